@@ -1,0 +1,40 @@
+"""What a device is to the rest of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dbbench.model import DeviceFacts, DeviceSpec
+
+
+@dataclass(frozen=True)
+class Device:
+    """A block device that was checked, is locked (flock) and is ours until the block ends.
+
+    Programs that write to it get `argument` with `pass_fds=(fd,)`: the checked file description, not a name.
+    """
+
+    path: Path  # /dev/loop7
+    fd: int
+    major: int
+    minor: int
+    facts: DeviceFacts
+    leaves: tuple[str, ...]  # whole-disk kernel names below it: ("loop7",)
+
+    @property
+    def argument(self) -> str:
+        return f"/proc/self/fd/{self.fd}"
+
+
+class Permit(Protocol):
+    """Who may format: the identities that were typed, and what our own journal knows."""
+
+    def wipe(self, identity: str) -> bool: ...
+    def made_by_us(self, device: str, uuid: str) -> bool: ...
+
+
+Attached = Callable[[DeviceSpec, Path, Permit], AbstractContextManager[Device]]

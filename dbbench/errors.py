@@ -1,0 +1,328 @@
+"""Every error, once: its ID, its exit code, and what a reader of it needs.
+
+An error says what was found (evidence), what it did or did not change (effect) and the next command
+(remedy). Nothing outside `cli.py` turns one into text for a person. Warnings stand here too: they are
+findings about a trial that do not stop it, each with the reason why it matters (`dbbench explain ID`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+EXIT_OK: Final = 0
+EXIT_TRIAL_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 5
+EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
+
+
+class DbbenchError(Exception):
+    """The family. `str(error)` is the evidence alone; `cli.py` prints the whole."""
+
+    id: ClassVar[str] = "E999"
+    exit_code: ClassVar[int] = EXIT_TRIAL_FAILED
+    title: ClassVar[str] = "a fault of dbbench itself"
+
+    def __init__(
+        self, evidence: str, *, where: str | None = None, effect: str | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(evidence)
+        self.evidence = evidence
+        self.where = where
+        self.effect = effect
+        self.remedy = remedy
+
+
+# --- E0xx: what the person asked for ---------------------------------------------------------------
+
+
+class PlanInvalid(DbbenchError):
+    """One or more faults of a plan or data file; the evidence has one line a fault, each with file:line."""
+
+    id, exit_code, title = "E001", EXIT_USAGE, "the plan has errors"
+
+
+class UnknownName(DbbenchError):
+    id, exit_code, title = "E002", EXIT_USAGE, "no such name"
+
+
+class FileMissing(DbbenchError):
+    id, exit_code, title = "E003", EXIT_USAGE, "no such file"
+
+
+class RunNameTaken(DbbenchError):
+    id, exit_code, title = "E004", EXIT_USAGE, "a run of that name exists and holds another plan"
+
+
+# --- E1xx: safety: refused, nothing changed --------------------------------------------------------
+
+
+class DeviceUnusable(DbbenchError):
+    """Not there, not a block device, unreadable, or not the one that the plan's identity names."""
+
+    id, exit_code, title = "E101", EXIT_REFUSED, "the device cannot be used"
+
+
+class DeviceInUse(DbbenchError):
+    """Mounted, swap, in fstab, held, open, or an ancestor of one that is. Never yields to --wipe."""
+
+    id, exit_code, title = "E104", EXIT_REFUSED, "the device is in use"
+
+
+class DeviceNotEmpty(DbbenchError):
+    """A signature was found; yields to --wipe with the device's identity typed."""
+
+    id, exit_code, title = "E106", EXIT_REFUSED, "the device is not empty"
+
+
+class DeviceLocked(DbbenchError):
+    id, exit_code, title = "E107", EXIT_REFUSED, "another process works on the device"
+
+
+class DirectoryRefused(DbbenchError):
+    """A directory that may not be used as a target (/, a system directory, not empty of ours)."""
+
+    id, exit_code, title = "E108", EXIT_REFUSED, "the directory cannot be used"
+
+
+# --- E2xx: environment: the machine lacks something, nothing changed -------------------------------
+
+
+class ProgramMissing(DbbenchError):
+    id, exit_code, title = "E201", EXIT_USAGE, "a program is missing"
+
+
+class NotRoot(DbbenchError):
+    id, exit_code, title = "E202", EXIT_USAGE, "root is needed"
+
+
+class DiskTooSmall(DbbenchError):
+    id, exit_code, title = "E203", EXIT_USAGE, "too little free disk"
+
+
+class NamespacesRefused(DbbenchError):
+    id, exit_code, title = "E204", EXIT_USAGE, "the kernel refuses private namespaces"
+
+
+class PackageConflict(DbbenchError):
+    id, exit_code, title = "E205", EXIT_USAGE, "a package conflicts with what is installed"
+
+
+class KernelLacks(DbbenchError):
+    id, exit_code, title = "E206", EXIT_USAGE, "this kernel lacks what the fs setup needs"
+
+
+# --- E3xx: filesystem ------------------------------------------------------------------------------
+
+
+class MkfsFailed(DbbenchError):
+    id, title = "E301", "mkfs failed"
+
+
+class MountFailed(DbbenchError):
+    id, title = "E302", "mount failed"
+
+
+class ClaimWrong(DbbenchError):
+    """The fs setup claims other durability flags than the kernel reports."""
+
+    id, title = "E303", "the fs setup's claim is not what the kernel reports"
+
+
+class FilesystemGone(DbbenchError):
+    id, title = "E304", "the filesystem went bad"
+
+
+class FilesystemFull(DbbenchError):
+    id, title = "E305", "the filesystem is full"
+
+
+class LoopFailed(DbbenchError):
+    id, title = "E306", "the loop device could not be made as asked"
+
+
+class UnmountFailed(DbbenchError):
+    id, title = "E307", "the filesystem could not be unmounted"
+
+
+# --- E4xx: engine ----------------------------------------------------------------------------------
+
+
+class EngineStartFailed(DbbenchError):
+    id, title = "E401", "the server did not start"
+
+
+class EngineDied(DbbenchError):
+    id, title = "E402", "the server died"
+
+
+class DataCorrupt(DbbenchError):
+    id, title = "E403", "the integrity check failed"
+
+
+class EngineStopFailed(DbbenchError):
+    id, title = "E404", "the server did not stop cleanly"
+
+
+class SettingRefused(DbbenchError):
+    id, title = "E405", "the server runs with other settings than asked"
+
+
+# --- E5xx: dataset ---------------------------------------------------------------------------------
+
+
+class DatasetBuildFailed(DbbenchError):
+    id, title = "E501", "the dataset could not be built"
+
+
+class RestoreFailed(DbbenchError):
+    id, title = "E502", "the dataset could not be restored"
+
+
+class RestoreUnequal(DbbenchError):
+    id, title = "E503", "the restored dataset is not the golden copy"
+
+
+# --- E6xx: load ------------------------------------------------------------------------------------
+
+
+class DriverFailed(DbbenchError):
+    id, title = "E601", "the load generator failed"
+
+
+class ClientErrors(DbbenchError):
+    """Clients aborted, reconnected or ignored errors: what was measured is not the load that was asked for."""
+
+    id, title = "E602", "clients aborted or reconnected"
+
+
+class LoadEndedEarly(DbbenchError):
+    id, title = "E603", "the load ended before the window did"
+
+
+class NoProgress(DbbenchError):
+    id, title = "E604", "no transaction was finished in the window"
+
+
+class FlushesMissing(DbbenchError):
+    """Commits without one device flush though the class is full: somebody swallows them."""
+
+    id, title = "E605", "commits reached no device flush"
+
+
+# --- E7xx: samplers --------------------------------------------------------------------------------
+
+
+class SamplerFailed(DbbenchError):
+    id, title = "E701", "a sampler could not be started or read"
+
+
+# --- E8xx: results ---------------------------------------------------------------------------------
+
+
+class ResultDamaged(DbbenchError):
+    id, title = "E801", "a result is truncated or altered"
+
+
+class RunMissing(DbbenchError):
+    id, exit_code, title = "E802", EXIT_USAGE, "no such run"
+
+
+class RunLocked(DbbenchError):
+    id, exit_code, title = "E803", EXIT_REFUSED, "another process works on this run"
+
+
+class ResultsUnwritable(DbbenchError):
+    id, exit_code, title = "E804", EXIT_USAGE, "the results folder cannot be written"
+
+
+# --- E9xx: the program -----------------------------------------------------------------------------
+
+
+class CommandFailed(DbbenchError):
+    """A program ended with an exit status that was not allowed. Callers give it their own meaning."""
+
+    id, title = "E900", "a program failed"
+
+
+class DeadlinePassed(DbbenchError):
+    id, title = "E901", "a phase or program took longer than its deadline"
+
+
+class Interrupted(DbbenchError):
+    id, exit_code, title = "E902", EXIT_INTERRUPTED, "interrupted"
+
+
+class Terminated(DbbenchError):
+    id, exit_code, title = "E903", EXIT_TERMINATED, "terminated"
+
+
+def all_errors() -> dict[str, type[DbbenchError]]:
+    """ID -> class, for `dbbench explain` and the docs."""
+    found: dict[str, type[DbbenchError]] = {DbbenchError.id: DbbenchError}
+    for kind in DbbenchError.__subclasses__():
+        found[kind.id] = kind
+    return dict(sorted(found.items()))
+
+
+WARNINGS: Final[dict[str, tuple[str, str]]] = {
+    # ID: (what it says in a few words, why it matters)
+    "W001": (
+        "short windows",
+        "A window of seconds sees neither checkpoints nor the filesystem's own periods (btrfs commits every "
+        "30 s). Such figures are for seeing that all works, not for buying.",
+    ),
+    "W002": (
+        "burst: no checkpoint in the window",
+        "Until the first checkpoint a database writes only its log. What the filesystem does with the data "
+        "files is not in this figure.",
+    ),
+    "W003": (
+        "drain above 10 % of the window",
+        "Throughput was borrowed: pages were still dirty at the end of the window and took this long to be "
+        "written. Read the sustained tps.",
+    ),
+    "W004": ("too short to judge steadiness", "A test for trends needs a window of 60 s or more."),
+    "W005": (
+        "no steady state",
+        "Throughput had a trend over the window: its mean depends on when one looks.",
+    ),
+    "W010": (
+        "cold cache not proved",
+        "No page of the data files was resident before the cache was dropped, or the sample read brought "
+        "no bytes from the device, so the drop could not be shown to have worked.",
+    ),
+    "W011": ("loop device without direct I/O", "The host's page cache stood between filesystem and disk."),
+    "W012": ("background load", "Other processes used CPU or the disk while this trial was measured."),
+    "W013": ("a sampler ended early", "Part of the telemetry of this trial is missing."),
+    "W014": ("seconds without data", "A sampler has gaps in the window; they are drawn as gaps."),
+    "W015": ("steal", "The hypervisor took CPU time away from this machine while it was measured."),
+    "W016": ("client-bound", "The load generator used most of its cores: the server was not the limit."),
+    "W017": (
+        "image shrank",
+        "The loop image has fewer blocks than before: something discarded, and writes paid for allocation "
+        "that other trials did not pay.",
+    ),
+    "W018": (
+        "settings changed in the run",
+        "Host or block layer settings differ from the run's first trial.",
+    ),
+    "W019": ("client errors", "Some transactions failed and were retried or counted as errors."),
+    "W020": ("kernel messages", "The kernel logged errors about the device of this trial."),
+    "W021": (
+        "small-device geometry",
+        "Below 64 GiB mkfs chooses fewer allocation groups and a smaller journal than on a server's disk.",
+    ),
+    "W022": (
+        "mixed durability classes",
+        "The compared cells do not promise the same after a power cut. The faster one may be faster because "
+        "it promises less.",
+    ),
+    "W023": (
+        "clock was set",
+        "The system clock moved during the trial; durations are from the monotonic clock.",
+    ),
+    "W024": ("device flushes not measurable", "Nothing below this filesystem counts flushes here."),
+    "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
+}

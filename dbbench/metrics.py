@@ -1,0 +1,53 @@
+"""The metrics, one table: page, compare, exports and docs read it.
+
+`better` says which direction is good; `word` chooses between slower/faster and worse/better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a trial: a key of `Trial.summary`."""
+
+    name: str
+    label: str
+    unit: str
+    better: Literal["higher", "lower"]
+    words: Literal["speed", "quality"] = "quality"  # speed: faster/slower; quality: better/worse
+    help: str = ""
+
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        Metric("tps", "throughput", "tx/s", "higher", "speed", "transactions ÷ seconds of the window, stalls included"),
+        Metric("sustained_tps", "sustained throughput", "tx/s", "higher", "speed",
+               "transactions ÷ (window + drain): what is left when the debt is paid"),
+        Metric("p50_ms", "p50 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p95_ms", "p95 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p99_ms", "p99 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p999_ms", "p99.9 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("max_ms", "longest transaction", "ms", "lower"),
+        Metric("duration_s", "duration", "s", "lower", "speed", "of a workload that runs to its end"),
+        Metric("mb_per_s", "scan rate", "MB/s", "higher", "speed", "logical data read ÷ seconds, 10^6 bytes"),
+        Metric("stall_s", "stalled seconds", "s", "lower", help="seconds below 10 % of the trial's median tps"),
+        Metric("cpu_ms_per_tx", "CPU per transaction", "ms", "lower",
+               help="system total − client − dbbench: kernel workers of the filesystem included"),
+        Metric("write_kb_per_tx", "written per transaction", "kB", "lower", help="to the device"),
+        Metric("read_kb_per_tx", "read per transaction", "kB", "lower", help="from the device"),
+        Metric("flushes_per_tx", "flushes per transaction", "", "lower"),
+        Metric("write_amplification", "write amplification", "×", "lower",
+               help="device bytes ÷ bytes that the engine wrote"),
+        Metric("disk_bytes", "size on disk", "bytes", "lower"),
+        Metric("drain_s", "drain", "s", "lower", help="checkpoint + sync after the window"),
+        Metric("restore_mb_per_s", "restore rate", "MB/s", "higher", "speed"),
+        Metric("first_query_s", "time to first query", "s", "lower", "speed", "after the cold start"),
+    )
+}  # fmt: skip
+
+# Counts that stand in a summary and are not compared.
+COUNTS: Final = ("transactions", "errors", "reconnects", "dataset_bytes")

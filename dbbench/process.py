@@ -1,0 +1,245 @@
+"""The only file that starts programs: argv lists, never a shell; deadlines, logs, clear errors.
+
+`run` waits for a program, `running` keeps one beside a block of code. Both note the argv in the list
+given by `recording`, so that a trial can say by which commands it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
+
+Argv = Sequence[str | Path]
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
+
+
+@dataclass(frozen=True)
+class User:
+    """An account that a program is started as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that has ended. Output is text, undecodable bytes replaced."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class Running:
+    """A program that runs beside the caller."""
+
+    def __init__(self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], grace_s: float) -> None:
+        self.argv = argv
+        self.popen = popen
+        self.grace_s = grace_s
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def poll(self) -> int | None:
+        """The exit status, or None while it runs."""
+        return self.popen.poll()
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit status; DeadlinePassed after `timeout_s`."""
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise DeadlinePassed(f"{self.argv[0]} still runs after {timeout_s:.0f} s") from None
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end with `how`, kill it after the grace period; the exit status."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(how)
+            try:
+                return self.popen.wait(self.grace_s)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+        return self.popen.wait()
+
+
+def user(*names: str) -> User:
+    """The first account of `names` that this machine has; the caller's own where we are not root."""
+    if os.geteuid() != 0:
+        me = pwd.getpwuid(os.geteuid())
+        return User(me.pw_name, me.pw_uid, me.pw_gid)
+    for name in names:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine")
+
+
+def find(program: str) -> Path | None:
+    """Where `program` is, looked for in PATH and the system's sbin folders."""
+    hit = shutil.which(program, path=os.environ.get("PATH", "") + ":" + _PATH)
+    return Path(hit) if hit else None
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[list[str]]]:
+    """Collect the argv of every program started within the block, in order."""
+    commands: list[list[str]] = []
+    token = _recorded.set(commands)
+    try:
+        yield commands
+    finally:
+        _recorded.reset(token)
+
+
+def run(
+    argv: Argv,
+    *,
+    timeout_s: float = 60.0,
+    ok: Sequence[int] = (0,),
+    as_user: User | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str = "",
+    pass_fds: Sequence[int] = (),
+    stdout_to: Path | None = None,
+    note: bool = True,
+) -> Completed:
+    """Run a program to its end.
+
+    `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). `stdout_to` sends stdout
+    to a file; the result then has "" there. Raises ProgramMissing, CommandFailed (status not in `ok`; the
+    evidence is the last lines it printed) and DeadlinePassed (the program is killed).
+    """
+    words = _resolved(argv, note)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        out: int | IO[bytes] = (
+            stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
+        )
+        popen = _start(words, out, subprocess.PIPE, subprocess.PIPE, as_user, env, cwd, pass_fds)
+        try:
+            stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.communicate()
+            raise DeadlinePassed(
+                f"{' '.join(words)} still ran after {timeout_s:.0f} s and was killed"
+            ) from None
+        except BaseException:
+            popen.kill()
+            popen.wait()
+            raise
+    done = Completed(
+        words,
+        popen.returncode,
+        (stdout or b"").decode(errors="replace"),
+        (stderr or b"").decode(errors="replace"),
+        time.monotonic() - began,
+    )
+    if done.returncode not in ok:
+        said = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-8:]
+        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(said))
+    return done
+
+
+@contextlib.contextmanager
+def running(
+    argv: Argv,
+    *,
+    stdout: Path | int = subprocess.DEVNULL,
+    stderr: Path | int = subprocess.STDOUT,
+    as_user: User | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    stop_with: signal.Signals = signal.SIGTERM,
+    grace_s: float = 10.0,
+    note: bool = True,
+) -> Iterator[Running]:
+    """A program that runs while the block does; at its end it is asked to stop, and killed after `grace_s`.
+
+    `stdout` and `stderr` are files to write, or the constants of `subprocess` (PIPE is not read here).
+    """
+    words = _resolved(argv, note)
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
+        err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
+        popen = _start(words, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds)
+        program = Running(words, popen, grace_s)
+        try:
+            yield program
+        finally:
+            program.stop(stop_with)
+            if popen.stdout is not None:
+                popen.stdout.close()
+
+
+def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:
+    words = tuple(str(word) for word in argv)
+    if "/" not in words[0]:
+        hit = find(words[0])
+        if hit is None:
+            raise ProgramMissing(
+                f"{words[0]} is not installed", effect="Nothing was changed.", remedy="dbbench doctor"
+            )
+        words = (str(hit), *words[1:])
+    commands = _recorded.get()
+    if note and commands is not None:
+        commands.append(list(words))
+    return words
+
+
+def _start(
+    words: tuple[str, ...],
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    stdin: int,
+    as_user: User | None,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    pass_fds: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    clean = {
+        "PATH": os.environ.get("PATH", "") + ":" + _PATH,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "HOME": "/nonexistent" if as_user else os.environ.get("HOME", "/"),
+    }
+    other = as_user if as_user is not None and as_user.uid != os.geteuid() else None
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**clean, **(env or {})},
+            cwd=cwd or "/",
+            pass_fds=pass_fds,
+            user=other.uid if other else None,
+            group=other.gid if other else None,
+            extra_groups=[] if other else None,
+        )
+    except FileNotFoundError:
+        raise ProgramMissing(
+            f"{words[0]} is not there", effect="Nothing was changed.", remedy="dbbench doctor"
+        ) from None

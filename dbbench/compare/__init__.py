@@ -1,1 +1,13 @@
-"""compare"""
+"""Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the interval.
+
+`rows` compares the arms of a run's trials for one metric; `compare` is the same method as a pure function of a
+plain document. Both are documented, public and deterministic.
+"""
+
+from __future__ import annotations
+
+from dbbench.compare.document import compare
+from dbbench.compare.pairs import chosen
+from dbbench.compare.verdict import Row, rows, sentence
+
+__all__ = ["Row", "chosen", "compare", "rows", "sentence"]

@@ -1,1 +1,25 @@
-"""store"""
+"""The results folder: written once, read back, never changed afterwards.
+
+RUN/run.json plan.toml journal.jsonl    the question, the order, what was taken
+RUN/trials/ID/                          one finished trial: trial.json, series.csv.gz, histogram.json, raw/, SHA256SUMS
+RUN/trials/.partial-ID/                 a trial that is being driven, or was cut off: never read as a result
+"""
+
+from __future__ import annotations
+
+from dbbench.store.reading import LoadedRun, load_run, load_trial, runs
+from dbbench.store.runs import create_run, find_unfinished, load_spec, locked, save_spec
+from dbbench.store.trials import Draft
+
+__all__ = [
+    "Draft",
+    "LoadedRun",
+    "create_run",
+    "find_unfinished",
+    "load_run",
+    "load_spec",
+    "load_trial",
+    "locked",
+    "runs",
+    "save_spec",
+]

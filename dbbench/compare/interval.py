@@ -1,0 +1,84 @@
+"""The ratio of two arms and its interval, from paired blocks.
+
+d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e^(mean ± t(1−α/2, n−1)·sd/√n).
+Randomised blocks with this interval raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting
+hosts; seconds within a trial are not independent and are never used here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LEAST_BLOCKS: Final = 3  # below, the t interval is too wide to say anything and its coverage too fragile
+SAME: Final = math.log(1.05)  # "same" is within 5 % either way
+MOST_BLOCKS: Final = 99  # a price above is not worth naming exactly
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and standard deviation of the differences of logarithms over n blocks."""
+
+    n: int
+    mean: float
+    sd: float
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.mean)
+
+    def half_width(self, level: float, n: int | None = None) -> float:
+        """Half the interval on the log scale at confidence `level`, were there `n` blocks (default: as many
+        as there are)."""
+        from scipy.special import stdtrit
+
+        blocks = self.n if n is None else n
+        return float(stdtrit(blocks - 1, 1 - (1 - level) / 2)) * self.sd / math.sqrt(blocks)
+
+    def p_value(self) -> float:
+        """Two-sided p of the paired t test; 1 below three blocks."""
+        from scipy.special import stdtr
+
+        if self.n < LEAST_BLOCKS:
+            return 1.0
+        if self.sd == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stdtr(self.n - 1, -abs(self.mean) / (self.sd / math.sqrt(self.n))))
+
+    def more_blocks(self, level: float) -> int | None:
+        """How many further blocks would settle it if mean and scatter stay: until the interval excludes 1 or
+        lies within ±5 %. None: more than MOST_BLOCKS."""
+        wanted = max(abs(self.mean), SAME - abs(self.mean))
+        for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
+            if self.half_width(level, n) <= wanted:
+                return n - self.n
+        return None
+
+
+def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """From (baseline, candidate) values, all positive, one pair a block. ValueError where there is no pair."""
+    differences = [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
+    n = len(differences)
+    if n == 0:
+        raise ValueError("no pairs")
+    mean = math.fsum(differences) / n
+    variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1) if n > 1 else 0.0
+    return Estimate(n, mean, math.sqrt(variance))
+
+
+def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
+    """The confidence level of each candidate of one family, by Holm's step-down procedure.
+
+    The smallest p is held against alpha/m, the next against alpha/(m−1) and so on; from the first that fails on
+    all keep that step's level, so that no interval excludes 1 where the procedure would not reject.
+    """
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    levels = [1 - alpha] * len(p_values)
+    divisor = len(p_values)
+    for index in order:
+        levels[index] = 1 - alpha / divisor
+        if p_values[index] <= alpha / divisor:
+            divisor -= 1
+    return levels

@@ -1,0 +1,68 @@
+"""Which trials count, and which of them make a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dbbench.model import Status, Trial
+
+Group = tuple[str, str]  # engine, workload
+
+
+def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
+    """Trials by (engine, workload): comparisons never cross these."""
+    found: dict[Group, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault((trial.engine, trial.workload), []).append(trial)
+    return found
+
+
+def chosen(trials: Sequence[Trial]) -> list[Trial]:
+    """The attempts that count for each arm and block, in run order.
+
+    Of a repeated block the earliest attempt in which all arms are ok; where there is none, each arm's earliest
+    ok trial, else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
+    """
+    keep: set[str] = set()
+    for group in groups(trials).values():
+        arms = {trial.fs_setup for trial in group}
+        for block in {trial.block for trial in group}:
+            inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
+            whole = _whole_attempt(inside, arms)
+            for arm in arms:
+                mine = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
+                pick = next(
+                    (t for t in mine if t.attempt == whole),
+                    next((t for t in mine if t.status is Status.OK), mine[0] if mine else None),
+                )
+                if pick is not None:
+                    keep.add(pick.id)
+    return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
+
+
+def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
+    for attempt in sorted({trial.attempt for trial in inside}):
+        good = {t.fs_setup for t in inside if t.attempt == attempt and t.status is Status.OK}
+        if good == arms:
+            return attempt
+    return None
+
+
+def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
+    """(baseline, candidate) trials of one (engine, workload) group, by block.
+
+    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, the earliest
+    in which neither failed.
+    """
+    pairs = []
+    for block in sorted({trial.block for trial in group}):
+        attempts: dict[int, dict[str, Trial]] = {}
+        for trial in group:
+            if trial.block == block and trial.status is not Status.FAILED:
+                attempts.setdefault(trial.attempt, {})[trial.fs_setup] = trial
+        both = [attempts[a] for a in sorted(attempts) if {baseline, candidate} <= attempts[a].keys()]
+        ok = [pair for pair in both if all(pair[arm].status is Status.OK for arm in (baseline, candidate))]
+        if both:
+            pick = (ok or both)[0]
+            pairs.append((pick[baseline], pick[candidate]))
+    return pairs

@@ -1,0 +1,86 @@
+"""run.json: made before the first trial, extended when a block is repeated; one process at a time works on a run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbbench.errors import ResultDamaged, RunLocked, RunMissing
+from dbbench.model import Run, plain
+from dbbench.store.files import write_json, write_text, writing
+
+_RUN: TypeAdapter[Run] | None = None
+
+
+def create_run(results: Path, run: Run, plan_text: str) -> Path:
+    """Make the run's folder with plan.toml and run.json; the folder. It must not exist yet."""
+    folder = results / run.name
+    with writing(folder):
+        (folder / "trials").mkdir(parents=True)
+    write_text(folder / "plan.toml", plan_text)
+    save_spec(folder, run)
+    return folder
+
+
+def save_spec(folder: Path, run: Run) -> None:
+    """Write run.json, whole or not at all."""
+    write_json(folder / "run.json", plain(run))
+
+
+def load_spec(folder: Path) -> Run:
+    """The content of run.json. RunMissing where there is none, ResultDamaged where it cannot be read."""
+    global _RUN
+    path = folder / "run.json"
+    if _RUN is None:
+        _RUN = TypeAdapter(Run)
+    try:
+        return _RUN.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise RunMissing(f"{folder} holds no run.json", remedy="dbbench list") from None
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
+    """The newest run of the same plan that has trials left to do, or None."""
+    mine = [
+        (run.created, folder)
+        for folder, run in _specs(results)
+        if run.plan_sha256 == plan_sha256 and any(not (folder / "trials" / t.id).is_dir() for t in run.order)
+    ]
+    return max(mine)[1] if mine else None
+
+
+def _specs(results: Path) -> Iterator[tuple[Path, Run]]:
+    for path in sorted(results.glob("*/run.json")):
+        with contextlib.suppress(ResultDamaged, RunMissing):
+            yield path.parent, load_spec(path.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep others off this run while the block works on it. RunLocked says who holds it."""
+    with writing(folder):
+        fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 200, 0).decode(errors="replace") or "{}"
+            pid = json.loads(holder).get("pid", "unknown") if holder.startswith("{") else "unknown"
+            raise RunLocked(
+                f"{folder.name} is being worked on by process {pid}",
+                effect="Nothing was changed.",
+                remedy="Wait for it, or stop it with Ctrl-C in its terminal.",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps({"pid": os.getpid()}).encode(), 0)
+        yield
+    finally:
+        os.close(fd)

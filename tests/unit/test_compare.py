@@ -1,0 +1,178 @@
+"""Verdicts: the method held against values that were worked out apart from the code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dbbench.compare import chosen, compare, rows, sentence
+from dbbench.compare.interval import estimate, holm_levels
+from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, TrialWarning
+
+
+def trial(
+    arm: str, block: int, tps: float | None, *, attempt: int = 1, status: Status = Status.OK, **more: Any
+) -> Trial:
+    known: dict[str, Any] = {"durability": "full", "warnings": (), "summary": {}, "engine": "postgres"} | more
+    return Trial(
+        id=f"{arm}-b{block}-a{attempt}",
+        run="r",
+        host="h",
+        fs_setup=arm,
+        engine=known["engine"],
+        workload="w",
+        block=block,
+        attempt=attempt,
+        position=attempt * 1000 + block,
+        status=status,
+        warnings=known["warnings"],
+        phases=(PhaseTime(Phase.MEASURE, "", "", 30.0),),
+        summary={"tps": tps, **known["summary"]},
+        filesystem=FilesystemFacts("ext4", durability_class=known["durability"]),
+    )
+
+
+def arms(base: list[float], other: list[float]) -> list[Trial]:
+    return [trial("ext4", b, v) for b, v in enumerate(base, 1)] + [trial("xfs", b, v) for b, v in enumerate(other, 1)]
+
+
+def test_interval_is_the_paired_t_interval_of_the_logarithms() -> None:
+    """Three pairs, computed by hand: differences ln .5, ln .52, ln .48; t(.975, 2) = 4.302653."""
+    differences = [math.log(0.5), math.log(0.52), math.log(0.48)]
+    mean = sum(differences) / 3
+    sd = math.sqrt(sum((d - mean) ** 2 for d in differences) / 2)
+    guess = estimate([(100, 50), (200, 104), (50, 24)])
+    assert guess.ratio == pytest.approx(math.exp(mean))
+    assert guess.half_width(0.95) == pytest.approx(4.302652729911275 * sd / math.sqrt(3))
+
+
+def test_clear_difference_is_slower_and_has_the_interval() -> None:
+    """A candidate at half the throughput in each block is slower, and its interval excludes 1."""
+    base, row = rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")
+    assert (base.verdict, base.ratio, base.n) == ("baseline", 1.0, 3)
+    assert (row.verdict, row.n, row.wins) == ("slower", 3, 0)
+    assert row.lo is not None and row.hi is not None and row.lo < 0.505 < row.hi < 1
+
+
+def test_same_needs_the_whole_interval_within_five_percent() -> None:
+    """Half a percent apart with little scatter is the same; with much scatter it is inconclusive, with a price."""
+    near = rows(arms([1000, 1001, 1000, 1002], [1004, 997, 1003, 1001]), "ext4")[1]
+    wide = rows(arms([1000, 1300, 900, 1000], [1100, 1000, 1000, 1010]), "ext4")[1]
+    assert near.verdict == "same"
+    assert wide.verdict == "inconclusive"
+    assert any("more block" in note or "further blocks" in note for note in wide.notes)
+
+
+def test_lower_is_better_turns_the_word_round() -> None:
+    """Half the latency is better, though the ratio is below one."""
+    trials = [
+        trial(a, b, 1.0, summary={"p95_ms": v}) for b in (1, 2, 3) for a, v in (("ext4", 10.0 + b / 10), ("xfs", 5.0))
+    ]
+    assert rows(trials, "ext4", "p95_ms")[1].verdict == "better"
+
+
+def test_pairs_are_by_block_whatever_the_order() -> None:
+    """Shuffling the list of trials changes nothing."""
+    trials = arms([1000, 500, 250], [900, 450, 225])
+    assert rows(trials[::-1], "ext4") == rows(trials, "ext4")
+    assert rows(trials, "ext4")[1].ratio == pytest.approx(0.9)
+
+
+def test_below_three_blocks_there_is_a_ratio_and_no_interval() -> None:
+    """Two pairs: inconclusive, too few blocks."""
+    row = rows(arms([1000, 1000], [500, 500]), "ext4")[1]
+    assert (row.ratio, row.lo, row.hi, row.verdict) == (pytest.approx(0.5), None, None, "inconclusive")
+    assert "too few blocks" in row.notes
+
+
+def test_failed_trials_take_their_pair_out_and_are_said() -> None:
+    """A failed trial's block is not a pair; completeness is per pair."""
+    trials = arms([1000] * 4, [500] * 3) + [trial("xfs", 4, 1.0, status=Status.FAILED)]
+    row = rows(trials, "ext4")[1]
+    assert row.n == 3
+    assert "1 failed" in row.notes
+
+
+def test_earliest_attempt_in_which_all_are_good_counts() -> None:
+    """A suspect block gives way to its repeat as a whole; without a repeat it stays."""
+    repeated = [
+        trial("ext4", 1, 100, status=Status.SUSPECT), trial("xfs", 1, 100),
+        trial("ext4", 1, 200, attempt=2), trial("xfs", 1, 150, attempt=2),
+    ]  # fmt: skip
+    assert {"ext4-b1-a2", "xfs-b1-a2"} == {t.id for t in chosen(repeated)}
+    assert rows(repeated, "ext4")[1].ratio == pytest.approx(0.75)
+    assert {"ext4-b1-a1", "xfs-b1-a1"} == {t.id for t in chosen(repeated[:2])}
+
+
+def test_mixed_durability_is_flagged_in_row_and_sentence() -> None:
+    """An arm that promises less is never ranked silently."""
+    trials = [trial("ext4", b, 1000.0) for b in (1, 2, 3)]
+    trials += [trial("fast", b, 1300.0 + b, durability="no-barrier") for b in (1, 2, 3)]
+    table = rows(trials, "ext4")
+    assert table[1].mixed_durability
+    assert "Durability classes differ" in sentence(table) and "no-barrier" in sentence(table)
+
+
+def test_burst_is_said_in_the_verdict() -> None:
+    """A window without a checkpoint says so beside its word."""
+    burst = (TrialWarning("W002", "none"),)
+    trials = [trial(a, b, v, warnings=burst) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
+    assert "burst: no checkpoint in the window" in rows(trials, "ext4")[1].notes
+
+
+def test_holm_gives_each_row_its_level() -> None:
+    """Three candidates: alpha/3, alpha/2, alpha as long as each is rejected; the first failure keeps its step."""
+    assert holm_levels([0.001, 0.02, 0.04]) == pytest.approx([1 - 0.05 / 3, 1 - 0.05 / 2, 0.95])
+    assert holm_levels([0.04, 0.001, 0.045]) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
+    assert holm_levels([0.03]) == pytest.approx([0.95])
+
+
+def test_engines_are_never_compared_with_each_other() -> None:
+    """Each engine and workload has its own baseline row."""
+    trials = [trial(a, b, 1.0, engine=e) for e in ("mariadb", "postgres") for a in ("ext4", "xfs") for b in (1, 2, 3)]
+    assert [
+        (row.engine, row.fs_setup) for row in rows(trials, "ext4")
+    ] == [("mariadb", "ext4"), ("mariadb", "xfs"), ("postgres", "ext4"), ("postgres", "xfs")]
+
+
+def entry(arm: str, block: int, tps: list[float | None], **more: Any) -> dict[str, Any]:
+    return {
+        "fs_setup": arm,
+        "block": block,
+        "attempt": 1,
+        "position": block,
+        "status": "ok",
+        "warmup_s": 2,
+        "tps": tps,
+        **more,
+    }
+
+
+def test_document_leaves_warm_up_out_and_keeps_stalls_in() -> None:
+    """The mean is over the window's seconds: zeros count, gaps do not, warm-up does not."""
+    trials = [entry("a", b, [9, 9, 100, 100, 100, 100]) for b in (1, 2, 3)]
+    trials += [entry("b", b, [9, 9, 100, 0, None, 80]) for b in (3, 1, 2)]
+    found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
+    assert (found["ratio"], found["verdict"], found["n"]) == (pytest.approx(0.6), "slower", 3)
+
+
+def test_document_with_two_blocks_has_null_bounds() -> None:
+    """n < 3: no interval, inconclusive, the note."""
+    trials = [entry(a, b, [0, 0, 5]) for a in ("a", "b") for b in (1, 2)]
+    found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
+    assert (found["lo"], found["hi"], found["verdict"]) == (None, None, "inconclusive")
+    assert "too few blocks" in found["notes"]
+
+
+def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
+    """A failed trial's block is out; a suspect one is when its repeat exists."""
+    trials = [entry("a", b, [0, 0, 100]) for b in (1, 2, 3, 4)]
+    trials += [entry("b", b, [0, 0, 50]) for b in (1, 2, 3)]
+    trials += [entry("b", 4, [0, 0, 1], status="failed"), entry("b", 1, [0, 0, 50], attempt=2)]
+    trials += [entry("a", 1, [0, 0, 100], attempt=2)]
+    trials[0]["status"] = "suspect"
+    trials[0]["tps"] = [0, 0, 1]
+    found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
+    assert (found["n"], found["ratio"]) == (3, pytest.approx(0.5))

@@ -219,6 +219,7 @@ class Plan:
     memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
+    deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # over the table in record.py
 
 
 # --- what it expands to ----------------------------------------------------------------------------

@@ -132,18 +132,14 @@ def run(
     words = _resolved(argv, note)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        out: int | IO[bytes] = (
-            stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
-        )
+        out: int | IO[bytes] = stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
         popen = _start(words, out, subprocess.PIPE, subprocess.PIPE, as_user, env, cwd, pass_fds)
         try:
             stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
             popen.kill()
             popen.communicate()
-            raise DeadlinePassed(
-                f"{' '.join(words)} still ran after {timeout_s:.0f} s and was killed"
-            ) from None
+            raise DeadlinePassed(f"{' '.join(words)} still ran after {timeout_s:.0f} s and was killed") from None
         except BaseException:
             popen.kill()
             popen.wait()
@@ -174,16 +170,20 @@ def running(
     stop_with: signal.Signals = signal.SIGTERM,
     grace_s: float = 10.0,
     note: bool = True,
+    own_session: bool = False,
 ) -> Iterator[Running]:
     """A program that runs while the block does; at its end it is asked to stop, and killed after `grace_s`.
 
-    `stdout` and `stderr` are files to write, or the constants of `subprocess` (PIPE is not read here).
+    `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told.
+
+    `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read
+    (`Running.popen.stdout`).
     """
     words = _resolved(argv, note)
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
-        popen = _start(words, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds)
+        popen = _start(words, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
         program = Running(words, popen, grace_s)
         try:
             yield program
@@ -198,9 +198,7 @@ def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:
     if "/" not in words[0]:
         hit = find(words[0])
         if hit is None:
-            raise ProgramMissing(
-                f"{words[0]} is not installed", effect="Nothing was changed.", remedy="dbbench doctor"
-            )
+            raise ProgramMissing(f"{words[0]} is not installed", effect="Nothing was changed.", remedy="dbbench doctor")
         words = (str(hit), *words[1:])
     commands = _recorded.get()
     if note and commands is not None:
@@ -217,6 +215,7 @@ def _start(
     env: Mapping[str, str] | None,
     cwd: Path | None,
     pass_fds: Sequence[int],
+    own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     clean = {
         "PATH": os.environ.get("PATH", "") + ":" + _PATH,
@@ -238,6 +237,7 @@ def _start(
             user=other.uid if other else None,
             group=other.gid if other else None,
             extra_groups=[] if other else None,
+            start_new_session=own_session,
         )
     except FileNotFoundError:
         raise ProgramMissing(

@@ -1,0 +1,117 @@
+"""A trial, or the building of a golden copy, as a process of its own: `python -m dbbench.launcher VERB RUN [ID]`.
+
+It works in private mount, pid and ipc namespaces: when it or its parent is killed, the kernel ends every server,
+mount and loop device with it. stdout carries progress events, one JSON object a line; the runner reads them.
+Kind `dir` works without root and without namespaces; there the journal says what is to be given back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import dbbench
+from dbbench import namespaces, store
+from dbbench.errors import DbbenchError, Interrupted, Terminated
+from dbbench.journal import Journal
+from dbbench.model import Run
+from dbbench.parts import Room, build_golden, cache_folder
+from dbbench.progress.events import Event
+from dbbench.record import Emit
+from dbbench.trial import run_trial
+
+RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
+WIPE: Final = "DBBENCH_WIPE"  # identities that were typed, for the child; separated by newlines
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 0: the work is done and published (a failed trial too); else an `error` event says why not."""
+    verb, folder, rest = argv[0], Path(argv[1]), argv[2:]
+    os.umask(0o022)
+    emit = events_to(os.dup(1))
+    run = store.load_spec(folder)
+
+    def work(room: Room) -> None:
+        if verb == "golden":
+            build_golden(run, run.cell(rest[0]), room, emit)
+        else:
+            run_trial(folder, rest[0], room, emit)
+
+    try:
+        if run.plan.device.kind == "dir":
+            return _beside_others(work, folder, emit)
+        keep = [folder, image_folder(run, folder), cache_folder(), Path(dbbench.__file__).parent, Path(sys.prefix)]
+        return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
+    except DbbenchError as error:
+        return told(error, emit)
+
+
+def image_folder(run: Run, folder: Path) -> Path:
+    """Where the run's loop images lie: `at` of the plan, or the run's own folder."""
+    return Path(run.plan.device.at).resolve() if run.plan.device.at else folder
+
+
+def _guarded(work: Callable[[Room], None], room: Room, emit: Emit) -> int:
+    _signals_are_errors()
+    try:
+        room.make()
+        work(room)
+    except DbbenchError as error:
+        return told(error, emit)
+    return 0
+
+
+def _beside_others(work: Callable[[Room], None], folder: Path, emit: Emit) -> int:
+    """Without namespaces: a temporary folder, journalled, and the parent's death as our own."""
+    namespaces.die_with_parent()
+    runtime = Path(tempfile.mkdtemp(prefix="dbbench-", dir="/tmp"))
+    journal = Journal(folder / "journal.jsonl")
+    journal.note("take", what="runtime", path=str(runtime))
+    try:
+        return _guarded(work, Room(runtime), emit)
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
+        journal.note("give_back", what="runtime", path=str(runtime))
+
+
+def _signals_are_errors() -> None:
+    """SIGINT and SIGTERM become exceptions once; what follows is cleaning up and is not disturbed again."""
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise (Interrupted if number == signal.SIGINT else Terminated)("stopped on request")
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def told(error: DbbenchError, emit: Emit) -> int:
+    """Tell the parent an error that ended the work, whole; its exit code."""
+    emit(Event("error", {"class": type(error).__name__, "evidence": error.evidence, "where": error.where,
+                         "effect": error.effect, "remedy": error.remedy}))  # fmt: skip
+    return error.exit_code
+
+
+def events_to(fd: int) -> Emit:
+    """A function that writes events to `fd`, one JSON object a line. A reader that is gone is no error."""
+
+    def emit(event: Event) -> None:
+        line = json.dumps({"kind": event.kind, "data": event.data}, ensure_ascii=False, default=str) + "\n"
+        try:
+            os.write(fd, line.encode())
+        except BrokenPipeError:
+            pass
+
+    return emit
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -37,4 +37,4 @@ class Permit(Protocol):
     def made_by_us(self, device: str, uuid: str) -> bool: ...
 
 
-Attached = Callable[[DeviceSpec, Path, Permit], AbstractContextManager[Device]]
+Attached = Callable[[DeviceSpec, Path | None, Permit, str], AbstractContextManager[Device]]

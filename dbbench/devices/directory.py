@@ -1,0 +1,158 @@
+"""Kind `dir`: an existing directory on an existing filesystem. No mkfs, no root; the filesystem stays as it is.
+
+The work is done in a folder of ours, `dbbench-ARM`, with a marker file in it that is locked while we live: a
+folder with a marker that nobody locks is what a killed run left, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.devices import identity, sysfs
+from dbbench.devices.port import Device, Permit
+from dbbench.errors import DeviceLocked, DirectoryRefused
+from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.mounts import holding, mounts_of
+
+MARKER: Final = ".dbbench"
+_PREFIX: Final = "dbbench-"
+# Refused themselves; a folder made for this purpose below /srv, /home or /mnt is fine.
+_SYSTEM: Final = frozenset(
+    [
+        "/",
+        "/bin",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/media",
+        "/mnt",
+        "/opt",
+        "/root",
+        "/run",
+        "/sbin",
+        "/srv",
+        "/tmp",
+        "/var",
+        "/var/cache",
+        "/var/lib",
+        "/var/log",
+        "/var/spool",
+        "/var/tmp",
+    ]
+)
+# Refused with all that is below: programs, settings and the kernel's own.
+_TREES: Final = tuple(Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"])
+_EMPTY: Final = frozenset({"lost+found"})  # what mkfs leaves in an empty filesystem
+
+
+@contextlib.contextmanager
+def attached(spec: DeviceSpec, image: Path | None, permit: Permit, arm: str = "") -> Iterator[Device]:
+    """A new folder in the arm's directory, removed with all in it when the block ends.
+
+    `path` is the folder, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and
+    `leaves` are of the disk below, "" and () where none is to be found (zfs, tmpfs, network). Raises
+    DirectoryRefused, and DeviceLocked where another run works in the directory.
+    """
+    directory = checked(_path(spec, arm))
+    for left in _ours(directory):
+        _remove_left(left)
+    folder = directory / (_PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(0o755)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            marker = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _refused(directory, f"{folder.name} cannot be made in it: {error.strerror}") from None
+        stack.callback(os.close, marker)
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield _device(folder)
+
+
+def checked(directory: Path) -> Path:
+    """The directory without symlinks, if it may be used. Raises DirectoryRefused."""
+    real = directory.resolve()
+    if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
+        raise _refused(directory, "it is a folder of the system")
+    if not real.is_dir():
+        raise _refused(directory, "it is not a directory" if real.exists() else "it is not there")
+    try:
+        others = sorted({entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)})
+    except OSError as error:
+        raise _refused(directory, f"it cannot be read: {error.strerror}") from None
+    if others:
+        raise _refused(directory, f"it is not empty: {', '.join(others[:5])}" + (" ..." if others[5:] else ""))
+    return real
+
+
+def disk_below(path: Path) -> str | None:
+    """The kernel name of the device under a path; None where the kernel shows none (zfs, tmpfs, network)."""
+    name = sysfs.name_of(path.stat().st_dev)
+    if name is None:  # btrfs has an anonymous number; the mount's source is one of its devices
+        entry = holding(path.resolve(), mounts_of(Path("/proc/self")))
+        source = Path(entry.source) if entry else Path()
+        name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None
+    return name
+
+
+def _path(spec: DeviceSpec, arm: str) -> Path:
+    named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
+    if not named:
+        raise DirectoryRefused(
+            f"the plan names no directory for {arm!r}",
+            effect="Nothing was changed.",
+            remedy=f'Give  paths = {{ {arm or "ext4"} = "/mnt/a", ... }}  in [device].',
+        )
+    return Path(named)
+
+
+def _ours(directory: Path) -> list[Path]:
+    """Folders of ours in it: by name and marker, and no symlinks."""
+    found = directory.glob(f"{_PREFIX}*")
+    return [path for path in found if not path.is_symlink() and (path / MARKER).is_file()]
+
+
+def _remove_left(folder: Path) -> None:
+    try:
+        marker = os.open(folder / MARKER, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refused(folder.parent, f"{folder.name} in it is another user's: {error.strerror}") from None
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:
+        raise DeviceLocked(f"another run works in {folder}", effect="Nothing was changed.") from None
+    finally:
+        os.close(marker)
+
+
+def _device(folder: Path) -> Device:
+    place, number = os.statvfs(folder), folder.stat().st_dev
+    name = disk_below(folder)
+    disk = sysfs.disk_of(name) if name else ""
+    facts = DeviceFacts(
+        "dir",
+        str(folder),
+        name or "",
+        place.f_blocks * place.f_frsize,
+        identity.serial(disk) if disk else "",
+        identity.model(disk) if disk else "",
+    )
+    leaves = sysfs.leaves(name) if name else ()
+    return Device(folder, -1, os.major(number), os.minor(number), facts, leaves)
+
+
+def _refused(directory: Path, why: str) -> DirectoryRefused:
+    return DirectoryRefused(
+        f"{directory} cannot be used: {why}",
+        effect="Nothing was changed.",
+        remedy="Make an empty directory on the filesystem to be measured, and name that.",
+    )

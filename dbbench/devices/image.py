@@ -1,0 +1,116 @@
+"""Image files: written in full once, and what they take on their disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DiskTooSmall
+from dbbench.units import size_text
+
+_CHUNK: Final = 4 * 2**20  # bytes a write: large enough for a disk's full rate
+_ALIGNED: Final = 2**20  # sizes are rounded up to this: whole sectors, also of 4096 bytes
+_FS_IOC_FIEMAP: Final = 0xC020660B
+_FIEMAP: Final = struct.Struct("=2Q4I")  # struct fiemap without extents
+_FIEMAP_FLAG_SYNC: Final = 1
+_FS_IOC_GETFLAGS: Final = 0x80086601
+_FS_IOC_SETFLAGS: Final = 0x40086602
+_FS_NOCOW_FL: Final = 0x00800000
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What an image takes on its disk. `blocks` are of 512 bytes; `extents` is None where nobody tells."""
+
+    size_bytes: int
+    blocks: int
+    extents: int | None
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes on its disk."""
+        return self.blocks * 512
+
+
+def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None) -> None:
+    """A new file of `size_bytes` (rounded up to MiB), every block of it really written; for its owner only.
+
+    What is only allocated pays for it at the first write, and the first trial would pay for all. The content is
+    incompressible: a host filesystem that compresses would keep zeros as holes. `progress` is told the share
+    done. A file that is already there is replaced; after an error none is left. Raises DiskTooSmall.
+    """
+    size_bytes = -(-size_bytes // _ALIGNED) * _ALIGNED
+    path.unlink(missing_ok=True)
+    place = os.statvfs(path.parent)
+    if place.f_bavail * place.f_frsize < size_bytes:
+        raise _too_small(path, size_bytes, f"{size_text(place.f_bavail * place.f_frsize)} are free")
+    try:
+        with _created(path) as fd:
+            with contextlib.suppress(OSError):  # a hint for contiguous extents; some filesystems do not take it
+                os.posix_fallocate(fd, 0, size_bytes)
+            _fill(fd, size_bytes, progress)
+            os.fsync(fd)
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _too_small(path, size_bytes, str(error.strerror)) from None
+        raise
+
+
+def image_facts(path: Path) -> ImageFacts:
+    """Size, blocks and extents of an image, as its filesystem tells them. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        request = _FIEMAP.pack(0, 2**64 - 1, _FIEMAP_FLAG_SYNC, 0, 0, 0)  # room for none: it only counts
+        try:
+            extents = _FIEMAP.unpack(fcntl.ioctl(fd, _FS_IOC_FIEMAP, request))[3]
+        except OSError:
+            extents = None  # tmpfs, zfs
+        return ImageFacts(found.st_size, found.st_blocks, extents)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _created(path: Path) -> Iterator[int]:
+    """A new empty file, open for direct I/O where there is one, without copy-on-write where that can be had."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # btrfs: overwritten blocks would move, and the image fall to pieces
+            attributes = struct.unpack("=q", fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8)))[0]
+            fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | _FS_NOCOW_FL))
+        with contextlib.suppress(OSError):  # tmpfs before Linux 6.6 has none
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _fill(fd: int, size_bytes: int, progress: Callable[[float], None]) -> None:
+    with mmap.mmap(-1, _CHUNK) as buffer:  # page-aligned, as direct I/O wants it
+        buffer.write(os.urandom(_CHUNK))
+        written = told = 0
+        with memoryview(buffer) as view:
+            while written < size_bytes:
+                written += os.write(fd, view[: size_bytes - written])
+                if (written - told) * 100 >= size_bytes or written == size_bytes:  # at most a hundred times
+                    told = written
+                    progress(written / size_bytes)
+
+
+def _too_small(path: Path, size_bytes: int, found: str) -> DiskTooSmall:
+    return DiskTooSmall(
+        f"the image {path} needs {size_text(size_bytes)}: {found}",
+        effect="Nothing was kept.",
+        remedy='Make  size  in [device] smaller, or name another folder with  at = "/folder".',
+    )

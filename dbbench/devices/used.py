@@ -1,0 +1,181 @@
+"""Who uses a block device: one function a detector, each with its evidence as sentences.
+
+No single detector sees everything. O_EXCL misses plain opens and the same file behind a second loop device; lsblk
+does not see other mount namespaces. What cannot be read is a finding too: it might have been a user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.devices import loopctl, sysfs
+from dbbench.mounts import Mount, mounts_of, unescaped
+
+_ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device that is asked about, and all that counts as it."""
+
+    name: str
+    numbers: frozenset[int]  # its own device number, its disk's, those of all that lies on it
+    files: frozenset[tuple[int, int]]  # (device, inode) of the file behind a loop device
+
+    def is_at(self, found: os.stat_result) -> bool:
+        """Whether that is the device, or the file behind it."""
+        if stat.S_ISBLK(found.st_mode):
+            return found.st_rdev in self.numbers
+        return (found.st_dev, found.st_ino) in self.files
+
+
+def target(name: str) -> Target:
+    """The device of that kernel name with what lies on it. Raises OSError where a loop device cannot be asked."""
+    related = (name, sysfs.disk_of(name), *sysfs.above(name))
+    numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
+    status = loopctl.status(name) if loopctl.is_bound(name) else None
+    return Target(name, numbers, frozenset({status.file}) if status else frozenset())
+
+
+def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
+    """Processes with a descriptor on it, but for our own descriptors `mine`."""
+    found = []
+    me = (proc / "self").readlink().name
+
+    def look(process: Path) -> None:
+        for entry in sorted(process.joinpath("fd").iterdir()):
+            ours = process.name == me and int(entry.name) in mine
+            if not ours and _opens(entry, device):
+                found.append(f"opened by {_who(process)}")
+                return
+
+    return _each(proc, look, "the open files") + found
+
+
+def by_mounts(device: Target, proc: Path) -> list[str]:
+    """Mount points of it, or of what lies on it, in every process's mount namespace."""
+    found: list[str] = []
+    seen: set[str] = set()
+
+    def look(process: Path) -> None:
+        namespace = str((process / "ns/mnt").readlink())
+        if namespace in seen:
+            return
+        table = mounts_of(process)
+        seen.add(namespace)
+        elsewhere = "" if namespace == own else f" in the mount namespace of {_who(process)}"
+        found.extend(
+            f"{entry.source} is mounted at {entry.point}{elsewhere}" for entry in table if _mounts(entry, device)
+        )
+
+    own = str((proc / "self/ns/mnt").readlink())
+    return _each(proc, look, "the mounts") + found
+
+
+def by_loops(device: Target) -> list[str]:
+    """Loop devices over it, or over the same file as it."""
+    found = []
+    for name in sysfs.disks():
+        if name == device.name or not loopctl.is_bound(name):
+            continue
+        try:
+            status = loopctl.status(name)
+        except OSError as error:
+            found.append(f"what is behind {name} cannot be read: {error.strerror}")
+            continue
+        if status is not None and (status.file in device.files or status.number in device.numbers):
+            found.append(f"{name} is attached to the same data ({status.file_name})")
+    return found
+
+
+def by_swaps(device: Target, proc: Path) -> list[str]:
+    """Swap areas on it."""
+    found = []
+    for line in (proc / "swaps").read_text().splitlines()[1:]:
+        area = unescaped(line.split()[0])
+        try:
+            hit = device.is_at(Path(area).stat())
+        except OSError as error:
+            number = sysfs.number_of(Path(area).name)
+            if number is None:
+                found.append(f"the swap area {area} cannot be looked at: {error.strerror}")
+            hit = number in device.numbers
+        if hit:
+            found.append(f"{area} is swap")
+    return found
+
+
+def by_layers(device: Target) -> list[str]:
+    """Partitions on it, and md or dm devices that are built on it."""
+    found = [f"it has the partition {name}" for name in sysfs.partitions(device.name)]
+    found += [f"it is held by {name}" for name in sysfs.holders(device.name)]
+    return found
+
+
+def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
+    """Lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...", "LABEL=...")."""
+    try:
+        lines = fstab.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{fstab} cannot be read: {error.strerror}"]
+    words = [(line.split()[0], line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [f"{fstab} has: {' '.join(line.split())}" for word, line in words if _names(word, device, tags)]
+
+
+def _names(word: str, device: Target, tags: Set[str]) -> bool:
+    word = unescaped(word).replace('"', "")
+    for folder, tag in (("uuid", "UUID"), ("label", "LABEL"), ("partuuid", "PARTUUID"), ("partlabel", "PARTLABEL")):
+        word = word.replace(f"/dev/disk/by-{folder}/", f"{tag}=")
+    if word in tags:
+        return True
+    try:
+        return word.startswith("/") and device.is_at(Path(word).stat())
+    except OSError:
+        return False  # a name that is not there now
+
+
+def _opens(entry: Path, device: Target) -> bool:
+    try:
+        return str(entry.readlink()).startswith("/") and device.is_at(entry.stat())  # else a pipe, a socket ...
+    except OSError as error:
+        if error.errno in _ENDED:
+            return False
+        raise
+
+
+def _mounts(entry: Mount, device: Target) -> bool:
+    major, minor = entry.device.split(":")
+    if os.makedev(int(major), int(minor)) in device.numbers:
+        return True
+    source = Path(entry.source)  # btrfs shows an anonymous number; the source names one of its devices
+    if source.parent == Path("/dev"):
+        return sysfs.number_of(source.name) in device.numbers
+    return source.is_absolute() and source.is_block_device() and source.stat().st_rdev in device.numbers
+
+
+def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
+    """Call `look` with every process's folder; a sentence for each that exists and cannot be read."""
+    unreadable = []
+    for process in _processes(proc):
+        try:
+            look(process)
+        except OSError as error:
+            if error.errno not in _ENDED:
+                unreadable.append(f"{what} of {_who(process)} cannot be read: {error.strerror}")
+    return unreadable
+
+
+def _processes(proc: Path) -> Iterator[Path]:
+    return (entry for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def _who(process: Path) -> str:
+    return f"process {process.name} ({sysfs.read(process / 'comm') or 'unknown'})"

@@ -1,0 +1,281 @@
+"""Work in private mount, pid and ipc namespaces, so that the kernel cleans up whatever happens.
+
+`isolated` makes three processes of one: the caller (called the middle one here), the first process of a new pid
+namespace, which only reaps orphans and passes signals on, and the worker. Each dies with the one above it
+(PR_SET_PDEATHSIG); when the first process of a pid namespace ends, the kernel kills all others in it, those that
+called setsid too; and when the last process of the mount namespace is gone, so are its mounts and the autoclear
+loop devices below them. Killing process groups, or the parent alone, left something behind every time.
+
+Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from dbbench.errors import NamespacesRefused
+from dbbench.mounts import Mount, holding, mounts_of
+
+RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWPID: Final = 0x20000000
+MS_NOSUID: Final = 0x2
+MS_NODEV: Final = 0x4
+MS_NOEXEC: Final = 0x8
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_SLAVE: Final = 0x80000
+MNT_DETACH: Final = 0x2
+UMOUNT_NOFOLLOW: Final = 0x8
+_PR_SET_PDEATHSIG: Final = 1
+
+# Filesystems of the kernel itself: nobody waits for the end of our copy of them.
+_KERNEL: Final = frozenset(
+    [
+        "autofs",
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "devtmpfs",
+        "efivarfs",
+        "fusectl",
+        "hugetlbfs",
+        "mqueue",
+        "proc",
+        "pstore",
+        "ramfs",
+        "rpc_pipefs",
+        "securityfs",
+        "selinuxfs",
+        "sysfs",
+        "tmpfs",
+        "tracefs",
+    ]
+)
+_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # what a container binds into place
+_NEEDED: Final = [
+    "/",
+    "/usr",
+    "/usr/lib",
+    "/usr/local",
+    "/lib",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+    "/tmp",
+    "/run",
+]
+_WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2). Raises OSError with the errno of the kernel and `target`."""
+    words = [os.fsencode(str(word)) or None for word in (source, target, fstype, data)]
+    _checked(_libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), target)
+
+
+def unmount(path: Path, lazy: bool = False) -> None:
+    """umount2(2), never following a symlink; `lazy` takes it out of the tree at once. Raises OSError."""
+    _checked(_libc.umount2(os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)), path)
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread of the parent that started it ends.
+
+    `parent` is the pid that the parent should have: where it is already gone, the process kills itself here.
+    """
+    expected = os.getppid() if parent is None else parent
+    _ask_for_death()
+    if os.getppid() != expected:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def host_proc(runtime: Path = RUNTIME) -> Path:
+    """/proc of the whole machine, also from within `isolated`, whose own /proc shows only the run."""
+    kept = runtime / "host_proc"
+    return kept if (kept / "1").is_dir() else Path("/proc")
+
+
+def isolated(
+    work: Callable[[], int], runtime: Path = RUNTIME, *, keep: Sequence[Path] = (), parent: int | None = None
+) -> int:
+    """Run `work` in namespaces of its own; its return value, 1 after an exception, 128 + n after signal n.
+
+    To be called from the main thread of a process of its own, which is started from a thread that lives as long
+    as its process does: a SIGKILL of either ends all. Within, `runtime` is a tmpfs with the folders mnt, s and
+    scratch, `runtime/host_proc` is the /proc of the machine; other people's filesystems are gone, except
+    those that hold the system's folders, python, this program, the home and current folders, and `keep`.
+    Every SIGINT and SIGTERM is passed on to `work`, whose processes are a session of their own: Ctrl-C reaches
+    them once. The middle process stays in the new mount namespace. Raises NamespacesRefused.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
+    die_with_parent(parent)
+    try:
+        runtime.mkdir(0o755, parents=True, exist_ok=True)
+        _checked(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC))
+    except OSError as error:
+        raise _refused(str(error)) from None
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # what is buffered would be printed by each process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    alive, hold = os.pipe()  # `hold` closes when the middle process ends
+    complaint, complain = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(hold)
+        os.close(complaint)
+        _first_process(work, runtime, keep, alive, complain, before)
+    os.close(alive)
+    os.close(complain)
+    try:
+        with os.fdopen(complaint) as reader:
+            said = reader.read()  # ends when the first process has made its rooms, or has ended
+        status = _supervise(first, first)
+    finally:
+        os.close(hold)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if said:
+        raise _refused(said)
+    return status
+
+
+def detach_foreign(keep: Iterable[Path]) -> list[str]:
+    """Take other people's filesystems out of this mount namespace; the mount points where that failed.
+
+    Our copy of a mount would keep its device busy after its owner's umount. Only for a namespace that
+    receives, but does not give (MS_SLAVE).
+    """
+    left = []
+    for entry in foreign(mounts_of(Path("/proc/self")), keep):
+        try:
+            unmount(entry.point, lazy=True)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOENT):  # gone with the mount above it
+                left.append(f"{entry.point}: {error.strerror}")
+    return left
+
+
+def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
+    """The mounts of `table` that are neither the kernel's own nor needed for one of the paths, deepest first."""
+    by_id = {entry.id: entry for entry in table}
+    needed: set[int] = set()
+    for path in keep:
+        holds: Mount | None = holding(path, table)
+        while holds is not None and holds.id not in needed:
+            needed.add(holds.id)
+            holds = by_id.get(holds.parent)
+    devices = {by_id[number].device for number in needed}  # busy through us in any case: bind mounts, subvolumes
+
+    def stays(entry: Mount) -> bool:
+        in_place = any(tree == entry.point or tree in entry.point.parents for tree in _TREES)
+        return entry.id in needed or entry.device in devices or entry.fstype in _KERNEL or in_place
+
+    return [entry for entry in reversed(table) if not stays(entry)]
+
+
+def _first_process(
+    work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
+) -> NoReturn:
+    """Pid 1 of the namespace. It waits for the worker only; a second level keeps its reaping out of Popen's way."""
+    status = 1
+    try:
+        _ask_for_death()
+        if select.select([alive], [], [], 0)[0]:  # the end of the file: the middle one died before prctl
+            os._exit(128 + signal.SIGKILL)
+        os.setsid()
+        try:
+            _furnish(runtime, keep)
+        except OSError as error:
+            os.write(complain, str(error).encode())
+            os._exit(1)
+        os.close(complain)
+        worker = os.fork()
+        if worker == 0:
+            _worker(work, mask)
+        status = _supervise(worker, -1)
+    finally:
+        os._exit(status)
+
+
+def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
+    mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
+    paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
+    paths += [Path.cwd(), Path.home(), *keep]
+    for left in detach_foreign(path.resolve() for path in paths):
+        print(f"dbbench: stays in the trial's namespace: {left}", file=sys.stderr, flush=True)
+    mount("tmpfs", runtime, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    for name in ("mnt", "s", "scratch", "host_proc"):
+        (runtime / name).mkdir(0o755)
+    mount("/proc", runtime / "host_proc", flags=MS_BIND)
+    mount("proc", Path("/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+
+
+def _worker(work: Callable[[], int], mask: Iterable[int]) -> NoReturn:
+    status = 1
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        status = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a reader that is gone, a stream that was closed
+                stream.flush()
+        os._exit(status)
+
+
+def _supervise(child: int, reap: int) -> int:
+    """Pass SIGINT and SIGTERM on to `child` until it ends; reap `reap` (-1: whatever ends); its exit status."""
+    while True:
+        number = signal.sigwait(_WATCHED)
+        if number != signal.SIGCHLD:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+            continue
+        while (ended := os.waitpid(reap, os.WNOHANG)) != (0, 0):
+            if ended[0] == child:
+                code = os.waitstatus_to_exitcode(ended[1])
+                return code if code >= 0 else 128 - code
+
+
+def _ask_for_death() -> None:
+    number, none = ctypes.c_ulong(signal.SIGKILL), ctypes.c_ulong(0)
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, none, none, none))
+
+
+def _checked(result: int, path: Path | None = None) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), *([str(path)] if path else []))
+
+
+def _refused(evidence: str) -> NamespacesRefused:
+    return NamespacesRefused(
+        f"private mount, pid and ipc namespaces could not be made: {evidence}",
+        effect="Nothing was changed.",
+        remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
+    )

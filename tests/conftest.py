@@ -1,0 +1,111 @@
+"""What all tests share: the `needs` mark, a guard that keeps unit tests from starting processes, devices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench.devices import loop
+from dbbench.devices.port import Device
+
+UNIT: Final = Path(__file__).parent / "unit"
+PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+STARTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+SMALL: Final = 512 * 2**20  # bytes: mkfs.xfs refuses less than 300 MiB
+
+_forbidden = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marks, and watch for processes."""
+    config.addinivalue_line("markers", 'needs(*names): "root", programs, "fs:xfs", "engine:mysql"; else skipped')
+    config.addinivalue_line("markers", "starts_processes: a unit test that may start a process")
+    sys.addaudithook(_watch)
+
+
+def _watch(event: str, args: tuple[object, ...]) -> None:
+    if _forbidden and event in STARTS:
+        pytest.fail(f"a unit test starts a process ({event}{args[:2]}); mark it starts_processes or move it")
+
+
+@pytest.fixture(autouse=True)
+def no_process_in_unit_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Below tests/unit any process start fails the test that did it, unless it is marked."""
+    global _forbidden
+    marked = request.node.get_closest_marker("starts_processes") is not None
+    _forbidden = UNIT in request.node.path.parents and not marked
+    yield
+    _forbidden = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip by name what this machine cannot run."""
+    lacking = [lack for mark in item.iter_markers("needs") for name in mark.args if (lack := _lacks(name))]
+    if lacking:
+        pytest.skip("needs " + ", ".join(lacking))
+
+
+def _lacks(name: str) -> str | None:
+    """Why this machine cannot give `name`; None where it can."""
+    if name == "root":
+        return None if os.geteuid() == 0 else "root"
+    kind, _, what = name.partition(":")
+    if kind == "fs":
+        return None if _kernel_has(what) else f"a kernel with {what}"
+    if kind == "engine":
+        return None if engine_bin(what) else f"{what} (install it, or set DBBENCH_TEST_{what.upper()}_BIN)"
+    return None if shutil.which(name, path=PATH) else f"the program {name}"
+
+
+def _kernel_has(filesystem: str) -> bool:
+    if filesystem in Path("/proc/filesystems").read_text().split():
+        return True
+    modules = Path("/lib/modules") / os.uname().release / "modules.dep"
+    return modules.exists() and f"/{filesystem}.ko" in modules.read_text()
+
+
+def engine_bin(name: str) -> Path | None:
+    """The folder of an engine's server program: DBBENCH_TEST_NAME_BIN, else where packages put it."""
+    given = os.environ.get(f"DBBENCH_TEST_{name.upper()}_BIN")
+    if given:
+        return Path(given)
+    if name == "postgres":
+        found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")), *Path("/usr/bin").glob("postgres")]
+        return found[-1].parent if found else None
+    hit = shutil.which({"mariadb": "mariadbd", "mysql": "mysqld"}[name], path=PATH)
+    if hit is None or (name == "mysql" and "mariadb" in Path(hit).resolve().name):
+        return None
+    return Path(hit).parent
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Every skipped test with its reason, always: what was not tested is part of the result."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.section("skipped tests and why")
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A sparse file that is large enough for every mkfs."""
+    path = tmp_path / "image"
+    path.touch(0o600)
+    os.truncate(path, SMALL)
+    return path
+
+
+@pytest.fixture
+def loop_device(image: Path) -> Iterator[Device]:
+    """An attached, locked, empty loop device of 512 MiB; gone at the end of the test."""
+    with loop.attached(image) as device:
+        yield device

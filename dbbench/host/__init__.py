@@ -1,0 +1,29 @@
+"""The machine under it all: what it is (`facts`, `versions`), what may change (`state`, `changed`), and
+whether it was ours while we measured (`reading`, `foreign_load`, `load_warnings`)."""
+
+from __future__ import annotations
+
+from dbbench.host.facts import facts, versions, virtualisation
+from dbbench.host.load import (
+    ForeignProcess,
+    HostLoad,
+    LoadReading,
+    foreign_load,
+    load_warnings,
+    reading,
+)
+from dbbench.host.state import changed, state
+
+__all__ = [
+    "ForeignProcess",
+    "HostLoad",
+    "LoadReading",
+    "changed",
+    "facts",
+    "foreign_load",
+    "load_warnings",
+    "reading",
+    "state",
+    "versions",
+    "virtualisation",
+]

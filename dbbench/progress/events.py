@@ -8,7 +8,7 @@ Kinds and their data:
   phase_end    trial, phase, seconds
   second       trial, phase, second, of, tps, p95_ms    second 1 .. of, within the phase; null: not known
   warning      trial, id, text
-  trial_end    trial, arm, engine, workload, block, status, metric, value, error?
+  trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?
   run_end      name, ok, suspect, failed, seconds
   note         text
 """
@@ -16,14 +16,10 @@ Kinds and their data:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-KINDS: Final = (
-    "run_begin", "prepare", "trial_begin", "phase_begin", "phase_end", "second", "warning", "trial_end", "run_end",
-    "note",
-)  # fmt: skip
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -34,22 +30,29 @@ class Event:
     data: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """The event as one line of JSON, without the line's end."""
-        return json.dumps({"event": self.kind, **self.data}, ensure_ascii=False, allow_nan=False)
+        """The event as one line of JSON, without the line's end; null for what is no finite number."""
+        return json.dumps({"kind": self.kind, "data": _finite(self.data)}, ensure_ascii=False, default=str)
 
 
 Emit = Callable[[Event], None]
 
 
-def parsed(line: str) -> Event | None:
+def parsed(line: str | bytes) -> Event | None:
     """The event of a line; None for what is not one (another program printed it)."""
     try:
-        data = json.loads(line)
-    except ValueError:
+        whole = json.loads(line)
+        return Event(str(whole["kind"]), dict(whole["data"]))
+    except (ValueError, KeyError, TypeError):
         return None
-    kind = data.pop("event", None) if isinstance(data, dict) else None
-    return Event(kind, data) if kind in KINDS else None
 
 
 def ignore(event: Event) -> None:
     """Takes an event and tells nobody."""
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

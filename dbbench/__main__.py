@@ -1,0 +1,16 @@
+"""`dbbench` and `python -m dbbench`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; its exit code."""
+    from dbbench.cli import run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

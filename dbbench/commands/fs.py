@@ -1,0 +1,81 @@
+"""`dbbench fs list` and `dbbench fs show NAME`: the catalogue of fs setups."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from dbbench.catalog import catalog
+from dbbench.commands.options import Options, command_line, global_options
+from dbbench.commands.text import put, put_json, put_table
+from dbbench.model import FsSetup, durability_class, plain
+
+
+@click.group()
+@global_options
+def command() -> None:
+    """The catalogue of fs setups: what there is, what works here, how each is made."""
+
+
+@command_line(name="list")
+def list_(options: Options) -> None:
+    """All fs setups, and why one does not work on this machine."""
+    known = catalog(options.paths)
+    rows = [_row(known.setup(name)) for name in known.setups]
+    if options.json:
+        put_json(rows)
+        return
+    header = ("name", "family", "works", "durability", "cow", "compresses", "what to do")
+    put_table(header, [(r["name"], r["family"], r["works"], r["durability_class"], r["cow"], r["compresses"],
+                        r["reason"] or "") for r in rows])  # fmt: skip
+
+
+@command_line(name="show")
+@click.argument("name")
+def show(options: Options, name: str) -> None:
+    """One fs setup: its file, and the commands by which it is made and mounted."""
+    known = catalog(options.paths)
+    setup = known.setup(name)
+    if options.json:
+        put_json({**_row(setup), "file": str(known.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
+        return
+    put(f"# {known.setups[name]}")
+    put(known.setups[name].read_text(encoding="utf-8").rstrip())
+    put("\n# commands")
+    for argv in _commands(setup):
+        put(shlex.join(argv))
+    if reason := _row(setup)["reason"]:
+        put(f"\n# does not work here: {reason}")
+
+
+def _row(setup: FsSetup) -> dict[str, Any]:
+    from dbbench import filesystems
+
+    known = setup.mkfs.family in filesystems.FAMILIES
+    traits = filesystems.traits(setup) if known else None
+    reason = filesystems.works(setup)
+    return {
+        "name": setup.name,
+        "family": setup.mkfs.family,
+        "layers": [layer.get("kind") for layer in setup.layers],
+        "works": reason is None,
+        "reason": reason,
+        "install": list(filesystems.install(setup)),
+        "durability_class": durability_class(setup.claims),
+        "cow": traits.cow if traits else None,
+        "compresses": traits.compresses if traits else None,
+        "snapshots": traits.snapshots if traits else None,
+    }
+
+
+def _commands(setup: FsSetup) -> list[list[str]]:
+    from dbbench.filesystems import FAMILIES
+    from dbbench.plan.preview import making
+
+    return [list(argv) for argv in making(setup, "DEVICE")] if setup.mkfs.family in FAMILIES else []
+
+
+command.add_command(list_)
+command.add_command(show)

@@ -1,0 +1,101 @@
+"""`dbbench show RUN [TRIAL]`: a run with its trials, or all that is known of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from dbbench.commands.finding import folder_of, report_of
+from dbbench.commands.options import Options, command_line, results_option
+from dbbench.commands.text import put, put_json, put_table
+from dbbench.errors import UnknownName
+from dbbench.metrics import METRICS
+from dbbench.model import Trial, plain
+from dbbench.progress.wording import figure
+from dbbench.store import LoadedRun, load_run
+from dbbench.tomlfile import did_you_mean
+from dbbench.units import size_text, time_text
+
+
+@command_line()
+@click.argument("run", metavar="RUN")
+@click.argument("trial", metavar="[TRIAL]", required=False)
+@results_option
+def command(options: Options, run: str, trial: str | None, results: str) -> None:
+    """A run with its trials, or one trial with its phases, figures, proofs and warnings."""
+    found = load_run(folder_of(Path(results), run))
+    if trial is None:
+        _show_run(options, found)
+        return
+    one = next((known for known in found.trials if known.id == trial), None)
+    if one is None:
+        hint = did_you_mean(trial, [known.id for known in found.trials])
+        raise UnknownName(f'run {found.path.name} has no finished trial "{trial}"{hint}')
+    if options.json:
+        put_json(plain(one))
+    else:
+        for line in _told(one, found):
+            put(line)
+
+
+def _show_run(options: Options, found: LoadedRun) -> None:
+    if options.json:
+        put_json({"run": plain(found.run), "trials": [plain(trial) for trial in found.trials]})
+        return
+    run = found.run
+    left = f", {len(found.unfinished)} to do" if found.unfinished else ""
+    put(
+        f"{run.name}: {len(found.trials)} of {len(run.order)} trials{left}; seed {run.plan.seed}, created {run.created}"
+    )
+    put(f"folder {found.path}" + (f", page {report_of(found.path)}" if report_of(found.path).exists() else ""))
+    header = ("trial", "status", "value", "seconds", "warnings")
+    put_table(header, [_row(trial, found) for trial in found.trials], right="--rr")
+
+
+def _row(trial: Trial, found: LoadedRun) -> tuple[object, ...]:
+    name = _primary(trial, found)
+    value = trial.summary.get(name)
+    shown = f"{figure(value)} {METRICS[name].unit}" if value is not None else None
+    seconds = round(sum(phase.seconds for phase in trial.phases))
+    notes = [warning.id for warning in trial.warnings]
+    if trial.error is not None:
+        notes.insert(0, f"{trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}")
+    return (trial.id, trial.status.value, shown, seconds, " ".join(notes))
+
+
+def _primary(trial: Trial, found: LoadedRun) -> str:
+    return next((c.workload.primary for c in found.run.cells if c.workload.name == trial.workload), "tps")
+
+
+def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
+    yield f"{trial.id}: {trial.status.value}"
+    yield f"  {trial.engine} {trial.engine_version}, {trial.workload}, block {trial.block}, attempt {trial.attempt}"
+    if trial.error is not None:
+        yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
+    yield from _filesystem(trial)
+    yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
+    for name, value in trial.summary.items():
+        metric = METRICS.get(name)
+        yield f"  {metric.label if metric else name:<24} {figure(value)} {metric.unit if metric else ''}".rstrip()
+    if trial.cache is not None:
+        proof = "proved" if trial.cache.proved else f"not proved: {trial.cache.reason}"
+        yield f"  cold cache by {trial.cache.method}: {proof}"
+    if trial.space is not None and trial.space.disk_bytes is not None:
+        ratio = trial.space.compression_ratio
+        shrunk = f", compressed {ratio:.2f}" if ratio else ""
+        yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
+    for warning in trial.warnings:
+        at = f" at second {warning.second}" if warning.second is not None else ""
+        yield f"  ! {warning.id}{at}: {warning.text}"
+    yield f"  raw output of the tools: {found.path / 'trials' / trial.id / 'raw'}"
+
+
+def _filesystem(trial: Trial) -> Iterator[str]:
+    fs = trial.filesystem
+    if fs is None:
+        return
+    yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
+    for argv in fs.mkfs:
+        yield f"  {' '.join(argv)}"

@@ -1,0 +1,136 @@
+"""The verdict tables: one an engine and workload, each by that workload's own metric."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dbbench import compare
+from dbbench.commands.text import put, put_table, table_text
+from dbbench.compare import Row
+from dbbench.errors import UnknownName
+from dbbench.metrics import METRICS, Metric
+from dbbench.model import SCHEMA, Trial, plain
+from dbbench.progress.wording import figure
+from dbbench.store import LoadedRun
+from dbbench.tomlfile import did_you_mean
+
+KEYS = [field.name for field in dataclasses.fields(Row)]
+_HEADER = ("filesystem", "value", "ratio", "interval", "verdict", "blocks", "level", "durability", "notes")
+
+
+class Table(NamedTuple):
+    """The rows of one engine and workload."""
+
+    engine: str
+    workload: str
+    metric: Metric
+    rows: list[Row]
+
+
+class Verdicts(NamedTuple):
+    """What `compare` prints, in whatever format."""
+
+    baseline: str
+    tables: list[Table]
+
+
+def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
+    """The tables of one or more runs.
+
+    Blocks of several runs stay apart: pairs are made within a block only. Without `metric` each workload is
+    judged by its primary one. UnknownName for a baseline or metric that is not there.
+    """
+    if metric is not None and metric not in METRICS:
+        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
+    trials, primary = _merged(runs), _primaries(runs)
+    arms = list(dict.fromkeys(cell.arm for run in runs for cell in run.run.cells))
+    chosen = baseline or runs[0].run.baseline
+    if chosen not in arms:
+        raise UnknownName(f'"{chosen}" is no filesystem of these runs{did_you_mean(chosen, arms)}')
+    tables = []
+    for engine, workload in dict.fromkeys((trial.engine, trial.workload) for trial in trials):
+        group = [trial for trial in trials if (trial.engine, trial.workload) == (engine, workload)]
+        judged = metric or primary.get(workload, "tps")
+        if rows := compare.rows(group, chosen, judged):
+            tables.append(Table(engine, workload, METRICS[judged], rows))
+    return Verdicts(chosen, sorted(tables, key=lambda table: (table.workload, table.engine)))
+
+
+def as_document(found: Verdicts) -> dict[str, Any]:
+    """The JSON contract of `compare --json`. `metric` is "primary" where the tables have several."""
+    metrics = {table.metric.name for table in found.tables}
+    return {
+        "schema": SCHEMA,
+        "baseline": found.baseline,
+        "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
+        "rows": [{**plain(row), "metric": table.metric.name} for table in found.tables for row in table.rows],
+    }
+
+
+def as_csv(found: Verdicts) -> str:
+    """The same rows as CSV with a header; several notes are joined by "; "."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*KEYS, "metric"])
+    for row in as_document(found)["rows"]:
+        values = ["; ".join(v) if isinstance(v, list) else v for v in (row[key] for key in KEYS)]
+        writer.writerow([*values, row["metric"]])
+    return text.getvalue().rstrip("\n")
+
+
+def as_markdown(found: Verdicts) -> str:
+    """A heading, a sentence and a table for each engine and workload."""
+    parts = []
+    for table in found.tables:
+        parts.append(f"### {_title(table)}\n\n{compare.sentence(table.rows)}\n")
+        parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def put_tables(found: Verdicts) -> None:
+    """Print the tables for people, the sentence of each above it."""
+    if not found.tables:
+        put("No trial of these runs has a result that can be compared.")
+    for number, table in enumerate(found.tables):
+        if number:
+            put()
+        put(_title(table))
+        put(compare.sentence(table.rows))
+        put_table(_HEADER, [_line(row, table.metric) for row in table.rows], right="-rr--r")
+
+
+def _title(table: Table) -> str:
+    unit = f", {table.metric.unit}" if table.metric.unit else ""
+    return f"{table.engine} {table.workload}: {table.metric.label}{unit} ({table.metric.better} is better)"
+
+
+def _line(row: Row, metric: Metric) -> tuple[object, ...]:
+    interval = None if row.lo is None or row.hi is None else f"{row.lo:.3f}..{row.hi:.3f}"
+    ratio = None if row.ratio is None else f"{row.ratio:.3f}"
+    level = None if row.level is None else f"{100 * row.level:.3g} %"
+    verdict = "same within 5 %" if row.verdict == "same" else row.verdict
+    durability = row.durability_class + (" (differs)" if row.mixed_durability else "")
+    value = figure(row.value) + (f" {metric.unit}" if row.value is not None and metric.unit else "")
+    return (row.fs_setup, value, ratio, interval, verdict, row.n, level, durability, "; ".join(row.notes))
+
+
+def _merged(runs: Sequence[LoadedRun]) -> list[Trial]:
+    """All trials; those of a second run get blocks of their own."""
+    if len(runs) == 1:
+        return list(runs[0].trials)
+    merged, offset = [], 0
+    for run in runs:
+        merged += [
+            dataclasses.replace(trial, id=f"{run.path.name}/{trial.id}", block=trial.block + offset)
+            for trial in run.trials
+        ]
+        offset += max((spec.block for spec in run.run.order), default=0)
+    return merged
+
+
+def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:
+    return {cell.workload.name: cell.workload.primary for run in runs for cell in run.run.cells}

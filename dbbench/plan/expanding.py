@@ -1,0 +1,120 @@
+"""What a plan expands to: complete cells, and every cell once in each block in random order."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from dbbench.catalog import Catalog, checked, parameters
+from dbbench.model import (
+    Cell,
+    Dataset,
+    EngineSpec,
+    FsSetup,
+    Plan,
+    Scalar,
+    TrialSpec,
+    Window,
+    Workload,
+    WorkloadSpec,
+    plain,
+)
+from dbbench.plan.checks import engines_of
+
+
+class Expanded(NamedTuple):
+    """The cells of a plan and the order of its trials."""
+
+    cells: tuple[Cell, ...]
+    order: tuple[TrialSpec, ...]
+
+
+def expand(plan: Plan, catalog: Catalog) -> Expanded:
+    """All of a plan's cells, and the trials in the order in which they are to be driven.
+
+    A script that lies beside its workload's file is named by its whole path in the cell.
+    """
+    cells = tuple(_cells(plan, catalog))
+    return Expanded(cells, tuple(_order(cells, plan.blocks, plan.seed)))
+
+
+def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
+    """SHA-256 over all that decides what is measured: plan, setups, workloads, scripts by their content.
+
+    Comments, the order of keys and where the files lie do not change it.
+    """
+    whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
+    for cell in whole["cells"]:
+        script = Path(cell["workload"]["script"])
+        if script.is_absolute():
+            cell["workload"]["script"] = hashlib.sha256(script.read_bytes()).hexdigest()
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
+    setups = {arm.label: catalog.setup(arm.use) for arm in plan.fs_setups}
+    cells = []
+    for spec in plan.workload:
+        workload = catalog.workload(spec.name)
+        script = catalog.script(workload)
+        complete = dataclasses.replace(workload, script=str(script or workload.script))
+        for engine in engines_of(spec, workload, plan.engine):
+            for label, setup in setups.items():
+                cells.append(_cell(plan, label, setup, engine, spec, complete))
+    return cells
+
+
+def _cell(plan: Plan, label: str, setup: FsSetup, engine: EngineSpec, spec: WorkloadSpec, workload: Workload) -> Cell:
+    values = _values(workload, spec.parameters)
+    return Cell(
+        id=f"{label}.{engine.name}.{workload.name}",
+        arm=label,
+        setup=setup,
+        engine=engine,
+        workload=workload,
+        parameters=values,
+        dataset=_dataset(workload, values),
+        window=_window(plan, spec, workload),
+    )
+
+
+def _values(workload: Workload, given: dict[str, Scalar]) -> dict[str, Scalar]:
+    """The workload's parameters: defaults, and over them what the plan says; durations in s, sizes in bytes."""
+    known = parameters(workload)
+    defaults = {name: checked(p, p.default) for name, p in known.items() if p.default is not None}
+    return {**defaults, **given}
+
+
+def _dataset(workload: Workload, values: dict[str, Scalar]) -> Dataset:
+    own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
+    adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
+    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
+
+
+def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:
+    if workload.window == "to-completion":
+        return Window("to-completion", 0.0, 0.0)
+    warmup_s = plan.warmup_s if spec.warmup_s is None else spec.warmup_s
+    return Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
+
+
+def _order(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
+    """Blocks of all cells, each in random order.
+
+    Cells are sorted by draws of `Random(seed).random()`, whose sequence Python promises to keep between
+    versions; of `shuffle` it does not.
+    """
+    draw = random.Random(seed)
+    order: list[TrialSpec] = []
+    for block in range(1, blocks + 1):
+        ranked = sorted((draw.random(), index) for index in range(len(cells)))
+        for _, index in ranked:
+            cell = cells[index].id
+            order.append(TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1))
+    return order

@@ -1,0 +1,111 @@
+"""A plan's file as a `Plan`. Every part is read by itself, so that one error does not hide the next."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.catalog import Catalog
+from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
+from dbbench.plan.checks import check
+from dbbench.plan.workloads import read_workload
+from dbbench.tomlfile import Document, Key, read, typed
+
+_LISTS: Final = ("fs_setups", "engine", "workload")
+
+
+@dataclasses.dataclass
+class Parts:
+    """What of a plan could be read, by its place in the file. A part with an error is not among them."""
+
+    plan: Plan | None
+    arms: dict[Key, Arm]
+    engines: dict[Key, EngineSpec]
+    workloads: dict[Key, tuple[WorkloadSpec, Workload]]
+    device: DeviceSpec | None
+    whole: bool  # no part of the lists above is missing
+
+
+def load(path: Path, catalog: Catalog) -> Plan:
+    """The plan in `path`, checked against `catalog`.
+
+    FileMissing, or PlanInvalid with all errors, each with file:line and what may have been meant.
+    """
+    document = read(path)
+    parts = _parts(document, catalog)
+    check(document, parts.plan, parts.arms, parts.engines, parts.workloads, parts.device, parts.whole, catalog)
+    document.finish()
+    if parts.plan is None:
+        raise AssertionError("a plan without flaws can be read")
+    return parts.plan
+
+
+def _parts(document: Document, catalog: Catalog) -> Parts:
+    arms: dict[Key, Arm] = {}
+    engines: dict[Key, EngineSpec] = {}
+    workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {}
+    for key, item in _items(document, "fs_setups"):
+        entry = {"use": item, "label": item} if isinstance(item, str) else item
+        if isinstance(entry, dict):
+            entry = {"label": entry.get("use", ""), **entry}
+        if arm := _part(document, Arm, entry, key):
+            arms[key] = arm
+    for key, item in _items(document, "engine"):
+        if engine := _part(document, EngineSpec, item, key):
+            engines[key] = engine
+    for key, item in _items(document, "workload"):
+        if found := read_workload(document, item, key, catalog):
+            workloads[key] = found
+    device = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
+    count = sum(len(document.data.get(name, ())) for name in _LISTS if isinstance(document.data.get(name), list))
+    return Parts(
+        plan=_plan(document, arms, engines, workloads, device),
+        arms=arms,
+        engines=engines,
+        workloads=workloads,
+        device=device,
+        whole=len(arms) + len(engines) + len(workloads) == count,
+    )
+
+
+def _plan(
+    document: Document,
+    arms: dict[Key, Arm],
+    engines: dict[Key, EngineSpec],
+    workloads: dict[Key, tuple[WorkloadSpec, Workload]],
+    device: DeviceSpec | None,
+) -> Plan | None:
+    """The plan of the parts that could be read, so that its own keys are checked whatever they are worth."""
+    read_parts: dict[str, Any] = {
+        "fs_setups": tuple(arms.values()),
+        "engine": tuple(engines.values()),
+        "workload": tuple(spec for spec, _ in workloads.values()),
+        "device": device or DeviceSpec(),
+    }
+    own = {name: read_parts.get(name, value) for name, value in document.data.items()}
+    return typed(document, Plan, own)
+
+
+def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
+    """The elements of a list of the plan; a single table counts as a list of one."""
+    given = document.data.get(name)
+    if given is None:
+        return []
+    if isinstance(given, dict):
+        document.data[name] = given = [given]
+        aliases = {(name, 0, *key[1:]): line for key, line in document.lines.items() if key[0] == name}
+        document.lines.update(aliases)
+    if not isinstance(given, list):
+        document.flaw((name,), f'"{name}" should be a list')
+        return []
+    if not given:
+        document.flaw((name,), f'"{name}" is empty')
+    return [((name, index), item) for index, item in enumerate(given)]
+
+
+def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:
+    if not isinstance(item, dict):
+        document.flaw(key, f'an entry of "{key[0]}" should be a table, not {item!r}')
+        return None
+    return typed(document, kind, item, key)

@@ -1,0 +1,105 @@
+"""Progress on a terminal: a few lines, redrawn in place; warnings scroll away above them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from dbbench.progress.events import Emit, Event
+from dbbench.progress.state import State
+from dbbench.progress.wording import eta, figure, mean_and_spread, opening, result, spark, trial_name
+from dbbench.units import time_text
+
+_REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing
+_BAR: Final = 14
+_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # others end at once, mostly
+_WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
+
+
+@contextlib.contextmanager
+def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
+    """A function that takes events; what they come to is drawn on `stream`, a terminal, while the block lasts."""
+    console = Console(file=stream, no_color=not color, highlight=False)
+    drawing = _Drawing()
+    with Live(drawing, console=console, refresh_per_second=_REDRAWS_A_SECOND, transient=False) as screen:
+
+        def emit(event: Event) -> None:
+            drawing.state.take(event)
+            line = above(event)
+            if line is not None:
+                screen.console.print(line)
+
+        yield emit
+
+
+class _Drawing:
+    """What is drawn, made anew from the state each time."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def __rich__(self) -> RenderableType:
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in drawn(self.state, time.monotonic())))
+
+
+def above(event: Event) -> Text | None:
+    """The line that an event leaves for good, or None."""
+    data = event.data
+    if event.kind == "warning":
+        return Text(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}", style="yellow")
+    if event.kind == "note":
+        return Text(str(data.get("text")))
+    if event.kind == "trial_end" and data.get("status") == "failed":
+        return Text(f"✗ {trial_name(data)}: {result(data)}", style="red")
+    return None
+
+
+def drawn(state: State, now: float) -> list[str]:
+    """The lines of a state."""
+    lines = [f"run {state.run.get('name', '')}  {opening(state.run)}   {eta(state.left_s(now))}".rstrip()]
+    if state.preparing:
+        share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
+        lines.append(f"  prepare: {state.preparing}{share}")
+    if state.trial:
+        width = len(str(state.total))
+        lines.append(f"[{state.trial.get('position'):>{width}}/{state.total}] {trial_name(state.trial)}   "
+                     f"{_phases(state, now)}")  # fmt: skip
+        if state.second:
+            p95 = f"   p95 {figure(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
+            lines.append(f"        {figure(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
+    return lines + _done(state)
+
+
+def _phases(state: State, now: float) -> str:
+    words = []
+    for name, seconds in state.phases.items():
+        word = _WORDS.get(name, name)
+        if seconds is None:
+            spent = state.phase_s(now)
+            if state.expected_s:
+                share = min(1.0, spent / state.expected_s)
+                words.append(f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}")
+            else:
+                words.append(f"{word} {time_text(spent)}")
+        elif name in _SHOWN:
+            words.append(f"{word} ✓ {time_text(seconds)}")
+    return "  ".join(words)
+
+
+def _bar(share: float | None) -> str:
+    full = round(_BAR * min(1.0, max(0.0, share or 0.0)))
+    return "━" * full + ("╸" if full < _BAR else "") + "─" * (_BAR - full - 1)
+
+
+def _done(state: State) -> list[str]:
+    """One line for each engine and workload with what its arms came to so far."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for (engine, workload, arm), values in state.values.items():
+        groups.setdefault((engine, workload), []).append(f"{arm} {mean_and_spread(values)}")
+    return [f"  done  {engine} {workload}: {'  '.join(arms)}" for (engine, workload), arms in groups.items()]

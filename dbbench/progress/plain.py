@@ -1,0 +1,102 @@
+"""Progress where no terminal is: a line for each trial, and one each 30 seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final, TextIO
+
+from dbbench.progress.events import Emit, Event
+from dbbench.progress.state import State
+from dbbench.progress.wording import eta, figure, opening, result, trial_name
+from dbbench.units import time_text
+
+EVERY_S: Final = 30.0
+
+
+@contextlib.contextmanager
+def plain(stream: TextIO, every_s: float = EVERY_S) -> Iterator[Emit]:
+    """A function that prints events to `stream`; a thread adds a line where nothing was printed for `every_s`."""
+    lines = _Lines(stream, every_s)
+    ended = threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(min(1.0, every_s / 4)):
+            lines.remind()
+
+    thread = threading.Thread(target=tick, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield lines.take
+    finally:
+        ended.set()
+        thread.join()
+
+
+class _Lines:
+    def __init__(self, stream: TextIO, every_s: float) -> None:
+        self._stream, self._every_s = stream, every_s
+        self._state, self._lock = State(), threading.Lock()
+        self._printed = time.monotonic()
+
+    def take(self, event: Event) -> None:
+        with self._lock:
+            preparing, began = self._state.preparing, self._state.began
+            self._state.take(event)
+            line = self._line(event, preparing, time.monotonic() - began)
+            if line:
+                self._print(line)
+
+    def remind(self) -> None:
+        """Print where the run stands, if nothing was printed for long."""
+        with self._lock:
+            if time.monotonic() - self._printed >= self._every_s:
+                line = self._standing()
+                self._printed = time.monotonic()
+                if line:
+                    self._print(line)
+
+    def _line(self, event: Event, was_preparing: str, trial_s: float) -> str:
+        data, state = event.data, self._state
+        match event.kind:
+            case "run_begin":
+                return f"run {data.get('name')}: {opening(data)}"
+            case "prepare" if state.preparing != was_preparing:
+                return f"prepare: {state.preparing}"
+            case "trial_end":
+                left = eta(state.left_s(time.monotonic())) if state.finished < state.total else ""
+                return f"{self._count(data)} {trial_name(data)}: {result(data)}  {time_text(trial_s)}  {left}".rstrip()
+            case "warning":
+                return f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"
+            case "note":
+                return str(data.get("text"))
+            case "run_end":
+                told = ", ".join(f"{data.get(word)} {word}" for word in ("ok", "suspect", "failed") if data.get(word))
+                return f"run {data.get('name')}: {told or 'nothing to do'} in {time_text(data.get('seconds') or 0)}"
+        return ""
+
+    def _standing(self) -> str:
+        state, now = self._state, time.monotonic()
+        if state.preparing:
+            share = f" {100 * state.fraction:.0f} %" if state.fraction is not None else ""
+            return f"prepare: {state.preparing}{share}"
+        if not state.trial:
+            return ""
+        of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
+        words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
+                 f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
+        if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
+            words.append(f"{figure(state.second['tps'])} tx/s")
+            words.append(f"p95 {figure(state.second.get('p95_ms'))} ms")
+        return "  ".join([*words, eta(state.left_s(now))]).rstrip()
+
+    def _count(self, data: dict[str, Any]) -> str:
+        width = len(str(self._state.total))
+        return f"[{data.get('position', self._state.finished):>{width}}/{data.get('total') or self._state.total}]"
+
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the run goes on
+            print(line, file=self._stream, flush=True)
+        self._printed = time.monotonic()

@@ -1,0 +1,114 @@
+"""pgbench: its built-in scripts and custom ones, every transaction from the logs of all its workers.
+
+Latency is pgbench's: from the start of the transaction to its end, under `rate` from the scheduled start.
+Parameters: clients, threads (workers of pgbench itself), rate, protocol; scale belongs to the dataset. Other
+parameters of a workload with a script of its own are variables of the script (`:name`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.clock import Clock
+from dbbench.drivers import pgbench_log, pgbench_output
+from dbbench.drivers.port import Load, Outcome
+from dbbench.drivers.scripts import located
+from dbbench.drivers.tool import FAILED, ToolLoad, outcome_of, same, whole_seconds, write_command
+from dbbench.engines.port import Server
+from dbbench.errors import DriverFailed
+from dbbench.model import Cell, Scalar
+
+BUILT_IN: Final = ("tpcb-like", "simple-update", "select-only")
+_PREFIX: Final = "pgbench_log"
+_OWN: Final = {"clients", "threads", "rate", "protocol", "scale"}  # what is left are variables of a custom script
+
+
+def programs() -> tuple[str, ...]:
+    """What `doctor` must find; pgbench comes with PostgreSQL and is taken from the server's own folder."""
+    return ()
+
+
+@contextlib.contextmanager
+def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+    """Run pgbench against the server. See the port."""
+    argv = command(server, cell, seed, scratch)
+    write_command(raw / "pgbench.command", argv, {})
+    stdout, stderr = raw / "pgbench.out", raw / "pgbench.err"
+    begin_utc, set_by_s = clock.now_utc(), clock.slip_s()
+
+    def judged(load: ToolLoad) -> Outcome:
+        # The logs have the time of the system clock; ours is anchor + monotonic time.
+        return _outcome(load, cell, begin_utc + set_by_s, raw, scratch)
+
+    with process.running(argv, stdout=stdout, stderr=stderr) as program:
+        yield ToolLoad(
+            program=program,
+            server=server,
+            clock=clock,
+            begin_utc=begin_utc,
+            seconds=sum(whole_seconds(cell.window)),
+            printed=(stdout, stderr),
+            live=pgbench_output.live,
+            aborted=pgbench_output.aborted,
+            judged=judged,
+        )
+
+
+def command(server: Server, cell: Cell, seed: int, scratch: Path) -> list[str]:
+    """The argv. Prepared statements by default: what is compared is storage, not the parser."""
+    parameters = {**cell.dataset.parameters, **cell.parameters}
+    rate = parameters.get("rate") or 0
+    return [
+        str(server.bin / "pgbench"),
+        f"--host={server.socket_dir}",
+        f"--port={server.socket.name.rpartition('.')[2]}",
+        f"--username={server.user}",
+        "--no-vacuum",  # the golden copy is vacuumed
+        f"--client={parameters['clients']}",
+        f"--jobs={_workers(parameters)}",
+        f"--time={sum(whole_seconds(cell.window))}",
+        f"--protocol={parameters.get('protocol', 'prepared')}",
+        f"--random-seed={seed}",
+        "--progress=1",
+        "--log",
+        f"--log-prefix={scratch / _PREFIX}",
+        *([f"--rate={rate}"] if rate else []),
+        *_script(cell, parameters),
+        server.database,
+    ]
+
+
+def _script(cell: Cell, parameters: dict[str, Scalar]) -> list[str]:
+    script = cell.workload.script or BUILT_IN[0]
+    if script in BUILT_IN:
+        return [f"--builtin={script}"]
+    variables = {**cell.workload.options, **{name: parameters[name] for name in parameters.keys() - _OWN}}
+    return [
+        f"--file={located(script)}",
+        *([f"--scale={parameters['scale']}"] if "scale" in parameters else []),
+        *(f"--define={name}={value}" for name, value in sorted(variables.items())),
+    ]
+
+
+def _workers(parameters: dict[str, Scalar]) -> int:
+    """Threads of pgbench; it cannot have more of them than clients."""
+    return min(int(parameters.get("threads", 1)), int(parameters["clients"]))
+
+
+def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
+    """Read the logs of all workers and hold them against pgbench's own summary."""
+    logs, workers = pgbench_log.log_files(scratch, _PREFIX), _workers({**cell.dataset.parameters, **cell.parameters})
+    if len(logs) != workers:
+        raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
+    counts, skipped = pgbench_log.parse(logs, begin_utc, load.seconds)
+    pgbench_log.keep(logs, raw)
+    told = pgbench_output.summary(load.text())
+    same("transactions", counts.all_transactions, told.processed, "pgbench")
+    if told.failed is not None:
+        same("failed transactions", counts.all_errors, told.failed, "pgbench")
+    same("skipped transactions", skipped, told.skipped or 0, "pgbench")
+    return outcome_of(load, cell.window, counts)

@@ -1,0 +1,137 @@
+"""sysbench: every script that comes with it, and custom ones, through our wrapper that counts each event.
+
+Parameters: clients (sysbench's threads), rate, script; every other parameter (tables, table_size, range_size,
+rand_type ...) is an option of the script. Latency is from the first call of the event to its success, all attempts
+included; under `rate` it has the wait in sysbench's queue too, at the width of sysbench's own buckets (1.8 %).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import catalog, process
+from dbbench.clock import Clock
+from dbbench.drivers import sysbench_events, sysbench_output
+from dbbench.drivers.port import Load, Outcome
+from dbbench.drivers.scripts import located
+from dbbench.drivers.tool import FAILED, ToolLoad, outcome_of, same, whole_seconds, write_command
+from dbbench.engines.port import Server
+from dbbench.errors import ClientErrors, DriverFailed
+from dbbench.model import Cell, Scalar
+
+# The scripts of sysbench 1.0 that drive a dataset made by `oltp_* prepare`; bulk_insert has one of its own.
+BUNDLED: Final = (
+    "oltp_delete",
+    "oltp_insert",
+    "oltp_point_select",
+    "oltp_read_only",
+    "oltp_read_write",
+    "oltp_update_index",
+    "oltp_update_non_index",
+    "oltp_write_only",
+    "select_random_points",
+    "select_random_ranges",
+)
+_WRAPPER: Final = "dbbench_events.lua"
+_OWN: Final = {"clients", "rate", "script"}
+_LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
+
+
+def programs() -> tuple[str, ...]:
+    """What `doctor` must find."""
+    return ("sysbench",)
+
+
+@contextlib.contextmanager
+def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+    """Run sysbench against the server. See the port."""
+    argv = command(server, cell, seed)
+    begin_utc = clock.now_utc()
+    env = {
+        "DBBENCH_SCRIPT": _script(cell),
+        "DBBENCH_BEGIN": f"{begin_utc - clock.utc + clock.monotonic:.6f}",
+        "DBBENCH_OUT": str(scratch),
+        **({"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}),
+    }
+    write_command(raw / "sysbench.command", argv, env)
+    stdout, stderr = raw / "sysbench.out", raw / "sysbench.err"
+    with process.running(argv, stdout=stdout, stderr=stderr, env=env) as program:
+        yield ToolLoad(
+            program=program,
+            server=server,
+            clock=clock,
+            begin_utc=begin_utc,
+            seconds=sum(whole_seconds(cell.window)),
+            printed=(stdout, stderr),
+            live=sysbench_output.live,
+            aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
+            judged=lambda load: _outcome(load, cell, raw, scratch),
+        )
+
+
+def command(server: Server, cell: Cell, seed: int) -> list[str]:
+    """The argv; the script and the counter's own settings are in the environment."""
+    rate = cell.parameters.get("rate") or 0
+    return [
+        "sysbench",
+        *connection(server),
+        f"--threads={cell.parameters['clients']}",
+        f"--time={sum(whole_seconds(cell.window))}",
+        f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
+        "--report-interval=1",
+        "--percentile=95",
+        *([f"--rate={rate}", "--histogram=on"] if rate else []),
+        *(f"--{name}={_written(value)}" for name, value in _script_options(cell).items()),
+        str(catalog.shipped().resolve() / "workloads" / _WRAPPER),
+        "run",
+    ]
+
+
+def connection(server: Server) -> list[str]:
+    """Options by which sysbench reaches the server: its socket, no password."""
+    if server.engine == "postgres":
+        port = server.socket.name.rpartition(".")[2]
+        where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
+        return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
+    where = [f"--mysql-socket={server.socket}", f"--mysql-user={server.user}", f"--mysql-db={server.database}"]
+    return ["--db-driver=mysql", *where]
+
+
+def _script(cell: Cell) -> str:
+    """Name of a bundled script, or the path of a file."""
+    script = str(cell.parameters.get("script") or cell.workload.script)
+    return script if script in BUNDLED else str(located(script))
+
+
+def _script_options(cell: Cell) -> dict[str, Scalar]:
+    asked = {**cell.dataset.parameters, **cell.workload.options, **cell.parameters}
+    return {name: asked[name] for name in sorted(asked.keys() - _OWN)}
+
+
+def _written(value: Scalar) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
+    """Read the counts of all threads and hold them against sysbench's own summary."""
+    files, threads = sysbench_events.event_files(scratch), int(cell.parameters["clients"])
+    if len(files) != threads:
+        raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
+    printed = load.text()
+    told = sysbench_output.summary(printed)
+    counts = sysbench_events.parse(files, load.seconds)
+    same("transactions", counts.all_transactions, told.transactions, "sysbench")
+    same("ignored errors", counts.all_errors, told.errors, "sysbench", slack=threads)  # the last attempts
+    if told.reconnects:
+        raise ClientErrors(f"sysbench reconnected {told.reconnects} times", effect=FAILED)
+    sysbench_events.keep(files, raw / "sysbench_events.txt.gz")
+    if cell.parameters.get("rate"):
+        queue = scratch / sysbench_events.QUEUE
+        written = queue.read_text() if queue.exists() else ""
+        (raw / "sysbench_queue.txt").write_text(written)
+        whole_run, lived_s = sysbench_output.histogram(printed), load.lived_s or float(load.seconds)
+        sysbench_events.put_queued_latencies(counts, written, whole_run, lived_s)
+    return outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0))

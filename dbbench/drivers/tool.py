@@ -1,0 +1,159 @@
+"""A load generator's process beside the server that it drives: started, watched, judged at its end."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dbbench.clock import Clock
+from dbbench.drivers.counts import Counts
+from dbbench.drivers.port import Live, Outcome
+from dbbench.engines.port import Server
+from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
+from dbbench.model import TrialWarning, Window
+from dbbench.process import Running
+
+FAILED: Final = "The trial is marked failed: its load was not the one that was asked for."
+_POLL_S: Final = 0.1  # how soon a dead tool or server is noticed; ten looks a second cost nothing
+_DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
+_EARLY_S: Final = 0.5  # by so much a tool may end before its time: it starts its own clock, we ours
+
+
+@dataclass
+class ToolLoad:
+    """A `Load` made of one process. What differs between tools comes in as functions of what they print."""
+
+    program: Running
+    server: Server
+    clock: Clock
+    begin_utc: float  # second 0: when the tool was started
+    seconds: int  # whole seconds of warm-up and window together
+    printed: tuple[Path, ...]  # files that its output goes to
+    live: Callable[[str], Live | None]  # of a printed line
+    aborted: Callable[[str], bool]  # a line that says that a client gave up
+    judged: Callable[[ToolLoad], Outcome]
+    lived_s: float | None = None  # None: it runs
+    _read: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.program.pid,)
+
+    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
+        """Block until `second` of the load's clock. EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""
+        while (left_s := second - self._now_s()) > 0:
+            if not self._goes_on(watch):
+                raise self._ended_early()
+            time.sleep(min(_POLL_S, max(left_s, 0.001)))
+
+    def wait(self, watch: Callable[[Live], None]) -> None:
+        """Block until the tool has ended. The same errors; what it did in its time is judged by `outcome`."""
+        while self._goes_on(watch):
+            time.sleep(_POLL_S)
+        if self.program.poll() != 0 or (self.lived_s or 0.0) < self.seconds - _EARLY_S:
+            raise self._ended_early()
+
+    def outcome(self) -> Outcome:
+        """See the port."""
+        return self.judged(self)
+
+    def text(self) -> str:
+        """All that it printed."""
+        return "".join(path.read_text(errors="replace") for path in self.printed if path.exists())
+
+    def _now_s(self) -> float:
+        return self.clock.now_utc() - self.begin_utc
+
+    def _goes_on(self, watch: Callable[[Live], None]) -> bool:
+        """Pass on what was printed; False when the tool has ended. EngineDied, ClientErrors."""
+        ended = self.program.poll() is not None
+        lines = self._new_lines()
+        gave_up = [line for line in lines if self.aborted(line)]
+        if not self._server_lives(patience_s=_DEATH_S if ended or gave_up else 0.0):
+            raise EngineDied(f"the server (pid {self.server.pid}) is gone; the load generator says: {self._said()}")
+        if gave_up:
+            raise ClientErrors("; ".join(gave_up[:3]), effect=FAILED)
+        for line in lines:
+            if (second := self.live(line)) is not None:
+                watch(second)
+        if ended and self.lived_s is None:
+            self.lived_s = self._now_s()
+        return not ended
+
+    def _new_lines(self) -> list[str]:
+        """Whole lines printed since the last call."""
+        lines: list[str] = []
+        for path in self.printed:
+            with path.open("rb") as output:
+                output.seek(self._read.get(path, 0))
+                whole, end, _cut = output.read().rpartition(b"\n")
+            self._read[path] = self._read.get(path, 0) + len(whole) + len(end)
+            lines += whole.decode(errors="replace").splitlines()
+        return lines
+
+    def _server_lives(self, patience_s: float) -> bool:
+        until = time.monotonic() + patience_s
+        while (lives := self.server.alive()) and time.monotonic() < until and self.program.poll() != 0:
+            time.sleep(0.02)
+        return lives
+
+    def _ended_early(self) -> DbbenchError:
+        status = self.program.poll()
+        if status == 0:
+            return LoadEndedEarly(f"{self._name()} ended after {self._now_s():.1f} s of {self.seconds} s")
+        return DriverFailed(f"{self._name()} ended with status {status}: {self._said()}")
+
+    def _said(self) -> str:
+        """Its last lines, those that complain first."""
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]
+        return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
+
+    def _name(self) -> str:
+        return Path(self.program.argv[0]).name
+
+
+def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float | None) -> Outcome:
+    """The outcome of a load with these counts: what was finished in the window, the series over all of it.
+
+    NoProgress where nothing was finished in the window; a warning where attempts failed.
+    """
+    warmup, measure = whole_seconds(window)
+    found = counts.measured(warmup, warmup + measure)
+    if found.transactions == 0:
+        raise NoProgress(f"no transaction was finished in the {measure} s of the window", effect=FAILED)
+    failed = f"{found.errors} attempts failed beside {found.transactions} transactions in the window"
+    return Outcome(
+        begin_utc=load.begin_utc,
+        window_s=float(measure),
+        transactions=found.transactions,
+        errors=found.errors,
+        series=counts.series(load.lived_s if load.lived_s is not None else float(load.seconds)),
+        histogram=found.histogram,
+        figures={"max_ms": found.longest_ms, **figures},
+        warnings=(TrialWarning("W019", failed),) if found.errors else (),
+    )
+
+
+def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:
+    """Hold our count against the tool's own summary. DriverFailed where they differ by more than `slack`."""
+    if theirs is None:
+        raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
+    if abs(ours - theirs) > slack:
+        raise DriverFailed(f"{ours} {what} were counted, but {tool} says {theirs}", effect=FAILED)
+
+
+def whole_seconds(window: Window) -> tuple[int, int]:
+    """Warm-up and window in whole seconds, rounded up: neither tool knows fractions, and a series has none."""
+    return math.ceil(window.warmup_s), math.ceil(window.measure_s)
+
+
+def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Keep the command as it can be typed again."""
+    words = [*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)]
+    path.write_text(" ".join(words) + "\n")

@@ -1,0 +1,167 @@
+-- Runs a sysbench script as it is and counts the latency of each of its events, second by second.
+--
+-- sysbench gives this file to every thread's own Lua state. The script named by DBBENCH_SCRIPT is loaded into the
+-- same state (a name is looked for where sysbench looks, a path is opened), then its event() is wrapped. sysbench's
+-- own loop is left alone: when it calls event() again after an ignored error (a deadlock, say), the clock of the
+-- first call goes on, so that the latency holds all attempts, and the error is counted.
+--
+-- Environment: DBBENCH_SCRIPT  name or path of the script
+--              DBBENCH_BEGIN   second 0 of the load, seconds of CLOCK_MONOTONIC
+--              DBBENCH_OUT     folder for the counts, off the device under test
+--              DBBENCH_QUEUE   1: also write the latencies with the wait in the queue (see the end)
+--
+-- DBBENCH_OUT/events.THREAD has lines "second what value", written when the second is over:
+--   what >= 0   bucket of dbbench/histogram.py, e^(what/100) us wide 1 %; value = events that ended in it
+--   what = -1   value = attempts that ended in an ignored error
+--   what = -2   value = longest latency in us, rounded up
+-- Lines of one second and bucket may be repeated; they add up.
+
+local ffi = require("ffi")
+
+ffi.cdef[[
+typedef struct { long seconds; long nanoseconds; } dbbench_time;
+int clock_gettime(int clock, dbbench_time *now);
+]]
+
+local CLOCK_MONOTONIC = 1
+local BUCKETS = 2400      -- the last one begins at e^24 us, 7 hours
+local BUFFER = 65536      -- bytes; a thread writes some kB a second
+
+local script = assert(os.getenv("DBBENCH_SCRIPT"), "DBBENCH_SCRIPT is not set")
+local begin = assert(tonumber(os.getenv("DBBENCH_BEGIN")), "DBBENCH_BEGIN is not set")
+local folder = assert(os.getenv("DBBENCH_OUT"), "DBBENCH_OUT is not set")
+
+if script:find("/", 1, true) then
+   dofile(script)
+else
+   require(script)
+end
+
+local clock = ffi.new("dbbench_time[1]")
+
+-- Seconds since the load's begin.
+local function now()
+   ffi.C.clock_gettime(CLOCK_MONOTONIC, clock)
+   return tonumber(clock[0].seconds) - begin + tonumber(clock[0].nanoseconds) * 1e-9
+end
+
+local function opened(name)
+   local file = assert(io.open(folder .. "/" .. name, "w"))
+   file:setvbuf("full", BUFFER)
+   return file
+end
+
+-- The counts of the second that is going on ------------------------------------------------------------
+
+local ceil, floor, log = math.ceil, math.floor, math.log
+local counts = ffi.new("uint32_t[?]", BUCKETS)
+local lowest, highest = BUCKETS, -1
+local second, errors, longest = 0, 0, 0
+local file
+
+local function write_second()
+   file = file or opened("events." .. sysbench.tid)
+   for bucket = lowest, highest do
+      if counts[bucket] > 0 then
+         file:write(second, " ", bucket, " ", counts[bucket], "\n")
+         counts[bucket] = 0
+      end
+   end
+   if errors > 0 then
+      file:write(second, " -1 ", errors, "\n")
+   end
+   if longest > 0 then
+      file:write(second, " -2 ", ceil(longest), "\n")
+   end
+   lowest, highest, errors, longest = BUCKETS, -1, 0, 0
+end
+
+local function turn_to(moment)
+   local current = floor(moment)
+   if current ~= second then
+      write_second()
+      second = current
+   end
+end
+
+local function count(moment, latency_us)
+   turn_to(moment)
+   local bucket = 0
+   if latency_us > 1 then
+      bucket = floor(100 * log(latency_us))
+      if bucket >= BUCKETS then
+         bucket = BUCKETS - 1
+      end
+   end
+   counts[bucket] = counts[bucket] + 1
+   if bucket < lowest then lowest = bucket end
+   if bucket > highest then highest = bucket end
+   if latency_us > longest then longest = latency_us end
+end
+
+-- The wrapped script -------------------------------------------------------------------------------------
+
+local bundled_event, bundled_done = event, thread_done
+local started
+local unfinished = false   -- event() was called and has not returned: it was left by an error
+
+function event(thread)
+   local called = now()
+   if unfinished then
+      turn_to(called)
+      errors = errors + 1
+   else
+      started = called
+   end
+   unfinished = true
+   local stop = bundled_event(thread)
+   unfinished = false
+   if stop then
+      return stop   -- the script ends the run; sysbench does not count this event either
+   end
+   local ended = now()
+   count(ended, (ended - started) * 1e6)
+end
+
+function thread_done(thread)
+   write_second()
+   file:close()
+   if bundled_done then
+      bundled_done(thread)
+   end
+end
+
+-- Latencies with the wait in the queue -------------------------------------------------------------------
+--
+-- Under --rate an event waits in sysbench's queue before event() is called, and only sysbench knows for how long.
+-- Its own histogram has it. The reporting thread has just moved the last interval's counts into one array of that
+-- histogram when it calls the hook below: they are written to DBBENCH_OUT/queue, one line a bucket,
+-- "moment bucket count", bucket i being sysbench's: around e^(i * ln(1e8) / 1023) us, 1.8 % wide.
+
+if os.getenv("DBBENCH_QUEUE") == "1" then
+   -- As in src/sb_histogram.h of sysbench 1.0; there is no public way to these numbers.
+   ffi.cdef[[
+   typedef struct {
+      uint64_t *whole_run; uint64_t whole_run_events; uint64_t *interval; uint64_t **slots;
+      size_t size; double least_ms; double most_ms;
+   } dbbench_queue;
+   extern dbbench_queue sb_latency_histogram;
+   ]]
+   local file
+
+   function sysbench.hooks.report_intermediate(stat)
+      sysbench.report_default(stat)
+      local queue = ffi.C.sb_latency_histogram
+      assert(queue.size == 1024 and queue.least_ms == 1e-3 and queue.most_ms == 1e5,
+             "the histogram of this sysbench is not the one of sysbench 1.0")
+      file = file or opened("queue")
+      local moment = now()
+      for bucket = 0, 1023 do
+         local events = tonumber(queue.interval[bucket])
+         if events > 0 then
+            file:write(string.format("%.3f %d %d\n", moment, bucket, events))
+         end
+      end
+      file:flush()
+   end
+end

@@ -146,6 +146,12 @@ class UnmountFailed(DbbenchError):
     id, title = "E307", "the filesystem could not be unmounted"
 
 
+class OptionNotInForce(DbbenchError):
+    """An option that acts on files when they are made (nodatacow, +C, compress) is not on the restored files."""
+
+    id, title = "E308", "an option is not in force on the restored files"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 

@@ -1,1 +1,43 @@
-"""filesystems"""
+"""Filesystems: made, mounted, read back from the kernel, verified, measured. One module a family.
+
+`make` and `mounted` are the two stages of the road; `existing` stands for both where a directory is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dbbench.filesystems.ext import lazy_init_running
+from dbbench.filesystems.families import COMPRESSING, FAMILIES
+from dbbench.filesystems.files import apply_attributes, verify_files
+from dbbench.filesystems.making import install, make, missing_programs, works
+from dbbench.filesystems.mounting import check_claim, existing, mounted
+from dbbench.filesystems.port import Family, Made, Mounted
+from dbbench.filesystems.state import healthy, least_read_share, space, sync
+from dbbench.model import FsSetup
+
+__all__ = [
+    "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "existing",
+    "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted",
+    "space", "sync", "traits", "verify_files", "works",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a setup can do, as far as its options say (`dbbench fs list`)."""
+
+    cow: bool  # data is copied on write: a page cannot tear
+    compresses: str | None  # the algorithm
+    snapshots: bool
+
+
+def traits(setup: FsSetup) -> Traits:
+    """The traits of a setup, without making it. KeyError for a family that is not known."""
+    family = FAMILIES[setup.mkfs.family]
+    compressing = COMPRESSING.get(setup.mkfs.family)
+    return Traits(
+        cow=not family.tears(setup.mount, setup.attributes),
+        compresses=compressing.compresses(setup.mount) if compressing else None,
+        snapshots=family.SNAPSHOTS,
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dbbench.model import Durability, FsSetup, Scalar, SpaceFacts
+from dbbench.model import Durability, FsSetup, Scalar
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Mounted:
     options_asked: tuple[str, ...]
     options_effective: tuple[str, ...]  # mount and superblock options from mountinfo, without doubles
     read_ahead_kb: int | None  # /sys/class/bdi/MAJ:MIN of st_dev
-    flags: tuple[
-        Durability, ...
-    ]  # the filesystem's own durability flags, computed from the effective options
+    flags: tuple[Durability, ...]  # the filesystem's own durability flags, computed from the effective options
     tears: bool  # a database page can tear when it is overwritten in place (copy-on-write of data: False)
 
 
 class Family(Protocol):
     """A family: one module each (`ext.py`, `xfs.py`, `btrfs.py`)."""
+
+    SNAPSHOTS: bool  # whether it can take a snapshot of itself
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]: ...
 
@@ -43,17 +43,36 @@ class Family(Protocol):
         ...
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Read back from the device with the family's own tool."""
+        """Read back from the device with the family's own tool; `uuid` is among it."""
         ...
 
     def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
         """What is asked for: the setup's options and `nodiscard` where the family has it."""
         ...
 
-    def flags(self, effective: tuple[str, ...], geometry: dict[str, Scalar]) -> tuple[Durability, ...]: ...
+    def live(self, device_name: str) -> dict[str, Scalar]:
+        """What the running kernel says of the mounted filesystem on that block device, by kernel name, beyond
+        its mount options, as far as durability hangs on it. Needs no root."""
+        ...
 
-    def tears(self, effective: tuple[str, ...], geometry: dict[str, Scalar]) -> bool: ...
+    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]: ...
 
-    def space(self, path: Path, logical_bytes: int) -> SpaceFacts:
-        """Of the whole filesystem, with the family's own accounting of compression."""
+    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+        """Whether a database page can tear; `attributes` are those of the data directory."""
+        ...
+
+    def bdi(self, path: Path) -> Path:
+        """The folder in /sys with the mounted filesystem's own read_ahead_kb."""
+        ...
+
+
+class Compressing(Protocol):
+    """A family that can compress data."""
+
+    def compresses(self, options: tuple[str, ...]) -> str | None:
+        """The algorithm that these mount options compress data with."""
+        ...
+
+    def compression_ratio(self, path: Path) -> float | None:
+        """Bytes of the files' data below `path` ÷ bytes on disk; None where it cannot be known."""
         ...

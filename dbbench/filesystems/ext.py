@@ -1,0 +1,123 @@
+"""ext3 and ext4: both are served by the kernel's ext4 driver and made by mke2fs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import KernelLacks
+from dbbench.filesystems.common import bdi_of_device_number, without_discard
+from dbbench.model import Durability, FsSetup, Scalar
+
+SNAPSHOTS: Final = False
+
+# Lazy initialisation would write inode tables in the background while the window is measured; a discard would
+# give back the extents of a fully written image.
+_EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
+_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def programs(setup: FsSetup) -> tuple[str, ...]:
+    """What making and reading back takes."""
+    return (f"mkfs.{setup.mkfs.family}", "dumpe2fs")
+
+
+def mkfs_argv(setup: FsSetup, target: str) -> list[str]:
+    """mke2fs without -F: it asks about old signatures only on a terminal, and still refuses a mounted device.
+    Of several -E it takes the last, so the setup's own are put into ours; where both name a key, the setup's
+    wins, as mke2fs takes the later one."""
+    rest, extended = _split_extended(setup.mkfs.options)
+    return [f"mkfs.{setup.mkfs.family}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), target]
+
+
+def geometry(target: Path) -> dict[str, Scalar]:
+    """By dumpe2fs: block and inode size, journal, features, and groups whose inode tables are not written yet."""
+    return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
+
+
+def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
+    """The superblock part and the groups' flags of dumpe2fs's output."""
+    head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE))
+    groups = re.findall(r"^Group \d+:.*$", text, re.MULTILINE)
+    features = head["Filesystem features"].split()
+    found: dict[str, Scalar] = {
+        "uuid": head["Filesystem UUID"],
+        "block_size": int(head["Block size"]),
+        "blocks": int(head["Block count"]),
+        "inode_size": int(head["Inode size"]),
+        "has_journal": "has_journal" in features,
+        "features": " ".join(features),
+        "groups": len(groups),
+        "uninitialised_groups": sum("ITABLE_ZEROED" not in line for line in groups)
+        if "metadata_csum" in features or "uninit_bg" in features
+        else 0,  # without checksums of groups there is no lazy initialisation
+    }
+    journal = head.get("Total journal size") or head.get("Journal size")
+    if match := re.fullmatch(r"(\d+)([KMG]?)", journal or ""):
+        found["journal_bytes"] = int(match[1]) * _UNITS[match[2]]
+    return found
+
+
+def mount_options(setup: FsSetup) -> tuple[str, ...]:
+    """The setup's, without discard."""
+    return without_discard(setup.mount)
+
+
+def live(device_name: str) -> dict[str, Scalar]:
+    """has_journal: the kernel names a data mode only where there is a journal. KernelLacks where it is silent."""
+    source = Path(f"/proc/fs/ext4/{device_name}/options")
+    try:
+        options = source.read_text().split()
+    except OSError as error:
+        raise KernelLacks(
+            f"{source} cannot be read ({error.strerror}): whether {device_name} has a journal is not known",
+            effect="Nothing was measured.",
+        ) from error
+    return {"has_journal": any(option.startswith("data=") for option in options)}
+
+
+def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+    """data=writeback brings none: what is fsynced is safe, and databases fsync what they promise."""
+    found = []
+    if "nobarrier" in effective or "barrier=0" in effective:  # the kernel shows the first for both
+        found.append(Durability.NO_BARRIER)
+    if not live["has_journal"]:
+        found.append(Durability.NO_JOURNAL)
+    return tuple(found)
+
+
+def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+    """Always: data=journal too tears pages in a power cut."""
+    return True
+
+
+def bdi(path: Path) -> Path:
+    """That of the block device."""
+    return bdi_of_device_number(path)
+
+
+def lazy_init_running(proc: Path = Path("/proc")) -> bool | None:
+    """Whether the kernel's thread `ext4lazyinit` runs, for whichever filesystem; None where kernel threads are
+    not seen (inside a pid namespace). Of one filesystem alone, `uninitialised_groups` = 0 is the proof: the
+    kernel has nothing to start the thread for."""
+    names = set()
+    for comm in proc.glob("[0-9]*/comm"):
+        try:
+            names.add(comm.read_text().strip())
+        except OSError:
+            continue  # it has ended
+    return "ext4lazyinit" in names if "kthreadd" in names else None
+
+
+def _split_extended(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    rest: list[str] = []
+    extended: list[str] = []
+    words = iter(options)
+    for word in words:
+        if word == "-E":
+            extended += next(words, "").split(",")
+        else:
+            rest.append(word)
+    return rest, extended

@@ -1,0 +1,103 @@
+"""Options that act on files when they are made: set on the data directory, then verified on the files."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import CommandFailed, MountFailed, OptionNotInForce
+from dbbench.filesystems.families import COMPRESSING
+from dbbench.model import FsSetup
+
+_GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
+NOCOW_FL: Final = 0x00800000
+_FIEMAP: Final = 0xC020660B  # FS_IOC_FIEMAP (linux/fiemap.h)
+_EXTENT_LAST: Final = 0x1
+_EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
+_EXTENTS_A_CALL: Final = 512
+
+
+def apply_attributes(setup: FsSetup, datadir: Path) -> None:
+    """chattr on the still empty data directory, so that what is restored into it inherits them; MountFailed."""
+    if not setup.attributes:
+        return
+    try:
+        process.run(["chattr", *setup.attributes, datadir])
+    except CommandFailed as failure:
+        raise MountFailed(f"{' '.join(setup.attributes)} on {datadir}: {failure}") from failure
+
+
+def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
+    """OptionNotInForce where nodatacow, +C or compression, which do nothing to files that exist already, are not
+    in force on these files. nodatacow and +C: on every file. Compression: on one at least, as the kernel
+    leaves data alone that does not shrink; an arm that compresses nothing at all is not what it says it is."""
+    found = [path for path in files if path.stat().st_size > 0]
+    if not found:
+        return
+    if "nodatacow" in setup.mount or "+C" in setup.attributes:
+        wrong = [path for path in found if not inode_flags(path) & NOCOW_FL]
+        if wrong:
+            raise OptionNotInForce(
+                f"{len(wrong)} of {len(found)} files are copied on write though {setup.name!r} turns it off, "
+                f"first {wrong[0]}",
+                effect="Nothing was measured.",
+                remedy="The option must be in force before files are restored; reflinked files keep their old state.",
+            )
+    compressing = COMPRESSING.get(setup.mkfs.family)
+    algorithm = compressing.compresses(setup.mount) if compressing else None
+    if algorithm and not any(is_encoded(path) for path in sorted(found, key=_size, reverse=True)):
+        raise OptionNotInForce(
+            f"none of {len(found)} files has a compressed extent though {setup.name!r} asks for {algorithm}",
+            effect="Nothing was measured.",
+            remedy="The option must be in force before files are restored. Where the data does not shrink, this setup "
+            "is the same as the one without compression.",
+        )
+
+
+def inode_flags(path: Path) -> int:
+    """The FS_*_FL bits that lsattr prints."""
+    buffer = array.array("L", [0])
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, _GETFLAGS, buffer)
+    finally:
+        os.close(fd)
+    return buffer[0]
+
+
+def is_encoded(path: Path) -> bool:
+    """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in _extents(fd))
+    finally:
+        os.close(fd)
+
+
+def _extents(fd: int) -> Iterable[tuple[int, int, int]]:
+    """(offset, length, flags) of each extent."""
+    start = 0
+    while True:
+        # struct fiemap: start, length, flags (1: write back first), mapped, count, reserved; then its extents
+        head = struct.pack("=QQLLLL", start, 2**64 - 1 - start, 1, 0, _EXTENTS_A_CALL, 0)
+        buffer = bytearray(head + bytes(56 * _EXTENTS_A_CALL))
+        fcntl.ioctl(fd, _FIEMAP, buffer)
+        mapped = struct.unpack_from("=L", buffer, 20)[0]
+        flags = _EXTENT_LAST
+        for index in range(mapped):
+            logical, _physical, length = struct.unpack_from("=QQQ", buffer, 32 + 56 * index)
+            flags = struct.unpack_from("=L", buffer, 32 + 56 * index + 40)[0]
+            yield logical, length, flags
+            start = logical + length
+        if not mapped or flags & _EXTENT_LAST:
+            return
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

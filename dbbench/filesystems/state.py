@@ -1,0 +1,78 @@
+"""Of a mounted filesystem: is it well, how much does it hold, and write back what is dirty."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from dbbench.filesystems import mountinfo
+from dbbench.filesystems.families import COMPRESSING
+from dbbench.filesystems.port import Mounted
+from dbbench.model import SpaceFacts
+from dbbench.pagecache import syncfs
+
+_BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
+_PROBE: Final = ".dbbench-probe"
+_LEAST_READ: Final = 0.9  # of what is asked for; files' ends and metadata move it a little
+_BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB takes one block of 4 KiB at least
+_BLOCK: Final = 512  # the unit of st_blocks, whatever the filesystem's own
+
+
+def sync(path: Path) -> None:
+    """Write back what is dirty of the filesystem that `path` lies on (syncfs(2)). OSError where that fails."""
+    syncfs(path)
+
+
+def healthy(fs: Mounted) -> str | None:
+    """Why the filesystem is no longer to be trusted, or None.
+
+    Two signs, as no one of them works for all: an fsync that fails (xfs that was shut down still says rw), and
+    superblock options that show ro, emergency_ro or shutdown. The third, the kernel's lines, is in `kmsg`.
+    """
+    bad = _BAD.intersection(mountinfo.of(fs.path).options)
+    if bad:
+        return f"the kernel shows {fs.path} as {', '.join(sorted(bad))}"
+    try:
+        _probe(fs.path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # full is not broken, and has an error of its own
+        return f"write and fsync on {fs.path} fail: {error.strerror}"
+    return None
+
+
+def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
+    """Used and free space, after what is dirty was written. A filesystem of ours counts whole; of an existing
+    one only what lies below the directory. `logical_bytes`: the data files' sizes."""
+    syncfs(fs.path)
+    total = os.statvfs(fs.path)
+    if os.path.ismount(fs.path):
+        used = (total.f_blocks - total.f_bfree) * total.f_frsize
+    else:
+        used = sum(_BLOCK * Path(folder, name).lstat().st_blocks
+                   for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
+    compressing = COMPRESSING.get(fs.family)
+    algorithm = compressing.compresses(fs.options_effective) if compressing else None
+    ratio = compressing.compression_ratio(fs.path) if compressing and algorithm else None
+    return SpaceFacts(logical_bytes, used, total.f_bavail * total.f_frsize, ratio)
+
+
+def least_read_share(fs: Mounted) -> float:
+    """The least share of a sample's bytes that the device must deliver when the sample is read cold: nearly all,
+    or what the best compression leaves of it."""
+    compressing = COMPRESSING.get(fs.family)
+    algorithm = compressing.compresses(fs.options_effective) if compressing else None
+    return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
+
+
+def _probe(folder: Path) -> None:
+    path = folder / _PROBE
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, bytes(4096))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+        path.unlink()

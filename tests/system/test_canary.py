@@ -1,0 +1,36 @@
+"""The canary writes where it may, quickly, and leaves a filesystem's signature alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dbbench import canary, process
+from dbbench.devices.port import Device
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "blkid")
+def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
+    """All three figures, in a moment; what `blkid` finds on the device is what it found before."""
+    process.run(["mkfs.ext4", "-q", loop_device.argument], pass_fds=(loop_device.fd,))
+    before = process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout
+    began = time.monotonic()
+    found = canary.probe(loop_device)
+    assert time.monotonic() - began < 3
+    assert set(found) == {"cpu_ms", "write_mb_per_s", "fdatasync_ms"}
+    assert all(value > 0 for value in found.values())
+    assert process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout == before
+
+
+def test_a_directory_is_probed_by_a_file_that_is_gone_again(tmp_path: Path) -> None:
+    """Nothing stays behind."""
+    found = canary.probe(tmp_path)
+    assert found["cpu_ms"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_measured_is_left_out() -> None:
+    """A directory without room or direct I/O gives the CPU's figure alone; never a zero."""
+    assert set(canary.probe(Path("/proc"))) == {"cpu_ms"}

@@ -1,0 +1,307 @@
+"""Filesystems really made on loop devices: what the kernel took, what is in force, what goes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, filesystems, process
+from dbbench.devices.port import Device
+from dbbench.errors import ClaimWrong, DirectoryRefused, MkfsFailed, MountFailed, OptionNotInForce, UnmountFailed
+from dbbench.filesystems import mounting
+from dbbench.kmsg import Watch
+from dbbench.model import Durability, FsSetup, Mkfs
+
+MIB = 2**20
+SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
+NO_LOG_FLUSH = 2
+SETUPS = catalog.catalog()
+
+# What the kernel must show for each shipped setup, and its class; measured, not what the files claim.
+EXPECTED: dict[str, tuple[set[str], set[str]]] = {
+    "ext3": (set(), set()),
+    "ext4": (set(), set()),
+    "ext4-nobarrier": ({"nobarrier"}, {"no-barrier"}),
+    "ext4-writeback": ({"data=writeback"}, set()),
+    "ext4-nojournal": (set(), {"no-journal"}),
+    "xfs": ({"inode64"}, set()),
+    "xfs-noreflink": ({"inode64"}, set()),
+    "btrfs": ({"space_cache=v2"}, set()),
+    "btrfs-lzo": ({"compress=lzo"}, set()),
+    "btrfs-zstd": ({"compress=zstd:3"}, set()),
+    "btrfs-nodatacow": ({"nodatacow", "nodatasum"}, set()),
+    "btrfs-nobarrier": ({"nobarrier", "ssd"}, {"no-barrier"}),
+    "btrfs-nocow-attr": ({"space_cache=v2"}, set()),
+}
+COW = {"btrfs", "btrfs-lzo", "btrfs-zstd", "btrfs-nobarrier"}
+
+
+def shipped(name: str) -> FsSetup:
+    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    setup = SETUPS.setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    return setup
+
+
+def flushes(device: Device) -> int:
+    """Flush requests that the loop device has carried out."""
+    return int(Path(f"/sys/block/{device.path.name}/stat").read_text().split()[15])
+
+
+def fill(folder: Path, count: int = 3) -> list[Path]:
+    """Files of 1 MiB that shrink when they are compressed."""
+    files = [folder / f"table{number}" for number in range(count)]
+    for file in files:
+        file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(MIB // 32)))
+    return files
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", sorted(SETUPS.setups))
+def test_every_shipped_setup_is_what_it_says(name: str, loop_device: Device, tmp_path: Path) -> None:
+    """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says, and gone again."""
+    setup = shipped(name)
+    options, flags = EXPECTED.get(name, (set(), {flag.value for flag in setup.claims}))
+    made = filesystems.make(setup, loop_device)
+    assert made.argv[0][-1] == str(loop_device.path)
+    assert len(made.uuid) == 36
+    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+        assert {"rw", "noatime", *options} <= set(fs.options_effective)
+        assert not [option for option in fs.options_effective if option.startswith("discard")]
+        assert {flag.value for flag in fs.flags} == flags
+        filesystems.check_claim(setup, fs)
+        assert fs.tears is (name not in COW)
+        assert fs.read_ahead_kb
+        datadir = fs.path / "data"
+        datadir.mkdir()
+        filesystems.apply_attributes(setup, datadir)
+        files = fill(datadir)
+        filesystems.sync(fs.path)
+        filesystems.verify_files(setup, files)
+        before = flushes(loop_device)
+        with (datadir / "log").open("wb", buffering=0) as log:
+            for _commit in range(20):
+                log.write(bytes(8192))
+                os.fdatasync(log.fileno())
+        flushed = flushes(loop_device) - before
+        assert flushed == 0 if "no-barrier" in flags else flushed >= 20
+        assert filesystems.healthy(fs) is None
+        assert list(datadir.glob(".dbbench*")) == list(fs.path.glob(".dbbench*")) == []
+        space = filesystems.space(fs, 3 * MIB)
+        assert space.disk_bytes and space.free_bytes and space.disk_bytes + space.free_bytes <= 512 * MIB
+        assert (space.compression_ratio or 0) > 2 if "compress" in str(setup.mount) else not space.compression_ratio
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    os.close(os.open(loop_device.path, os.O_RDONLY | os.O_EXCL))
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_ext4_has_no_lazy_initialisation_left(loop_device: Device, tmp_path: Path) -> None:
+    """All inode tables are written by mkfs, so the kernel has nothing to write beside the load; the same mkfs with
+    lazy initialisation left on is told apart."""
+    made = filesystems.make(shipped("ext4"), loop_device)
+    assert made.geometry["uninitialised_groups"] == 0
+    assert made.geometry["has_journal"] is True
+    lazy = dataclasses.replace(shipped("ext4"), mkfs=Mkfs("ext4", ("-E", "lazy_itable_init=1")))
+    assert filesystems.make(lazy, loop_device).geometry["uninitialised_groups"]
+    with filesystems.mounted(lazy, loop_device, tmp_path / "mnt"):
+        assert filesystems.lazy_init_running() is True
+
+
+@pytest.mark.needs("root", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
+def test_geometry_is_read_back_from_the_device(loop_device: Device) -> None:
+    """Another mkfs option is another geometry, over an old signature of another family."""
+    assert filesystems.make(shipped("xfs"), loop_device).geometry["reflink"] is True
+    assert filesystems.make(shipped("xfs-noreflink"), loop_device).geometry["reflink"] is False
+    found = filesystems.make(shipped("btrfs"), loop_device).geometry
+    assert (found["data_profile"], found["metadata_profile"], found["nodesize"]) == ("single", "DUP", 16384)
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
+def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path: Path) -> None:
+    """btrfs has a bdi of its own beside the disk's; a change there shows, a change at the disk does not."""
+    setup = shipped("btrfs")
+    filesystems.make(setup, loop_device)
+    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+        own = filesystems.FAMILIES["btrfs"].bdi(fs.path) / "read_ahead_kb"
+        own.write_text("1024")
+        assert mounting._read_ahead_kb(own.parent) == 1024 != fs.read_ahead_kb
+        assert Path(f"/sys/block/{loop_device.path.name}/queue/read_ahead_kb").read_text().strip() != "1024"
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_a_planted_claim_is_found(loop_device: Device, tmp_path: Path) -> None:
+    """A setup that claims to be full and mounts without barriers is refused, whatever else it says."""
+    liar = dataclasses.replace(shipped("ext4-nobarrier"), claims=())
+    filesystems.make(liar, loop_device)
+    with (
+        filesystems.mounted(liar, loop_device, tmp_path / "mnt") as fs,
+        pytest.raises(ClaimWrong, match="claims 'full'") as caught,
+    ):
+        filesystems.check_claim(liar, fs)
+    assert (caught.value.id, fs.flags) == ("E303", (Durability.NO_BARRIER,))
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
+@pytest.mark.parametrize("name", ["btrfs-nodatacow", "btrfs-nocow-attr", "btrfs-zstd", "btrfs-lzo"])
+def test_an_option_that_came_after_the_files_is_found(name: str, loop_device: Device, tmp_path: Path) -> None:
+    """nodatacow, +C and compression do nothing to files that exist: files restored without them are refused."""
+    setup = shipped(name)
+    plain = shipped("btrfs")
+    filesystems.make(plain, loop_device)
+    with filesystems.mounted(plain, loop_device, tmp_path / "mnt") as fs:
+        files = fill(fs.path)
+        filesystems.apply_attributes(setup, fs.path)
+        filesystems.sync(fs.path)
+    with (
+        filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs,
+        pytest.raises(OptionNotInForce, match=r"of 3 files"),
+    ):
+        filesystems.verify_files(setup, files)
+
+
+@pytest.mark.needs("root", "mkfs.xfs", "fs:xfs")
+def test_a_mount_that_is_refused_has_the_kernels_words(loop_device: Device, tmp_path: Path) -> None:
+    """mount(8) says "wrong fs type, bad option"; the kernel's own line says which."""
+    setup = dataclasses.replace(shipped("xfs"), mount=("noatime", "nobarrier"))
+    filesystems.make(setup, loop_device)
+    with pytest.raises(MountFailed, match="nobarrier"), filesystems.mounted(setup, loop_device, tmp_path / "mnt"):
+        pytest.fail("xfs took nobarrier")
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_an_option_that_mkfs_does_not_know_is_an_error(loop_device: Device) -> None:
+    """mkfs's own words are the evidence."""
+    setup = dataclasses.replace(shipped("ext4"), mkfs=Mkfs("ext4", ("-O", "no_such_feature")))
+    with pytest.raises(MkfsFailed, match="no_such_feature"):
+        filesystems.make(setup, loop_device)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unmount that fails names the process; when it has let go, the unmount succeeds."""
+    monkeypatch.setattr(mounting, "_BUSY_S", 0.2)
+    setup, at = shipped("ext4"), tmp_path / "mnt"
+    filesystems.make(setup, loop_device)
+    with filesystems.mounted(setup, loop_device, at) as fs:
+        held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
+        with pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
+            mounting.unmount(at, loop_device)
+        os.close(held)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_the_first_error_is_not_hidden_by_the_unmount(
+    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong first is raised; that the unmount failed too is a note on it."""
+    monkeypatch.setattr(mounting, "_BUSY_S", 0.1)
+    setup, at = shipped("ext4"), tmp_path / "mnt"
+    filesystems.make(setup, loop_device)
+    with pytest.raises(ZeroDivisionError) as caught, filesystems.mounted(setup, loop_device, at) as fs:
+        held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
+        raise ZeroDivisionError
+    assert "is busy" in str(caught.value.__notes__)
+    os.close(held)
+    mounting.unmount(at, loop_device)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "unshare")
+def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(
+    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """umount returning 0 is not the end while another namespace holds a copy of the mount."""
+    monkeypatch.setattr(mounting, "_RELEASE_S", 0.3)
+    setup, at = shipped("ext4"), tmp_path / "mnt"
+    filesystems.make(setup, loop_device)
+    mount = filesystems.mounted(setup, loop_device, at)
+    mount.__enter__()
+    holder = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"touch {tmp_path}/copied; exec sleep 60"]
+    with process.running(holder, grace_s=1) as copy:
+        while not (tmp_path / "copied").exists():
+            assert copy.poll() is None
+        with pytest.raises(UnmountFailed, match=rf"mounted at {at} for pid"):
+            mount.__exit__(None, None, None)
+    mounting._wait_until_free(loop_device)
+
+
+def shut_down(fs: filesystems.Mounted) -> None:
+    """Plant a forced shutdown."""
+    fd = os.open(fs.path, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+    finally:
+        os.close(fd)
+
+
+def make_read_only(fs: filesystems.Mounted) -> None:
+    """Plant what a filesystem does to itself after an error."""
+    process.run(["mount", "-o", "remount,ro", fs.path])
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")
+@pytest.mark.parametrize(
+    ("name", "plant"), [("ext4", shut_down), ("xfs", shut_down), ("ext4", make_read_only), ("btrfs", make_read_only)]
+)
+def test_a_filesystem_that_went_bad_is_found(
+    name: str, plant: Callable[[filesystems.Mounted], None], loop_device: Device, tmp_path: Path
+) -> None:
+    """Whether the options show it (ext4, btrfs) or only a write (xfs); a shutdown is in the kernel's log too, with
+    the device's name, and nothing of it under another name."""
+    setup = shipped(name)
+    filesystems.make(setup, loop_device)
+    with Watch(loop_device.path.name) as watch:
+        with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+            assert filesystems.healthy(fs) is None
+            assert watch.lines_about() == ()
+            plant(fs)
+            assert filesystems.healthy(fs) is not None
+        if plant is shut_down:
+            assert "shut" in str(watch.lines_about()).lower()
+        assert watch.lines_about("loop99") == ()
+        assert watch.lost() is False
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path) -> None:
+    """Full has an error of its own."""
+    setup = shipped("ext4")
+    filesystems.make(setup, loop_device)
+    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+        file = os.open(fs.path / "fill", os.O_CREAT | os.O_WRONLY)
+        free = os.statvfs(fs.path).f_bfree * os.statvfs(fs.path).f_frsize
+        while free > 0:
+            try:
+                os.posix_fallocate(file, os.fstat(file).st_size, free)
+            except OSError:
+                free //= 2
+        os.close(file)
+        with pytest.raises(OSError, match="No space left"):
+            (fs.path / "more").write_bytes(bytes(MIB))
+        assert filesystems.healthy(fs) is None
+
+
+def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
+    """Kind `dir`: options and class of the filesystem that it lies on, space of what lies below it alone."""
+    try:
+        with filesystems.existing(tmp_path) as fs:
+            (tmp_path / "data").write_bytes(os.urandom(MIB))
+            space = filesystems.space(fs, MIB)
+            assert filesystems.healthy(fs) is None
+    except DirectoryRefused as refused:
+        pytest.skip(f"needs a known filesystem below {tmp_path}: {refused}")
+    assert "rw" in fs.options_effective
+    assert fs.options_asked == ()
+    assert MIB / 16 <= (space.disk_bytes or 0) < 2 * MIB
+
+
+def test_a_directory_on_an_unknown_family_is_refused() -> None:
+    """Of tmpfs and the like nobody here knows what survives a power cut: no class is made up."""
+    with pytest.raises(DirectoryRefused, match="lies on proc"), filesystems.existing(Path("/proc")):
+        pytest.fail("a class was made up")

@@ -1,0 +1,151 @@
+"""Cold means cold: really dropped and proved on each family; a drop that does nothing is found."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, filesystems, pagecache
+from dbbench.devices.port import Device
+
+MIB = 2**20
+SIZE = 96 * MIB
+FAMILIES = ["ext4", "xfs", "btrfs", "btrfs-zstd"]
+
+
+@contextlib.contextmanager
+def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.Mounted, list[Path]]]:
+    """A shipped setup with two data files; the first half of each MiB shrinks when it is compressed."""
+    setup = catalog.catalog().setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    filesystems.make(setup, device)
+    with filesystems.mounted(setup, device, at) as fs:
+        files = [fs.path / "a", fs.path / "b"]
+        for file in files:
+            with file.open("wb") as out:
+                for _mib in range(SIZE // MIB // 2):
+                    out.write(b"the same row again " * (MIB // 38) + os.urandom(MIB - MIB // 38 * 19))
+        filesystems.sync(fs.path)
+        yield fs, files
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("root", [True, False])
+def test_the_cache_is_emptied_and_both_proofs_hold(name: str, root: bool, loop_device: Device, tmp_path: Path) -> None:
+    """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
+    with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
+        facts = pagecache.drop_and_prove(
+            files, 42, loop_device.path.name, root=root, least_share=filesystems.least_read_share(fs)
+        )
+        assert facts.reason == ""
+        assert facts.proved
+        assert facts.method == ("drop_caches" if root else "posix_fadvise")
+        assert facts.before_bytes == SIZE
+        assert facts.after_bytes == 0 == pagecache.resident_bytes(files)
+        assert facts.sample_bytes == 64 * MIB
+        delivered = (facts.sample_read_bytes or 0) / 64 / MIB
+        assert 0.4 < delivered < 0.7 if name == "btrfs-zstd" else 0.99 < delivered < 1.2
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_a_drop_that_does_nothing_is_found(loop_device: Device, tmp_path: Path) -> None:
+    """A container's drop_caches takes the write and does nothing: pages stay, and it is said."""
+    fake = tmp_path / "drop_caches"
+    fake.touch()
+    with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
+        facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=True, control=fake)
+    assert not facts.proved
+    assert facts.before_bytes == SIZE
+    assert "resident" in facts.reason
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_a_lying_count_of_resident_pages_is_found_by_the_device(
+    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing dropped and a kernel that says "none resident", the sample comes from memory, and that shows."""
+    answers = iter([SIZE])
+    monkeypatch.setattr(pagecache, "resident_bytes", lambda files: next(answers, 0))
+    monkeypatch.setattr(pagecache, "drop", lambda at, control: True)
+    with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
+        facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=True)
+    assert not facts.proved
+    assert facts.sample_read_bytes == 0
+    assert "the device delivered 0 bytes" in facts.reason
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_pages_that_somebody_maps_are_not_called_gone(loop_device: Device, tmp_path: Path) -> None:
+    """fadvise leaves mapped pages: not proved, with their bytes."""
+    import mmap
+
+    with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
+        with files[0].open("rb") as file, mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped:
+            assert mapped[0] == ord("t")
+            facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=False)
+        assert not facts.proved
+        assert 0 < (facts.after_bytes or 0) <= MIB
+        assert pagecache.drop_and_prove(files, 1, loop_device.path.name, root=False).proved
+
+
+@pytest.mark.needs("root", "mkfs.xfs", "fs:xfs")
+def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> None:
+    """Where nothing was resident the sample is read first, so that there is something to drop."""
+    with mounted("xfs", loop_device, tmp_path / "mnt") as (_fs, files):
+        pagecache.drop(files[0])
+        assert pagecache.resident_bytes(files) == 0
+        facts = pagecache.drop_and_prove(files, 5, loop_device.path.name, root=True)
+        assert facts.method == "touched, then drop_caches"
+        assert facts.before_bytes == 64 * MIB
+        assert facts.proved
+        with (files[0].parent / "hole").open("wb") as sparse:
+            sparse.truncate(MIB)
+        hole = pagecache.drop_and_prove([files[0].parent / "hole"], 5, loop_device.path.name, root=True)
+        assert not hole.proved
+        assert hole.reason
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
+def test_without_a_disks_name_our_own_reads_are_counted(loop_device: Device, tmp_path: Path) -> None:
+    """On an existing filesystem the disk may be unknown: the process's own reads from storage are the proof."""
+    with mounted("btrfs", loop_device, tmp_path / "mnt") as (_fs, files):
+        facts = pagecache.drop_and_prove(files, 5, None, root=False)
+    assert facts.proved
+    assert 64 * MIB <= (facts.sample_read_bytes or 0) < 80 * MIB
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_the_proof_is_quick(loop_device: Device, tmp_path: Path) -> None:
+    """Beside a trial of two minutes the proof costs next to nothing; the least of three tries, the device's own
+    64 MiB taken off."""
+    with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
+        spent = []
+        for seed in range(3):
+            pagecache.drop(files[0])
+            pieces = pagecache.sample(files, seed)
+            began = time.monotonic()
+            pagecache.read(pieces)
+            reading = time.monotonic() - began
+            began = time.monotonic()
+            facts = pagecache.drop_and_prove(files, seed, loop_device.path.name, root=False)
+            spent.append(time.monotonic() - began - reading)
+            assert facts.proved
+    assert min(spent) < 0.5
+
+
+def test_facts_are_plain(tmp_path: Path) -> None:
+    """On an existing directory, without root: the same facts, whatever could be proved."""
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(4 * MIB))
+    facts = pagecache.drop_and_prove([path], 1, None, root=False)
+    assert facts.before_bytes == 4 * MIB
+    assert dataclasses.asdict(facts)["method"] == "posix_fadvise"
+    assert facts.proved or facts.reason

@@ -1,0 +1,208 @@
+"""Families of filesystems: commands, parsers on recorded output of the real tools, flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, filesystems
+from dbbench.errors import ClaimWrong
+from dbbench.filesystems import btrfs, ext, families, making, xfs
+from dbbench.filesystems.common import without_discard
+from dbbench.model import DeviceCount, Durability, FsSetup, Mkfs
+
+FIXTURES = Path(__file__).parent.parent / "fixtures/filesystems"
+SHIPPED = sorted(catalog.catalog().setups)
+
+
+def recorded(name: str) -> str:
+    """What a tool printed."""
+    return (FIXTURES / name).read_text()
+
+
+def setup_of(family: str, *mount: str, mkfs: tuple[str, ...] = (), attributes: tuple[str, ...] = ()) -> FsSetup:
+    """A setup with these options."""
+    return FsSetup(title="test", name="test", mkfs=Mkfs(family, mkfs), mount=mount, attributes=attributes)
+
+
+def test_the_catalogue_has_the_setups_that_are_promised() -> None:
+    """The setups that plans and documents name are there."""
+    assert {
+        "ext4", "ext4-nobarrier", "ext4-writeback", "ext4-nojournal", "ext3", "xfs", "xfs-noreflink", "btrfs",
+        "btrfs-lzo", "btrfs-zstd", "btrfs-nodatacow", "btrfs-nobarrier", "btrfs-nocow-attr",
+    } <= set(SHIPPED)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_setup_is_complete(name: str) -> None:
+    """Its family is known, it has a title, leaves out access times, and names the packages of what it needs."""
+    setup = catalog.catalog().setup(name)
+    assert setup.mkfs.family in families.FAMILIES
+    assert setup.title
+    assert "noatime" in setup.mount
+    assert set(families.FAMILIES[setup.mkfs.family].programs(setup)) <= set(setup.needs.programs)
+    assert setup.needs.packages["debian"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_setup_discards(name: str) -> None:
+    """Neither mkfs nor the mounted filesystem gives blocks of the image back."""
+    setup = catalog.catalog().setup(name)
+    family = families.FAMILIES[setup.mkfs.family]
+    argv = family.mkfs_argv(setup, "/dev/x")
+    assert "-K" in argv or any("nodiscard" in word for word in argv)
+    assert "nodiscard" in family.mount_options(setup)
+
+
+def test_what_a_setup_says_about_discard_is_left_alone() -> None:
+    """Online discard is an explicit variant."""
+    assert without_discard(("noatime", "discard=async")) == ("noatime", "discard=async")
+    assert without_discard(("noatime",)) == ("noatime", "nodiscard")
+
+
+def test_extended_options_of_ext_are_one_word() -> None:
+    """mke2fs takes the last -E alone, so ours and the setup's are put together; the setup's win."""
+    argv = ext.mkfs_argv(setup_of("ext4", mkfs=("-O", "^has_journal", "-E", "stride=16,lazy_itable_init=1")), "/dev/x")
+    assert argv.count("-E") == 1
+    words = argv[argv.index("-E") + 1].split(",")
+    assert words[:3] == ["lazy_itable_init=0", "lazy_journal_init=0", "nodiscard"]
+    assert words[3:] == ["stride=16", "lazy_itable_init=1"]
+    assert argv[-1] == "/dev/x"
+    assert argv[1:4] == ["-q", "-O", "^has_journal"]
+
+
+def test_geometry_of_ext() -> None:
+    """Sizes, journal and groups whose inode tables are not yet written, from dumpe2fs."""
+    found = ext.parse_dumpe2fs(recorded("dumpe2fs-ext4.txt"))
+    assert found["block_size"] == 4096
+    assert found["blocks"] == 262144
+    assert found["journal_bytes"] == 32 * 2**20
+    assert found["has_journal"] is True
+    assert (found["groups"], found["uninitialised_groups"]) == (8, 0)
+    lazy = ext.parse_dumpe2fs(recorded("dumpe2fs-lazy-nojournal.txt"))
+    assert lazy["has_journal"] is False
+    assert "journal_bytes" not in lazy
+    assert lazy["uninitialised_groups"] == 8
+
+
+def test_geometry_of_xfs() -> None:
+    """Allocation groups, log and features, from xfs_info."""
+    found = xfs.parse_xfs_info(recorded("xfs_info.txt"))
+    assert found["agcount"] == 4
+    assert found["ag_bytes"] == 65536 * 4096
+    assert found["log_bytes"] == 16384 * 4096
+    assert (found["reflink"], found["crc"]) == (False, True)
+
+
+def test_geometry_of_btrfs() -> None:
+    """Node size, checksum and features from dump-super, profiles from the chunk tree."""
+    found = btrfs.parse_super(recorded("btrfs-dump-super.txt"))
+    assert (found["nodesize"], found["sector_size"], found["checksum"]) == (16384, 4096, "crc32c")
+    assert "NO_HOLES" in str(found["features"]).split()
+    assert len(str(found["uuid"])) == 36
+    assert btrfs.parse_chunks(recorded("btrfs-dump-tree-chunk.txt")) == {
+        "data_profile": "single",
+        "system_profile": "DUP",
+        "metadata_profile": "DUP",
+    }
+
+
+def test_compression_ratio_is_uncompressed_by_on_disk() -> None:
+    """From compsize's total, not from its rounded percentages."""
+    assert btrfs.parse_compsize(recorded("compsize.txt")) == pytest.approx(25165824 / 4849664)
+    assert btrfs.parse_compsize("No files.\n") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        (("noatime", "compress=zstd:3"), "zstd"),
+        (("compress=lzo", "compress-force=zlib"), "zlib"),
+        (("compress",), "zlib"),
+        (("compress=none",), None),
+        (("noatime", "nodatacow"), None),
+    ],
+)
+def test_the_algorithm_is_the_last_that_is_named(options: tuple[str, ...], algorithm: str | None) -> None:
+    """As the kernel reads its options."""
+    assert btrfs.compresses(options) == algorithm
+
+
+def test_flags_follow_from_what_the_kernel_shows() -> None:
+    """No barrier, no journal; data=writeback brings none."""
+    journal, none = {"has_journal": True}, {"has_journal": False}
+    assert ext.flags(("rw", "noatime", "nobarrier"), journal) == (Durability.NO_BARRIER,)
+    assert ext.flags(("rw", "noatime", "nobarrier"), none) == (Durability.NO_BARRIER, Durability.NO_JOURNAL)
+    assert ext.flags(("rw", "noatime", "data=writeback"), journal) == ()
+    assert btrfs.flags(("rw", "nobarrier", "ssd"), {}) == (Durability.NO_BARRIER,)
+    assert btrfs.flags(("rw", "nodatasum", "nodatacow"), {}) == ()
+    assert xfs.flags(("rw", "noatime"), {}) == ()
+
+
+def test_a_page_tears_unless_data_is_copied_on_write() -> None:
+    """Copy-on-write ends with nodatacow, and with +C on the data directory."""
+    assert ext.tears(("data=journal",), ())
+    assert xfs.tears((), ())
+    assert not btrfs.tears(("compress=zstd:3",), ())
+    assert btrfs.tears(("nodatasum", "nodatacow"), ())
+    assert btrfs.tears((), ("+C",))
+
+
+def test_traits_are_what_the_options_say() -> None:
+    """Copy-on-write, compression and snapshots for `fs list`."""
+    assert filesystems.traits(setup_of("btrfs", "compress=lzo")) == filesystems.Traits(True, "lzo", True)
+    assert filesystems.traits(setup_of("btrfs", attributes=("+C",))) == filesystems.Traits(False, None, True)
+    assert filesystems.traits(setup_of("xfs")) == filesystems.Traits(False, None, False)
+
+
+def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = ()) -> filesystems.Mounted:
+    """A mounted filesystem of which the kernel shows these options."""
+    return filesystems.Mounted(Path("/mnt"), family, (), effective, None, flags, tears=True)
+
+
+def test_a_claim_that_is_not_the_kernels_is_an_error() -> None:
+    """Claiming less than is effective is as wrong as claiming more."""
+    wrong = setup_of("ext4", "barrier=0")
+    with pytest.raises(ClaimWrong, match=r"claims 'full'.*'no-barrier'.*nobarrier"):
+        filesystems.check_claim(wrong, mounted_with("ext4", "rw", "nobarrier", flags=(Durability.NO_BARRIER,)))
+    claimed = FsSetup(title="t", name="t", mkfs=Mkfs("ext4"), claims=(Durability.NO_BARRIER,))
+    with pytest.raises(ClaimWrong):
+        filesystems.check_claim(claimed, mounted_with("ext4", "rw"))
+    filesystems.check_claim(claimed, mounted_with("ext4", "rw", "nobarrier", flags=(Durability.NO_BARRIER,)))
+
+
+def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Unknown family, layers, several devices, missing programs with their package, a kernel without it."""
+    kernel = tmp_path / "filesystems"
+    kernel.write_text("nodev\tproc\n\text4\n")
+    everything, nothing = (lambda name: Path("/sbin", name)), (lambda name: None)
+    monkeypatch.setattr(making.process, "find", everything)
+    assert "family 'zfs' is not known" in str(making.works(setup_of("zfs")))
+    layered = FsSetup(title="t", mkfs=Mkfs("xfs"), layers=({"kind": "lvm"},))
+    assert "(lvm) are not supported yet" in str(making.works(layered))
+    several = FsSetup(title="t", mkfs=Mkfs("btrfs"), devices=DeviceCount(2, 2))
+    assert "2 devices" in str(making.works(several))
+    assert making.works(setup_of("ext4"), kernel) is None
+    monkeypatch.setattr(making.process, "find", nothing)
+    assert making.install(setup_of("xfs")) == ("xfsprogs",)
+    assert str(making.works(setup_of("xfs"), kernel)).endswith("not installed: apt install xfsprogs")
+    monkeypatch.setattr(making.process, "find", lambda name: None if name == "modprobe" else everything(name))
+    assert "this kernel has no xfs" in str(making.works(setup_of("xfs"), kernel))
+
+
+def test_the_thread_that_initialises_lazily_is_looked_for_by_its_name(tmp_path: Path) -> None:
+    """True and False only where kernel threads are seen at all."""
+    (tmp_path / "2").mkdir()
+    assert ext.lazy_init_running(tmp_path) is None
+    (tmp_path / "2/comm").write_text("kthreadd\n")
+    assert ext.lazy_init_running(tmp_path) is False
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9/comm").write_text("ext4lazyinit\n")
+    assert ext.lazy_init_running(tmp_path) is True
+
+
+def test_compression_lets_the_device_deliver_less() -> None:
+    """Nearly all of a sample, or what the best compression leaves of it."""
+    assert filesystems.least_read_share(mounted_with("xfs")) == 0.9
+    assert filesystems.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)

@@ -1,0 +1,75 @@
+"""The kernel's log: records as /dev/kmsg gives them, recorded while faults were planted on loop1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench import kmsg
+
+RECORDED = Path(__file__).parent.parent / "fixtures/filesystems/kmsg.txt"
+
+
+def lines() -> list[kmsg.Line]:
+    """The recording."""
+    return [kmsg.parsed(record) for record in RECORDED.read_text().splitlines()]
+
+
+def test_a_record_gives_level_sequence_and_text() -> None:
+    """The level is in the low bits of the first number; escaped line ends are line ends again."""
+    assert kmsg.parsed("1,495,2249832199,-;EXT4-fs (loop1): shut down requested (2)\n SUBSYSTEM=x") == kmsg.Line(
+        495, 1, "EXT4-fs (loop1): shut down requested (2)"
+    )
+    assert kmsg.parsed("30,7,1,-;daemon: info").priority == 6
+    assert kmsg.parsed("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
+
+
+def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
+    """Shut down, aborted journals, I/O errors and going read-only are faults; mounting and unmounting are not."""
+    faults = [line.text for line in lines() if kmsg.names(line.text, "loop1") and kmsg.is_fault(line)]
+    for part in (
+        "EXT4-fs (loop1): shut down requested",
+        "Aborting journal on device loop1-8",
+        "XFS (loop1): User initiated shutdown",
+        "BTRFS error (device loop1): bdev",
+        "attempt to access beyond end of device",
+        "forced readonly",
+    ):
+        assert any(part in text for text in faults), part
+    harmless = [line.text for line in lines() if not kmsg.is_fault(line)]
+    assert len(faults) + len(harmless) == len(lines()), "no line of the recording names another device"
+    for word in ("mounted filesystem", "Ending clean mount", "first mount", "unmounting", "drop_caches"):
+        assert any(word in text for text in harmless), word
+
+
+@pytest.mark.parametrize(
+    ("text", "disk", "said"),
+    [
+        ("I/O error, dev loop1, sector 8", "loop1", True),
+        ("I/O error, dev loop10, sector 8", "loop1", False),
+        ("Aborting journal on device loop1-8.", "loop1", True),
+        ("Buffer I/O error on dev sda1, logical block 1", "sda", True),
+        ("Buffer I/O error on dev sdaa, logical block 1", "sda", False),
+        ("nvme0n1p2: error", "nvme0n1", True),
+        ("nvme0n12: error", "nvme0n1", False),
+        ("x\nloop1: rw=1", "loop1", True),
+    ],
+)
+def test_a_line_belongs_to_the_disk_it_names_and_to_no_other(text: str, disk: str, said: bool) -> None:
+    """Partitions count as their disk; a longer number or name is another disk."""
+    assert kmsg.names(text, disk) is said
+
+
+def test_a_gap_in_the_sequence_is_noticed() -> None:
+    """Missing sequence numbers are lost lines."""
+    found = lines()
+    assert not kmsg.has_gap(found)
+    assert kmsg.has_gap(found[:10] + found[11:])
+
+
+def test_without_permission_nothing_is_known(tmp_path: Path) -> None:
+    """No log to read is not the same as a log without lines."""
+    with kmsg.Watch("loop1", tmp_path / "no-kmsg") as watch:
+        assert watch.lines_about() is None
+        assert watch.lost() is None

@@ -1,0 +1,68 @@
+"""The page cache: what is resident, the sample, and the words of the proof. Real drops are in tests/system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dbbench import pagecache
+
+MIB = 2**20
+
+
+def written(path: Path, size: int) -> Path:
+    """A file of random bytes."""
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+def test_the_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    """A seed names the ranges; another seed names others."""
+    files = [written(tmp_path / "a", 6 * MIB + 5000), written(tmp_path / "b", 3 * MIB)]
+    first = pagecache.sample(files, 7, 2 * MIB)
+    assert first == pagecache.sample(files, 7, 2 * MIB)
+    assert first != pagecache.sample(files, 8, 2 * MIB)
+    assert all(piece.offset % MIB == 0 for piece in first)
+    assert 2 * MIB <= sum(piece.length for piece in first) < 3 * MIB
+
+
+def test_a_sample_larger_than_the_data_is_all_of_it_once(tmp_path: Path) -> None:
+    """Every byte of data is in it, none twice, none beyond the end."""
+    files = [written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)]
+    pieces = pagecache.sample(files, 1, 64 * MIB)
+    assert sum(piece.length for piece in pieces) == 2 * MIB + 2 * 8192
+    assert len({(piece.path, piece.offset) for piece in pieces}) == len(pieces) == 4
+    assert pagecache.read(pieces) == 2 * MIB + 2 * 8192
+
+
+def test_holes_are_no_sample(tmp_path: Path) -> None:
+    """What the device holds nothing of cannot prove a read."""
+    sparse = tmp_path / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(8 * MIB)
+        file.seek(5 * MIB)
+        file.write(os.urandom(8192))
+    pieces = pagecache.sample([sparse], 3, 64 * MIB)
+    assert [(piece.offset, piece.length) for piece in pieces] == [(5 * MIB, 8192)]
+    empty = tmp_path / "empty"
+    empty.touch()
+    os.truncate(empty, 4 * MIB)
+    assert pagecache.sample([empty], 3) == []
+
+
+def test_both_ways_to_count_resident_pages_agree(tmp_path: Path) -> None:
+    """cachestat(2) where the kernel has it, mincore(2) elsewhere, see the same pages."""
+    path = written(tmp_path / "a", 3 * MIB + 1)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        pages = pagecache._mincore(fd, 3 * MIB + 1)
+        assert pagecache._cachestat(fd) in (pages, None)
+    finally:
+        os.close(fd)
+    assert pages * 4096 == pagecache.resident_bytes([path]) == 3 * MIB + 4096
+
+
+def test_no_data_files_prove_nothing() -> None:
+    """An empty list is said, not called cold."""
+    facts = pagecache.drop_and_prove([], 1, None, root=False)
+    assert (facts.proved, facts.reason) == (False, "there are no data files")

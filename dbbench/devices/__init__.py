@@ -11,7 +11,7 @@ from typing import Final
 
 from dbbench.devices import block, directory, loop
 from dbbench.devices.counters import IoCounters, flushes, flushes_reason, io_counters, queue_attributes
-from dbbench.devices.identity import Described, describe_all, identity
+from dbbench.devices.naming import Described, describe_all, identity
 from dbbench.devices.port import Attached, Device, Permit
 from dbbench.devices.sysfs import leaves
 from dbbench.errors import DeviceUnusable

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import guard, identity, sysfs
+from dbbench.devices import guard, naming, sysfs
 from dbbench.devices.ending import afterwards
 from dbbench.devices.port import Device, Permit
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
@@ -52,7 +52,7 @@ def attached(
             guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
         number = os.fstat(fd).st_rdev
         facts = DeviceFacts(
-            "block", f"/dev/{name}", name, sysfs.size_bytes(name), identity.serial(name), identity.model(name)
+            "block", f"/dev/{name}", name, sysfs.size_bytes(name), naming.serial(name), naming.model(name)
         )
         yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, sysfs.leaves(name))
 
@@ -84,8 +84,8 @@ def _is_the_one(path: Path, name: str, spec: DeviceSpec) -> None:
     problem = ""
     if sysfs.size_bytes(name) == 0:
         problem = "has no medium (its size is 0)"
-    elif spec.identity and spec.identity not in identity.names_of(name):
-        problem = f"is {identity.identity_of(name)}, the plan asks for {spec.identity}"
+    elif spec.identity and spec.identity not in naming.names_of(name):
+        problem = f"is {naming.identity_of(name)}, the plan asks for {spec.identity}"
     if problem:
         raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED, remedy="dbbench doctor")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import identity, sysfs
+from dbbench.devices import naming, sysfs
 from dbbench.devices.port import Device, Permit
 from dbbench.errors import DeviceLocked, DirectoryRefused
 from dbbench.model import DeviceFacts, DeviceSpec
@@ -143,8 +143,8 @@ def _device(folder: Path) -> Device:
         str(folder),
         name or "",
         place.f_blocks * place.f_frsize,
-        identity.serial(disk) if disk else "",
-        identity.model(disk) if disk else "",
+        naming.serial(disk) if disk else "",
+        naming.model(disk) if disk else "",
     )
     leaves = sysfs.leaves(name) if name else ()
     return Device(folder, -1, os.major(number), os.minor(number), facts, leaves)

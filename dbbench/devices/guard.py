@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from dbbench import process
-from dbbench.devices import identity, sysfs, used
+from dbbench.devices import naming, sysfs, used
 from dbbench.devices.port import Permit
 from dbbench.errors import CommandFailed, DeviceInUse, DeviceNotEmpty, DeviceUnusable, ProgramMissing
 from dbbench.namespaces import host_proc
@@ -109,7 +109,7 @@ def parsed(answer: str) -> list[Reason]:
 
 def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> None:
     """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or its signatures yield to the permit."""
-    word = identity.identity_of(name)
+    word = naming.identity_of(name)
     shown = f"{path} ({sysfs.size_bytes(name)} bytes, identity {word})"
     lines = "".join(f"\n  {reason.text}" for reason in found)
     if any(reason.kind == "in use" for reason in found):

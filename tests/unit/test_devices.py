@@ -1,0 +1,242 @@
+"""What /sys, wipefs and a directory tell about devices: read from trees and output as real machines have them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbbench.devices import counters, directory, guard, image, naming, sysfs
+from dbbench.devices.port import Device
+from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
+from dbbench.model import DeviceSpec
+
+FIXTURES = Path(__file__).parent.parent / "fixtures/devices"
+# /sys/block/loop0/stat of Linux 6.18: 225 flushes in the 16th field
+STAT = "1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19"
+
+
+class Permit:
+    """Nothing may be wiped but what is named."""
+
+    def __init__(self, typed: str = "", made: tuple[str, str] = ("", "")) -> None:
+        self.typed, self.made = typed, made
+
+    def wipe(self, identity: str) -> bool:
+        return identity == self.typed
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return (device, uuid) == self.made
+
+
+@pytest.fixture
+def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """/sys of a machine with sda (sda1, sda2), sdb, an LVM volume dm-0 on sda2 and sdb, and vda, vdb."""
+    monkeypatch.setattr(sysfs, "SYS", tmp_path)
+    monkeypatch.setattr(naming, "BY_ID", tmp_path / "by-id")
+    disks = {"sda": "8:0", "sdb": "8:16", "dm-0": "253:0", "vda": "254:0", "vdb": "254:16"}
+    for name, number in disks.items():
+        add(tmp_path, name, number, tmp_path / "devices" / name)
+        (tmp_path / "block").mkdir(exist_ok=True)
+        (tmp_path / "block" / name).symlink_to(tmp_path / "devices" / name)
+    for part, number in {"sda1": "8:1", "sda2": "8:2"}.items():
+        add(tmp_path, part, number, tmp_path / "devices/sda" / part)
+        (tmp_path / "devices/sda" / part / "partition").write_text(part[-1] + "\n")
+    for member in ("sda/sda2", "sdb"):
+        (tmp_path / "devices" / member / "holders/dm-0").touch()
+        (tmp_path / "devices/dm-0/slaves" / member.split("/")[-1]).touch()
+    for name in disks:
+        (tmp_path / "devices" / name / "queue").mkdir()
+        (tmp_path / "devices" / name / "queue/write_cache").write_text("write back\n")
+    return tmp_path
+
+
+def add(sys: Path, name: str, number: str, folder: Path) -> None:
+    """One device of the tree, of 1 GiB."""
+    for place in (folder / "holders", folder / "slaves", sys / "class/block", sys / "dev/block"):
+        place.mkdir(parents=True, exist_ok=True)
+    (folder / "dev").write_text(number + "\n")
+    (folder / "size").write_text("2097152\n")
+    (folder / "stat").write_text(STAT + "\n")
+    (sys / "class/block" / name).symlink_to(folder)
+    (sys / "dev/block" / number).symlink_to(folder)
+
+
+def test_leaves_are_whole_disks(sys_tree: Path) -> None:
+    """A partition counts on its disk, an LVM volume on the disks of its members, each once."""
+    assert sysfs.leaves("sda1") == ("sda",)
+    assert sysfs.leaves("dm-0") == ("sda", "sdb")
+    assert sysfs.leaves("vda") == ("vda",)
+
+
+def test_what_lies_on_a_disk_is_found_through_partitions(sys_tree: Path) -> None:
+    """A disk is below a volume that is built on one of its partitions."""
+    assert sysfs.above("sda") == ["sda1", "sda2", "dm-0"]
+    assert sysfs.above("sda1") == []
+    assert sysfs.name_of(os.makedev(8, 2)) == "sda2"
+    assert sysfs.name_of(os.makedev(0, 39)) is None
+
+
+def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) -> None:
+    """A disk that is sent no flushes makes the sum unknown, with the reason."""
+    assert counters.flushes(["sda", "sdb"]) == 450
+    assert counters.flushes_reason(["sda", "sdb"]) == ""
+    (sys_tree / "devices/sdb/queue/write_cache").write_text("write through\n")
+    assert counters.flushes(["sda", "sdb"]) is None
+    assert counters.flushes_reason(["sda", "sdb"]) == "sdb has write_cache write through"
+    assert counters.flushes([]) is None
+    assert counters.flushes(["gone"]) is None
+
+
+def test_counters_are_bytes(sys_tree: Path) -> None:
+    """Sectors of /sys/block are of 512 bytes, whatever the disk's own are."""
+    assert counters.io_counters("vda") == (54721 * 512, 1271928 * 512)
+    assert counters.io_counters("gone") is None
+
+
+def test_queue_attributes_of_a_partition_are_its_disks(sys_tree: Path) -> None:
+    """Partitions have no queue of their own."""
+    assert counters.queue_attributes("sda1") == {"write_cache": "write back"}
+
+
+def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None:
+    """Virtual disks share a constant serial: then the WWN counts, then a by-id name, then this boot's names."""
+    for name, place, text in (("sda", "vpd_pg80", b"\0\x80\0\x08 S5GX-01"), ("sdb", "vpd_pg80", b"\0\x80\0\x04SAME")):
+        (sys_tree / "devices" / name / "device").mkdir()
+        (sys_tree / "devices" / name / "device" / place).write_bytes(text)
+    (sys_tree / "devices/vda/serial").write_text("SAME")
+    (sys_tree / "devices/vdb/serial").write_text("SAME")
+    (sys_tree / "devices/vdb/wwid").write_text("eui.0025385b71b0a0aa\n")
+    (sys_tree / "devices/vda/diskseq").write_text("17\n")
+    assert naming.identity_of("sda") == "S5GX-01"
+    assert naming.identity_of("sda2") == "S5GX-01-part2"
+    assert naming.identity_of("vdb") == "eui.0025385b71b0a0aa"
+    boot = naming.BOOT_ID.read_text()[:8]
+    assert naming.identity_of("vda") == f"vda-1073741824-{boot}-17"
+    assert naming.names_of("vda") == {"vda", "SAME", f"vda-1073741824-{boot}-17"}
+
+
+def test_wipefs_output_is_read() -> None:
+    """Type, label, UUID and place; a partition table has neither label nor UUID; a blank device has nothing."""
+    found = guard.parsed((FIXTURES / "wipefs_ext4.json").read_text())
+    assert [(reason.kind, reason.label, len(reason.uuid)) for reason in found] == [("signature", "my data", 36)]
+    assert found[0].text.startswith("ext4 'my data' (uuid ") and found[0].text.endswith("at byte 1080")
+    assert guard.parsed((FIXTURES / "wipefs_dos.json").read_text())[0].text == "dos at byte 510"
+    assert guard.parsed((FIXTURES / "wipefs_empty.json").read_text()) == []
+    with pytest.raises(ValueError, match="Expecting value"):
+        guard.parsed("")
+
+
+def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path) -> None:
+    """Typing the identity allows an erase, not the erase of something in use; our own filesystem needs no typing."""
+    (sys_tree / "devices/sda/serial").write_text("S5GX")
+    signature, use = guard.Reason("signature", "ext4", "u-1"), guard.Reason("in use", "mounted at /srv")
+    where = Path("/dev/sda")
+    guard.refuse(where, "sda", [], Permit())
+    guard.refuse(where, "sda", [signature], Permit(typed="S5GX"))
+    guard.refuse(where, "sda", [signature], Permit(made=("S5GX", "u-1")))
+    for permit in (Permit(), Permit(typed="S5GX1"), Permit(made=("S5GX", "u-2"))):
+        with pytest.raises(DeviceNotEmpty) as empty:
+            guard.refuse(where, "sda", [signature], permit)
+        assert empty.value.remedy is not None and "--wipe S5GX" in empty.value.remedy
+    with pytest.raises(DeviceNotEmpty):
+        guard.refuse(where, "sda", [signature, guard.Reason("signature", "dos")], Permit(made=("S5GX", "u-1")))
+    with pytest.raises(DeviceInUse) as refused:
+        guard.refuse(where, "sda", [signature, use], Permit(typed="S5GX"))
+    assert "mounted at /srv" in refused.value.evidence and "ext4" in refused.value.evidence
+
+
+def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
+    """Every block is on the disk, the size is whole MiB, nobody else may read it, progress ends at 1."""
+    told: list[float] = []
+    image.make_image(tmp_path / "image", 5 * 2**20 - 7, told.append)
+    facts = image.image_facts(tmp_path / "image")
+    assert facts.size_bytes == 5 * 2**20 <= facts.allocated_bytes
+    assert (tmp_path / "image").stat().st_mode & 0o777 == 0o600
+    assert told == sorted(told) and told[-1] == 1.0
+    assert (tmp_path / "image").read_bytes().count(bytes(4096)) == 0
+
+
+def test_a_sparse_image_shows(tmp_path: Path) -> None:
+    """The facts tell a hole from written bytes: else a discard would go unseen."""
+    (tmp_path / "image").touch()
+    os.truncate(tmp_path / "image", 2**20)
+    assert image.image_facts(tmp_path / "image") == image.ImageFacts(2**20, 0, 0)
+
+
+def test_an_image_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    """Too little disk is said before anything is written, an interruption removes what was."""
+    with pytest.raises(DiskTooSmall):
+        image.make_image(tmp_path / "image", 2**60)
+    with pytest.raises(KeyboardInterrupt):
+        image.make_image(tmp_path / "image", 2**23, interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(_share: float) -> None:
+    """Ctrl-C while an image is written."""
+    raise KeyboardInterrupt
+
+
+def in_directory(path: Path, arm: str = "ext4") -> Device:
+    """Use the directory as a target, leaving data behind; the device that it was."""
+    with directory.attached(DeviceSpec(kind="dir", paths={arm: str(path)}), None, Permit(), arm) as device:
+        assert device.path.is_dir()
+        (device.path / "data").mkdir()
+        (device.path / "data/file").write_text("x")
+    return device
+
+
+def test_a_directory_gets_a_folder_of_ours_that_goes_again(tmp_path: Path) -> None:
+    """Work is done in a subfolder; the directory is as empty afterwards as before, lost+found included."""
+    (tmp_path / "lost+found").mkdir()
+    device = in_directory(tmp_path)
+    assert device.path == tmp_path / "dbbench-ext4" and device.fd == -1
+    assert os.makedev(device.major, device.minor) == tmp_path.stat().st_dev
+    assert [path.name for path in tmp_path.iterdir()] == ["lost+found"]
+
+
+@pytest.mark.parametrize("path", ["/", "/usr/share", "/etc", "/var/lib", "/tmp", "/proc/self", "/nowhere/at/all"])
+def test_system_directories_are_refused(path: str) -> None:
+    """A plan that names the system's folders is a mistake."""
+    with pytest.raises(DirectoryRefused):
+        in_directory(Path(path))
+
+
+def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
+    """Also one whose content only looks like ours: without the marker it is somebody's."""
+    (tmp_path / "dbbench-ext4").mkdir()
+    with pytest.raises(DirectoryRefused, match="not empty: dbbench-ext4"):
+        in_directory(tmp_path)
+    assert (tmp_path / "dbbench-ext4").is_dir()
+
+
+def test_a_symlink_to_a_system_directory_is_refused(tmp_path: Path) -> None:
+    """What counts is where the name leads."""
+    (tmp_path / "link").symlink_to("/usr/share")
+    with pytest.raises(DirectoryRefused, match="system"):
+        in_directory(tmp_path / "link")
+
+
+def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
+    """The marker's lock tells the two apart."""
+    left = tmp_path / "dbbench-xfs"
+    left.mkdir()
+    (left / directory.MARKER).touch()
+    in_directory(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
+    with directory.attached(spec, None, Permit(), "xfs") as living:
+        with pytest.raises(DeviceLocked), directory.attached(spec, None, Permit(), "ext4"):
+            pass
+        assert living.path.is_dir()
+
+
+def test_an_arm_without_a_directory_is_refused() -> None:
+    """Each fs setup of a `dir` plan has a directory of its own."""
+    with (
+        pytest.raises(DirectoryRefused, match="'btrfs'"),
+        directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), None, Permit(), "btrfs"),
+    ):
+        pass

@@ -7,7 +7,7 @@ Kind `dir` works without root and without namespaces; there the journal says wha
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import shutil
 import signal
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import dbbench
-from dbbench import namespaces, store
+from dbbench import datasets, images, namespaces, store
 from dbbench.errors import DbbenchError, Interrupted, Terminated
 from dbbench.journal import Journal
 from dbbench.model import Run
-from dbbench.parts import Room, build_golden, cache_folder
-from dbbench.progress.events import Event
-from dbbench.record import Emit
+from dbbench.parts import Room, golden_of, real_parts
+from dbbench.progress.events import Emit, Event
+from dbbench.record import Record
+from dbbench.store import Draft
 from dbbench.trial import run_trial
 
 RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
@@ -40,22 +40,27 @@ def main(argv: list[str]) -> int:
 
     def work(room: Room) -> None:
         if verb == "golden":
-            build_golden(run, run.cell(rest[0]), room, emit)
+            golden_of(run.cell(rest[0]), room, emit)
         else:
-            run_trial(folder, rest[0], room, emit)
+            _trial(run, folder, rest[0], room, emit)
 
     try:
         if run.plan.device.kind == "dir":
             return _beside_others(work, folder, emit)
-        keep = [folder, image_folder(run, folder), cache_folder(), Path(dbbench.__file__).parent, Path(sys.prefix)]
+        keep = [folder, images.path_of(run, folder).parent, datasets.golden.cache_folder()]
         return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)
 
 
-def image_folder(run: Run, folder: Path) -> Path:
-    """Where the run's loop images lie: `at` of the plan, or the run's own folder."""
-    return Path(run.plan.device.at).resolve() if run.plan.device.at else folder
+def _trial(run: Run, folder: Path, trial_id: str, room: Room, emit: Emit) -> None:
+    spec = run.trial(trial_id)
+    cell = run.cell(spec.cell)
+    record = Record(run, spec, cell, Draft(folder, trial_id), emit)
+    image = images.path_of(run, folder) if run.plan.device.kind == "loop" else None
+    typed = tuple(os.environ.get(WIPE, "").splitlines())
+    parts = real_parts(run, cell, Journal(folder / "journal.jsonl"), image, typed, room, emit)
+    run_trial(record, parts, room)
 
 
 def _guarded(work: Callable[[Room], None], room: Room, emit: Emit) -> int:
@@ -104,11 +109,8 @@ def events_to(fd: int) -> Emit:
     """A function that writes events to `fd`, one JSON object a line. A reader that is gone is no error."""
 
     def emit(event: Event) -> None:
-        line = json.dumps({"kind": event.kind, "data": event.data}, ensure_ascii=False, default=str) + "\n"
-        try:
-            os.write(fd, line.encode())
-        except BrokenPipeError:
-            pass
+        with contextlib.suppress(BrokenPipeError):
+            os.write(fd, f"{event.line()}\n".encode())
 
     return emit
 

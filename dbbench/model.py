@@ -79,6 +79,8 @@ class Mkfs:
 
 @dataclass(frozen=True)
 class DeviceCount:
+    """How many devices a setup takes."""
+
     __pydantic_config__ = _STRICT
     min: int = 1
     max: int = 1
@@ -328,6 +330,8 @@ class TrialWarning:
 
 @dataclass(frozen=True)
 class PhaseTime:
+    """When a phase was, and how long it took."""
+
     name: Phase
     start: str  # UTC, ISO 8601 with ms
     end: str
@@ -365,6 +369,8 @@ class CacheFacts:
 
 @dataclass(frozen=True)
 class CheckpointFacts:
+    """Checkpoints in the measured window, by the server's own counters."""
+
     begun: int | None = None
     ended: int | None = None
     by_cause: dict[str, int] = field(default_factory=dict)
@@ -374,6 +380,8 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class DrainFacts:
+    """What was owed at the end of the window, and what paying it back took."""
+
     debt_bytes: int | None = None  # dirty and under write-back when the window ended
     drain_s: float | None = None
     write_bytes: int | None = None  # to the device during the drain
@@ -381,6 +389,8 @@ class DrainFacts:
 
 @dataclass(frozen=True)
 class MemoryFacts:
+    """How large the dataset is beside the memory, and how much was served from the server's own cache."""
+
     limit_bytes: int | None = None
     dataset_bytes: int | None = None
     dataset_ratio: float | None = None
@@ -390,6 +400,8 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class SpaceFacts:
+    """What the dataset takes."""
+
     logical_bytes: int | None = None  # sum of the data files' sizes
     disk_bytes: int | None = None  # used on the filesystem
     free_bytes: int | None = None
@@ -410,6 +422,8 @@ class IoFacts:
 
 @dataclass(frozen=True)
 class DeviceFacts:
+    """What was measured on."""
+
     kind: str
     path: str
     name: str  # kernel name: loop7, nvme0n1
@@ -467,6 +481,7 @@ class Trial:
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)
     canary: dict[str, float] = field(default_factory=dict)
+    checked: str = ""  # what the integrity check looked at
     host_state: dict[str, Any] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...] = ()
     dbbench_version: str = ""

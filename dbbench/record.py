@@ -10,20 +10,20 @@ import dataclasses
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dbbench import __version__
 from dbbench.clock import Clock, iso
 from dbbench.errors import DbbenchError, DeadlinePassed, FilesystemFull, Interrupted, Terminated
 from dbbench.histogram import Histogram
 from dbbench.model import Cell, Fault, Phase, PhaseTime, Run, Status, Trial, TrialSpec, TrialWarning
-from dbbench.progress.events import Event
+from dbbench.progress.events import Emit, Event
 from dbbench.series import Series
 from dbbench.store import Draft
 
-Emit = Callable[[Event], None]
+Fact = TypeVar("Fact")
 
 # Seconds. Long enough for a slow disk and a large dataset, short enough that a hang at night is found by the
 # morning. `deadlines` in the plan overrides each; warm-up and window get their own length on top.
@@ -68,6 +68,13 @@ class Record:
     def note(self, **facts: Any) -> None:
         """Write facts down; a later one of the same name replaces the earlier."""
         self._facts.update(facts)
+
+    def fact(self, name: str, kind: type[Fact]) -> Fact:
+        """A fact that was noted before. KeyError, TypeError: the road was not walked in its order."""
+        found = self._facts[name]
+        if not isinstance(found, kind):
+            raise TypeError(f"{name} is {type(found).__name__}, not {kind.__name__}")
+        return found
 
     def warn(self, *warnings: TrialWarning) -> None:
         """Add findings and tell them."""

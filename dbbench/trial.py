@@ -2,104 +2,113 @@
 
 `run_trial` drives one trial of a run from its folder alone (run folder, trial id) and publishes its result;
 `drive` is the road: device → filesystem → dataset → engine → cold cache → load and samplers → result. What
-outlives its stage (device, mount) is on one stack, what lives within one is a `with`. The parts it calls are in
-`parts.py`; how each does its work is in the room of its name.
+outlives its stage (device, mount) is on one stack, what lives within one is a `with`. The parts it calls are
+bound in `parts.py`; how each does its work is in the room of its name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
-from dbbench import process, store
-from dbbench.judging import judge
+from dbbench import process
+from dbbench.drivers.port import Live
+from dbbench.judging import Seen, judge
 from dbbench.model import Phase, Status
-from dbbench.parts import Parts, Room, real_parts
-from dbbench.record import Emit, Record, keep_logs, stopping
-from dbbench.store import Draft
+from dbbench.parts import Parts, Room
+from dbbench.record import Record, keep_logs, stopping
 
 
-def run_trial(folder: Path, trial_id: str, room: Room, emit: Emit) -> Status:
-    """Drive one trial of the run in `folder` and publish it; its status.
+def run_trial(trial: Record, parts: Parts, room: Room) -> Status:
+    """Drive one trial and publish it; its status.
 
     Errors on the road make the trial failed. Only being stopped, or a refusal to begin at all (a device that is
     not ours, a missing program: exit codes 2 and 5), is raised; then there is no result.
     """
-    run = store.load_spec(folder)
-    spec = run.trial(trial_id)
-    cell = run.cell(spec.cell)
-    record = Record(run, spec, cell, Draft(folder, trial_id), emit)
     with process.recording() as commands:
         try:
-            drive(record, real_parts(folder, run, cell, room), room)
+            drive(trial, parts, room)
         except BaseException as error:
-            if stopping(error) or refused(error):
+            if stopping(error) or getattr(error, "exit_code", None) in (2, 5):
                 raise
-            record.fail(error)
-        record.note(commands=tuple(tuple(argv) for argv in commands))
-    keep_logs(room.logs, record.draft.raw)
-    return record.publish().status
+            trial.fail(error)
+        trial.note(commands=tuple(tuple(argv) for argv in commands))
+    keep_logs(room.logs, trial.draft.raw)
+    return trial.publish().status
 
 
 def drive(trial: Record, parts: Parts, room: Room) -> None:
-    """The road. Each stage is timed, told, held to its deadline and journalled."""
-    stage, cell, engine, settings = trial.stage, trial.cell, parts.engine, parts.settings
-    place, datadir = room.place(cell.engine), room.mount / "data"
+    """The road. Each stage is timed, told, and held to its deadline."""
+    stage, window, engine, settings = trial.stage, trial.cell.window, parts.engine, parts.settings
+    place, raw = room.place(trial.cell.engine), trial.draft.raw
 
     with ExitStack() as taken:
-        with stage(Phase.CANARY):  # from here on the device is locked; nothing was written to it yet
+        kernel = taken.enter_context(parts.kernel_messages())
+
+        with stage(Phase.CANARY):  # from here on the device is locked; no filesystem of ours is on it yet
             device = taken.enter_context(parts.attached())
-            kernel = taken.enter_context(parts.kernel_messages(device))
-            trial.note(canary=parts.probe(device), host_state=parts.host_state())
+            trial.note(device=device.facts, host_state=parts.host_state(), canary=parts.probe(device))
 
         with stage(Phase.MKFS):
             made = parts.make(device)
 
         with stage(Phase.MOUNT):
-            fs = taken.enter_context(parts.mounted(device, room.mount))
+            fs = taken.enter_context(parts.mounted(device))
             trial.note(filesystem=parts.filesystem_facts(device, made, fs))
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
-            restored = parts.restored(datadir, fs)
+            restored = parts.restored(fs)
+            datadir = fs.path / "data"
 
         with stage(Phase.SETTLE), engine.serving(datadir, settings, place) as server:
             server.settle()  # nothing of the restore is still being written in the window
 
         with stage(Phase.DROP_CACHE):
-            trial.note(cache=parts.drop_and_prove(engine.data_files(datadir), device))
+            trial.note(cache=parts.drop_and_prove(engine.data_files(datadir), device, fs))
 
         with ExitStack() as serving:
             with stage(Phase.START):
                 server = serving.enter_context(engine.serving(datadir, settings, place))
-                trial.note(engine_version=server.version, settings=settings)
-            samples = serving.enter_context(parts.sampled(device, server, trial.draft.raw))
+                effective = server.effective_settings()
+                trial.note(engine_version=server.version, settings=settings, effective_settings=effective)
 
-            with parts.driving(server, trial.clock, trial.draft.raw, room.scratch) as load:
+            samples = serving.enter_context(parts.sampled(device, server, raw))
+            with parts.driving(server, trial.clock, raw) as load:
                 meter = parts.meter(device, server, load)
-                if cell.window.kind == "fixed":
+                if window.kind == "fixed":
                     with stage(Phase.WARMUP):
-                        load.wait_until(cell.window.warmup_s, parts.watch(trial))
+                        load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
                 with stage(Phase.MEASURE), meter.window():
-                    load.wait(parts.watch(trial))
+                    load.wait(watching(trial, Phase.MEASURE))
 
             with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
                 server.checkpoint()
                 parts.sync(fs)
 
-            trial.note(effective_settings=server.effective_settings())
             with stage(Phase.STOP):
                 serving.close()
 
         with stage(Phase.CHECK):
-            parts.healthy(fs)
-            engine.check(datadir, settings, place)
+            parts.must_be_healthy(fs)
+            trial.note(checked=engine.check(datadir, settings, place))
 
         with stage(Phase.SPACE):
-            trial.note(space=parts.space(fs, datadir))
+            trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device))
 
-    judge(trial, load.outcome(), samples, meter, restored, kernel, device, parts)
+    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, fs.tears))
 
 
-def refused(error: BaseException) -> bool:
-    """Whether nothing was begun: the environment or the device is not what the plan needs."""
-    return getattr(error, "exit_code", None) in (2, 5)
+def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:
+    """Tell what the load generator printed last, once a second."""
+    window = trial.cell.window
+    warm = window.warmup_s if phase is Phase.MEASURE else 0.0
+    whole = window.measure_s if phase is Phase.MEASURE else window.warmup_s
+
+    def tell(live: Live) -> None:
+        second = live.second - warm
+        trial.tell("second", phase=phase.value, second=second, of=whole or None, tps=live.tps, p95_ms=live.p95_ms)
+
+    return tell
+
+
+__all__ = ["drive", "run_trial"]

@@ -1,0 +1,169 @@
+"""From what a trial saw to what its result says: series, figures, facts and findings."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench import durability, host, summary
+from dbbench.clock import iso
+from dbbench.datasets import Restored
+from dbbench.drivers.port import Outcome
+from dbbench.engines.port import Engine
+from dbbench.errors import FlushesMissing
+from dbbench.kmsg import Watch
+from dbbench.meter import Meter
+from dbbench.model import (
+    CacheFacts,
+    DeviceFacts,
+    DrainFacts,
+    FilesystemFacts,
+    IoFacts,
+    MemoryFacts,
+    Phase,
+    SpaceFacts,
+    TrialWarning,
+    durability_class,
+)
+from dbbench.record import Record
+from dbbench.samplers import Samples
+
+SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
+DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
+CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
+SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the road hands over at its end."""
+
+    outcome: Outcome
+    samples: Samples
+    meter: Meter
+    restored: Restored
+    kernel: Watch
+    engine: Engine
+    tears: bool  # a page can tear on this filesystem
+
+
+def judge(trial: Record, seen: Seen) -> None:
+    """Write series, summary, facts and warnings into the record. FlushesMissing where commits reached no flush."""
+    _series(trial, seen)
+    _facts(trial, seen)
+    _summary(trial, seen)
+    trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
+    _window_warnings(trial, seen.meter)
+    _machine_warnings(trial, seen.kernel)
+    _device_warnings(trial)
+    _durability(trial, seen)
+
+
+def _series(trial: Record, seen: Seen) -> None:
+    outcome, window = seen.outcome, trial.cell.window
+    series = outcome.series
+    series.update(seen.samples.series(outcome.begin_utc, series.seconds))
+    warm = round(window.warmup_s) if window.kind == "fixed" else 0
+    trial.series, trial.histogram = series, outcome.histogram
+    trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
+    trial.note(anchor_utc=iso(outcome.begin_utc))
+
+
+def _facts(trial: Record, seen: Seen) -> None:
+    meter, space = seen.meter, trial.fact("space", SpaceFacts)
+    limit, data = trial.run.plan.memory_bytes, space.logical_bytes
+    written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
+    trial.note(
+        drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),
+        memory=MemoryFacts(limit, data, data / limit if limit and data is not None else None, meter.hit_ratio),
+        checkpoints=meter.checkpoints,
+        io=IoFacts(
+            meter.disk.get("read_bytes"),
+            to_device,
+            meter.flushes,
+            meter.flushes_note,
+            written,
+            to_device / written if to_device is not None and written else None,
+        ),
+    )
+
+
+def _summary(trial: Record, seen: Seen) -> None:
+    outcome, restored, count = seen.outcome, seen.restored, seen.outcome.transactions
+    io, drain = trial.fact("io", IoFacts), trial.fact("drain", DrainFacts)
+    figures: dict[str, float | None] = {
+        **summary.throughput(outcome, drain.drain_s),
+        **summary.latencies(outcome),
+        "stall_s": summary.stalled_seconds(trial.cell.window, outcome.series["tps"]),
+        "cpu_ms_per_tx": seen.meter.cpu_ms_per_tx(count),
+        "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
+        "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
+        "flushes_per_tx": summary.per(io.flushes, count),
+        "write_amplification": io.write_amplification,
+        "disk_bytes": trial.fact("space", SpaceFacts).disk_bytes,
+        "dataset_bytes": restored.bytes,
+        "drain_s": drain.drain_s,
+        "restore_mb_per_s": restored.bytes / restored.seconds / 1e6 if restored.bytes else None,
+        "first_query_s": trial.phase_s(Phase.START),
+        "client_cpu_s": seen.meter.cpu.get("client_cpu_s"),
+        "dbbench_cpu_s": seen.meter.cpu.get("dbbench_cpu_s"),
+        **outcome.figures,
+    }
+    trial.note(summary=figures)
+
+
+def _window_warnings(trial: Record, meter: Meter) -> None:
+    window, drain_s = trial.cell.window, trial.phase_s(Phase.DRAIN)
+    if window.kind != "fixed":
+        return
+    if window.measure_s < SHORT_WINDOW_S:
+        trial.warn(
+            TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
+            TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),
+        )
+    checkpoints = meter.checkpoints
+    if not checkpoints.ended and meter.engine_write_bytes:
+        trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
+    if drain_s > DRAIN_SHARE * window.measure_s:
+        trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
+
+
+def _machine_warnings(trial: Record, kernel: Watch) -> None:
+    disk = trial.fact("device", DeviceFacts).name
+    if changed := host.changed(trial.fact("host_state", dict), host.state()):
+        trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
+    if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
+        text = f"the system clock moved by {slip:+.1f} s during the trial"
+        trial.warn(TrialWarning("W023", text, suspect=True))
+    if disk and (lines := kernel.lines_about(disk)):
+        trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
+
+
+def _device_warnings(trial: Record) -> None:
+    device, cache = trial.fact("device", DeviceFacts), trial.fact("cache", CacheFacts)
+    if device.direct_io is False:
+        trial.warn(TrialWarning("W011", f"{device.image} lies on a filesystem without direct I/O"))
+    before, after = device.image_blocks_before, device.image_blocks_after
+    if before is not None and after is not None and after < before:
+        text = f"the image had {before} bytes allocated before mkfs and {after} after the trial"
+        trial.warn(TrialWarning("W017", text, suspect=True))
+    if device.kind != "dir" and device.size_bytes < SMALL_DEVICE:
+        trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
+    if not cache.proved:
+        trial.warn(TrialWarning("W010", cache.reason, suspect=True))
+
+
+def _durability(trial: Record, seen: Seen) -> None:
+    """The class of filesystem and server together, held against the flushes that were counted."""
+    facts, meter = trial.fact("filesystem", FilesystemFacts), seen.meter
+    own = seen.engine.durability(trial.fact("effective_settings", dict), seen.tears)
+    flags = durability.combined(facts.durability_flags, own)
+    trial.note(filesystem=dataclasses.replace(facts, durability_flags=flags, durability_class=durability_class(flags)))
+    commits = seen.outcome.transactions if meter.engine_write_bytes else 0
+    text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags)
+    trial.note(io=dataclasses.replace(trial.fact("io", IoFacts), flushes_note=text))
+    if disproved:
+        raise FlushesMissing(text, effect="The trial is marked failed.")
+    if meter.flushes is None and commits:
+        trial.warn(TrialWarning("W024", text))

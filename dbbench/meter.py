@@ -1,0 +1,97 @@
+"""What is read at the edges of the window: disks, CPU, the server's own counters, what is still owed after it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dbbench import devices, host
+from dbbench.devices.port import Device
+from dbbench.drivers.port import Load
+from dbbench.engines.port import Server
+from dbbench.model import CheckpointFacts, TrialWarning
+from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
+
+MEMINFO: Final = Path("/proc/meminfo")
+
+
+@dataclass
+class Meter:
+    """Readings around one trial's window. Figures are there after the block of their name has ended."""
+
+    device: Device
+    server: Server
+    load: Load
+    disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
+    cpu: dict[str, float | None] = field(default_factory=dict)
+    machine: host.HostLoad | None = None
+    before: dict[str, float] = field(default_factory=dict)  # the server's counters
+    after: dict[str, float] = field(default_factory=dict)
+    debt_bytes: int | None = None  # dirty and under write-back, in the server and in the page cache
+    drain_write_bytes: int | None = None
+
+    @contextlib.contextmanager
+    def window(self) -> Iterator[None]:
+        """The measured window: totals of what happens within the block."""
+        self.before = self.server.counters()
+        machine = host.reading((self.server.pid, *self.load.pids))
+        disk, cpu = DiskClock(self.device.leaves), CpuClock(self.load.pids, self.server.pid)
+        yield
+        self.disk, self.cpu = disk.difference(), cpu.difference()
+        self.machine = host.foreign_load(machine, host.reading((self.server.pid, *self.load.pids)))
+        self.after = self.server.counters()
+        self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
+
+    @contextlib.contextmanager
+    def drain(self) -> Iterator[None]:
+        """The drain: what it writes to the device."""
+        disk = DiskClock(self.device.leaves)
+        yield
+        self.drain_write_bytes = disk.difference()["write_bytes"]
+
+    @property
+    def flushes_note(self) -> str:
+        """Why device flushes are not measurable here; "" where they are."""
+        return devices.flushes_reason(self.device.leaves)
+
+    @property
+    def flushes(self) -> int | None:
+        return None if self.flushes_note else self.disk.get("flushes")
+
+    @property
+    def checkpoints(self) -> CheckpointFacts:
+        return self.server.checkpoints(self.before, self.after)
+
+    @property
+    def engine_write_bytes(self) -> int | None:
+        return self.server.written_bytes(self.before, self.after)
+
+    @property
+    def hit_ratio(self) -> float | None:
+        return self.server.hit_ratio(self.before, self.after)
+
+    def cpu_ms_per_tx(self, transactions: int) -> float | None:
+        """Of everything but client and dbbench: kernel workers of filesystem and loop device included."""
+        return cpu_ms_per_tx(self.cpu, transactions)
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Background load and steal in the window."""
+        return () if self.machine is None else host.load_warnings(self.machine)
+
+
+def _page_cache_debt() -> int | None:
+    """Dirty and Writeback of the whole machine, in bytes (proc_meminfo(5))."""
+    try:
+        lines = MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    return sum(int(fields[name][0]) * 1024 for name in ("Dirty", "Writeback"))
+
+
+def _sum(*parts: int | None) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None

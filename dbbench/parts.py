@@ -1,0 +1,223 @@
+"""The parts that a trial's road calls, bound to one run, cell and place. Tests hand the road other ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbbench import canary, datasets, devices, filesystems, host, pagecache, samplers
+from dbbench.clock import Clock
+from dbbench.datasets import Golden, Restored
+from dbbench.devices import loop
+from dbbench.devices.port import Device
+from dbbench.drivers import DRIVERS
+from dbbench.drivers.port import Load
+from dbbench.engines import ENGINES
+from dbbench.engines.port import Engine, Place, Server
+from dbbench.errors import FilesystemGone
+from dbbench.filesystems import Made, Mounted
+from dbbench.journal import Journal
+from dbbench.kmsg import Watch
+from dbbench.meter import Meter
+from dbbench.model import (
+    CacheFacts,
+    Cell,
+    DeviceFacts,
+    EngineSpec,
+    FilesystemFacts,
+    Run,
+    Settings,
+    SpaceFacts,
+    durability_class,
+    merged,
+)
+from dbbench.progress.events import Emit, Event
+from dbbench.samplers import Samples, Target
+
+
+@dataclass(frozen=True)
+class Room:
+    """The private folder of a trial: a tmpfs of its own namespaces, or a temporary folder without root."""
+
+    root: Path
+
+    @property
+    def mount(self) -> Path:
+        """Where the filesystem under test is mounted (kind dir: a link is not made, see `Parts.mounted`)."""
+        return self.root / "mnt"
+
+    @property
+    def scratch(self) -> Path:
+        """Memory-backed: large logs of the load generator, off the device under test."""
+        return self.root / "scratch"
+
+    @property
+    def logs(self) -> Path:
+        """Configuration and log of the server while it runs; copied into raw/ at the end."""
+        return self.root / "logs"
+
+    def make(self) -> None:
+        """Make the folders; servers run as other accounts and must get through."""
+        self.root.chmod(0o755)
+        for folder in (self.mount, self.root / "s", self.scratch, self.logs):
+            folder.mkdir(exist_ok=True)
+
+    def place(self, engine: EngineSpec) -> Place:
+        """Where a server of that engine lives."""
+        return Place(self.root / "s", self.logs, Path(engine.bin) if engine.bin else None)
+
+
+@dataclass(frozen=True)
+class Permit:
+    """What may be formatted: identities that were typed, and filesystems that our journal knows."""
+
+    typed: tuple[str, ...]
+    journal: Journal
+
+    def wipe(self, identity: str) -> bool:
+        return identity in self.typed
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return self.journal.made(device, uuid)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the road calls, in the order in which it calls it."""
+
+    engine: Engine
+    settings: Settings
+    attached: Callable[[], AbstractContextManager[Device]]
+    kernel_messages: Callable[[], AbstractContextManager[Watch]]
+    probe: Callable[[Device], dict[str, float]]
+    host_state: Callable[[], dict[str, Any]]
+    make: Callable[[Device], Made]
+    mounted: Callable[[Device], AbstractContextManager[Mounted]]
+    filesystem_facts: Callable[[Device, Made, Mounted], FilesystemFacts]
+    restored: Callable[[Mounted], Restored]
+    drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
+    sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
+    driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
+    meter: Callable[[Device, Server, Load], Meter]
+    sync: Callable[[Mounted], None]
+    must_be_healthy: Callable[[Mounted], None]
+    space: Callable[[Mounted, Sequence[Path]], SpaceFacts]
+    device_facts: Callable[[Device], DeviceFacts]
+
+
+def settings_of(run: Run, cell: Cell) -> Settings:
+    """The server's settings with their origins: default, workload, fs setup, plan, the later ones winning."""
+    engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
+    own = {**engine.defaults(run.plan.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
+    return merged(
+        ("default", own),
+        ("workload", cell.workload.settings.get(name, {})),
+        ("fs_setup", cell.setup.tuning.get(name, {})),
+        ("plan", cell.engine.settings),
+    )
+
+
+def real_parts(run: Run, cell: Cell, journal: Journal, image: Path | None, typed: tuple[str, ...], room: Room,
+               emit: Emit) -> Parts:  # fmt: skip
+    """The parts that work on this machine."""
+    engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
+
+    def restored(fs: Mounted) -> Restored:
+        datadir = fs.path / "data"
+        datadir.mkdir(mode=0o700)
+        filesystems.apply_attributes(cell.setup, datadir)
+        golden = golden_of(cell, room, emit)
+        found = datasets.restored(golden, datadir, engine.account())
+        filesystems.verify_files(cell.setup, engine.data_files(datadir))
+        return found
+
+    return Parts(
+        engine=engine,
+        settings=settings_of(run, cell),
+        attached=lambda: devices.attached(run.plan.device, image, Permit(typed, journal), cell.arm),
+        kernel_messages=Watch,
+        probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
+        host_state=host.state,
+        make=lambda device: _make(cell, device, journal),
+        mounted=lambda device: _mounted(cell, device, room),
+        filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
+        restored=restored,
+        drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
+            files, run.plan.seed, device.leaves[0] if device.leaves else None, root=root,
+            least_share=filesystems.least_read_share(fs),
+        ),
+        sampled=lambda device, server, raw: samplers.beside(
+            Target(device.leaves[0] if device.leaves else None, server), raw
+        ),
+        driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
+            server, cell, run.plan.seed, clock, raw, room.scratch
+        ),
+        meter=Meter,
+        sync=lambda fs: filesystems.sync(fs.path),
+        must_be_healthy=_must_be_healthy,
+        space=lambda fs, files: filesystems.space(fs, sum(path.stat().st_size for path in files)),
+        device_facts=_device_facts,
+    )  # fmt: skip
+
+
+def _make(cell: Cell, device: Device, journal: Journal) -> Made:
+    if device.facts.kind == "dir":
+        return Made((), "", {})
+    made = filesystems.make(cell.setup, device)
+    if device.facts.kind == "block":
+        journal.note("made", device=devices.identity(device.path), uuid=made.uuid, trial=cell.id)
+    return made
+
+
+def _mounted(cell: Cell, device: Device, room: Room) -> AbstractContextManager[Mounted]:
+    if device.facts.kind == "dir":
+        return filesystems.existing(device.path)
+    return filesystems.mounted(cell.setup, device, room.mount)
+
+
+def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:
+    """What the kernel took. ClaimWrong where the setup promises something else."""
+    if device.facts.kind != "dir":
+        filesystems.check_claim(cell.setup, fs)
+    return FilesystemFacts(
+        family=fs.family,
+        mkfs=made.argv,
+        mount_options_asked=fs.options_asked,
+        mount_options_effective=fs.options_effective,
+        geometry=made.geometry,
+        read_ahead_kb=fs.read_ahead_kb,
+        queue=devices.queue_attributes(device.leaves[0]) if device.leaves else {},
+        claims=cell.setup.claims,
+        durability_flags=fs.flags,
+        durability_class=durability_class(fs.flags),
+    )
+
+
+def _must_be_healthy(fs: Mounted) -> None:
+    if bad := filesystems.healthy(fs):
+        raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel's lines: dmesg")
+
+
+def _device_facts(device: Device) -> DeviceFacts:
+    """The device's facts with the image as it is after the trial."""
+    if not device.facts.image:
+        return device.facts
+    after = loop.image_facts(Path(device.facts.image))
+    return dataclasses.replace(device.facts, image_blocks_after=after.blocks, image_extents_after=after.extents)
+
+
+# --- golden copies ---------------------------------------------------------------------------------
+
+
+def golden_of(cell: Cell, room: Room, emit: Emit) -> Golden:
+    """The cell's golden copy, built now where the cache does not hold it."""
+
+    def tell(what: str) -> None:
+        emit(Event("prepare", {"what": what}))
+
+    return datasets.golden.ensure(cell.engine, cell.dataset, room.place(cell.engine), tell)

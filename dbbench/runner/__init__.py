@@ -1,0 +1,140 @@
+"""A run: the trials of its recorded order, one at a time, each in a process of its own; resumed where it stopped.
+
+What is finished is known from the folders that are there, nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dbbench import datasets, images, store
+from dbbench.errors import DatasetBuildFailed, DbbenchError
+from dbbench.journal import Journal
+from dbbench.launcher import WIPE
+from dbbench.metrics import METRICS
+from dbbench.model import Run, Status, TrialSpec
+from dbbench.progress.events import Emit, Event
+from dbbench.record import Record
+from dbbench.runner.children import Stop, launch, stoppable
+from dbbench.runner.repeats import extended
+from dbbench.store import Draft
+from dbbench.store.trials import leftovers
+
+LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How many trials of the run ended how."""
+
+    ok: int
+    suspect: int
+    failed: int
+
+
+def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit) -> Finished:
+    """Work off what is left of the run in `folder`; what all its trials came to.
+
+    Raises RunLocked, the error of a trial that could not begin at all, Interrupted and Terminated: all leave a
+    run that the same command resumes.
+    """
+    with store.locked(folder), stoppable() as stop:
+        began = time.monotonic()
+        run = store.load_spec(folder)
+        journal = Journal(folder / "journal.jsonl")
+        give_back(folder, journal)
+        _tell_begin(folder, run, emit)
+        if pending(folder, run):
+            images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
+            _build_goldens(folder, run, emit, stop)
+        while left := pending(folder, run):
+            for spec in left:
+                emit(Event("trial_begin", _described(run, spec)))
+                _drive(folder, run, spec, wipe, emit, stop)
+                emit(Event("trial_end", _ended(folder, run, spec)))
+            run = _repeat(folder, run, emit)
+        images.give_back(journal)
+        return _tell_end(folder, run, emit, began)
+
+
+def pending(folder: Path, run: Run) -> list[TrialSpec]:
+    """The trials that have no result yet, in the recorded order."""
+    return [spec for spec in run.order if not (folder / "trials" / spec.id).is_dir()]
+
+
+def give_back(folder: Path, journal: Journal) -> None:
+    """Remove what a run that was killed has left: cut-off trials, temporary folders, folders under test."""
+    for path in leftovers(folder):
+        shutil.rmtree(path, ignore_errors=True)
+    for what in ("runtime", "directory"):
+        for taken in journal.outstanding(what):
+            shutil.rmtree(taken, ignore_errors=True)
+            journal.note("give_back", what=what, path=taken)
+
+
+def _build_goldens(folder: Path, run: Run, emit: Emit, stop: Stop) -> None:
+    """Build the golden copies that the run needs and that are not in the cache."""
+    seen: set[str] = set()
+    for cell in run.cells:
+        key = datasets.golden.key(cell.engine, cell.dataset)
+        if key not in seen and not datasets.golden.exists(key):
+            _tell_prepare(emit, f"building the dataset of {cell.workload.name} on {cell.engine.name}")
+            status = launch(["golden", str(folder), cell.id], folder / LOG, emit, stop, {})
+            if status != 0:
+                raise DatasetBuildFailed(f"its process ended with status {status}", remedy=f"See {folder / LOG}.")
+        seen.add(key)
+
+
+def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
+    argv = ["trial", str(folder), spec.id]
+    status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+    if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
+        record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
+        record.fail(DbbenchError(f"the trial's process ended with status {status}; see {folder / LOG}"))
+        record.publish()
+
+
+def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
+    longer = extended(run, lambda spec: store.load_trial(folder / "trials" / spec.id).status)
+    if longer is not run:
+        store.save_spec(folder, longer)
+        more = len(longer.order) - len(run.order)
+        emit(Event("note", {"text": f"{more} trials more: blocks with a suspect trial are repeated as a whole"}))
+    return longer
+
+
+def _tell_prepare(emit: Emit, what: str, fraction: float | None = None) -> None:
+    emit(Event("prepare", {"what": what, "fraction": fraction}))
+
+
+def _tell_begin(folder: Path, run: Run, emit: Emit) -> None:
+    done = len(run.order) - len(pending(folder, run))
+    arms = [arm.label for arm in run.plan.fs_setups]
+    emit(Event("run_begin", {"name": run.name, "trials": len(run.order), "done": done, "seed": run.plan.seed,
+                             "arms": arms, "blocks": run.plan.blocks}))  # fmt: skip
+
+
+def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:
+    found = [store.load_trial(folder / "trials" / spec.id).status for spec in run.order]
+    finished = Finished(found.count(Status.OK), found.count(Status.SUSPECT), found.count(Status.FAILED))
+    emit(Event("run_end", {"name": run.name, "seconds": time.monotonic() - began, **dataclasses.asdict(finished)}))
+    return finished
+
+
+def _described(run: Run, spec: TrialSpec) -> dict[str, object]:
+    cell = run.cell(spec.cell)
+    return {"id": spec.id, "position": spec.position, "total": len(run.order), "arm": cell.arm, "block": spec.block,
+            "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.workload.name,
+            "warmup_s": cell.window.warmup_s, "measure_s": cell.window.measure_s}  # fmt: skip
+
+
+def _ended(folder: Path, run: Run, spec: TrialSpec) -> dict[str, object]:
+    trial = store.load_trial(folder / "trials" / spec.id)
+    primary = run.cell(spec.cell).workload.primary
+    return {**_described(run, spec), "trial": spec.id, "status": trial.status.value, "metric": primary,
+            "unit": METRICS[primary].unit, "value": trial.summary.get(primary),
+            "error": dataclasses.asdict(trial.error) if trial.error else None}  # fmt: skip

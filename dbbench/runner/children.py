@@ -1,0 +1,94 @@
+"""Trials as processes of their own: start one, pass its events on, stop it when we are asked to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from dbbench import errors, process
+from dbbench.errors import DbbenchError, Interrupted, Terminated
+from dbbench.progress.events import Emit, Event, parsed
+
+STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
+_KEPT: Final = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_PATH", "PYTHONPATH", "COVERAGE_PROCESS_START",
+                "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
+
+
+class Stop:
+    """The first SIGINT or SIGTERM asks the child to stop cleanly, the second kills it."""
+
+    def __init__(self) -> None:
+        self.child: process.Running | None = None
+        self.signal: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        again, self.signal = self.signal is not None, number
+        if self.child is None:
+            raise self.error()
+        self.child.popen.send_signal(signal.SIGKILL if again else number)
+
+    def error(self) -> DbbenchError:
+        """What being stopped is to the caller."""
+        kind = Interrupted if self.signal == signal.SIGINT else Terminated
+        return kind("stopped on request", effect="What is finished is kept; the trial that was going on is not.")
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Take SIGINT and SIGTERM while the block runs (main thread only)."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str]) -> int:
+    """Run `dbbench.launcher` with `argv`; its exit status. Raises the error that it tells, and being stopped.
+
+    `log` takes its stderr. It is a session of its own: Ctrl-C is ours to pass on, the servers must not get it
+    from the terminal. When this process is killed, the launcher and all below it go with it.
+    """
+    told: list[DbbenchError] = []
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    with process.running(
+        [sys.executable, "-m", "dbbench.launcher", *argv],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env={**kept, **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
+        grace_s=STOP_GRACE_S,
+        own_session=True,
+    ) as child:
+        stop.child = child
+        assert child.popen.stdout is not None
+        try:
+            for line in child.popen.stdout:
+                event = parsed(line)
+                if event is not None and event.kind == "error":
+                    told.append(_error(event))
+                elif event is not None:
+                    emit(event)
+            status = child.wait(STOP_GRACE_S)
+        finally:
+            stop.child = None
+    if stop.signal is not None:
+        raise stop.error()
+    if told:
+        raise told[0]
+    return status
+
+
+def _error(event: Event) -> DbbenchError:
+    data = event.data
+    kind = getattr(errors, str(data.get("class")), DbbenchError)
+    error: DbbenchError = kind(data["evidence"], where=data["where"], effect=data["effect"], remedy=data["remedy"])
+    return error

@@ -1,0 +1,54 @@
+"""The figures of a trial, from what the load, the meter and the samplers saw: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+from dbbench.drivers.port import Outcome
+from dbbench.model import Window
+from dbbench.series import Column
+
+STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall
+
+
+def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
+    """tps over the window with its stalls, and what is left of it when the debt is paid (sustained)."""
+    if outcome.histogram is None:
+        return {}
+    return {
+        "tps": outcome.transactions / outcome.window_s,
+        "sustained_tps": None if drain_s is None else outcome.transactions / (outcome.window_s + drain_s),
+        "transactions": outcome.transactions,
+        "errors": outcome.errors,
+    }
+
+
+def latencies(outcome: Outcome) -> dict[str, float | None]:
+    """Percentiles of the merged histogram of the window; never means of per-second percentiles."""
+    if outcome.histogram is None:
+        return {}
+    wanted = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
+    return {name: outcome.histogram.percentile_ms(percent) for name, percent in wanted.items()}
+
+
+def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
+    """The part of a column that belongs to the measured window."""
+    begin = round(window.warmup_s)
+    end = begin + round(window.measure_s) if window.kind == "fixed" else len(column)
+    return list(column[begin:end])
+
+
+def stalled_seconds(window: Window, tps: Column) -> float | None:
+    """Seconds of the window below STALL × the window's median; None where there is no per-second throughput."""
+    known = [value for value in measured_seconds(window, tps) if value is not None]
+    if not known:
+        return None
+    median = statistics.median(known)
+    return float(sum(value < STALL * median for value in known)) if median else float(len(known))
+
+
+def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:
+    """A total per transaction, scaled; None where either is missing."""
+    return None if total is None or not transactions else total * factor / transactions

@@ -1,0 +1,82 @@
+"""Series: one clock, gaps and zeros apart; histograms: percentiles within half a percent."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from dbbench.histogram import Histogram, bucket_of
+from dbbench.series import Series, on_the_second, read_csv_gz, write_csv_gz
+from dbbench.units import bytes_of, seconds_of, size_text, time_text
+
+
+def test_point_belongs_to_the_second_that_holds_its_intervals_middle() -> None:
+    """A sample that ends at 11.02 covers 10.02..11.02: second 0 of a series that begins at 10."""
+    assert on_the_second([(11.02, 1.0), (11.98, 2.0)], 10.0, 3) == [1.0, 2.0, None]
+    assert on_the_second([(12.2, 7.0), (99.0, 1.0), (3.0, 1.0)], 10.0, 2) == [None, 7.0]
+
+
+def test_second_without_a_point_is_a_gap_and_not_a_zero() -> None:
+    """No data is None; not-a-number is no data."""
+    assert on_the_second([(10.9, 0.0), (12.9, math.nan)], 10.0, 3) == [0.0, None, None]
+
+
+def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
+    """`second,phase,tps,...` first, then the samplers' columns; an empty cell is a gap."""
+    series = Series(2, {"cpu_user_pct": [5.0, None], "errors": [0, 0], "tps": [0.0, None]})
+    write_csv_gz(tmp_path / "s.csv.gz", series, ["warmup", "measure"])
+    found, phases = read_csv_gz(tmp_path / "s.csv.gz")
+    assert list(found) == ["tps", "errors", "cpu_user_pct"]
+    assert (found["tps"], phases) == ([0.0, None], ["warmup", "measure"])
+
+
+def test_short_column_is_padded_with_gaps() -> None:
+    """A sampler that ended early leaves gaps, not zeros."""
+    assert Series(3, {"a": [1.0]})["a"] == [1.0, None, None]
+
+
+@pytest.mark.parametrize("percent", [1, 50, 90, 95, 99, 99.9])
+def test_percentile_is_within_half_a_percent_of_the_exact_one(percent: float) -> None:
+    """Nearest rank over 20 000 log-normal latencies."""
+    rng = random.Random(7)
+    values = sorted(rng.lognormvariate(8, 1.2) for _ in range(20_000))
+    histogram = Histogram()
+    for value in values:
+        histogram.add(bucket_of(value))
+    exact = values[math.ceil(len(values) * percent / 100) - 1] / 1000
+    assert histogram.percentile_ms(percent) == pytest.approx(exact, rel=0.0051)
+
+
+def test_merged_histogram_is_that_of_all_events() -> None:
+    """Merging adds counts; an empty one has no percentile."""
+    one, two = Histogram({1: 2}), Histogram({1: 3, 9: 5})
+    one.merge(two.counts)
+    assert Histogram({1: 5, 9: 5}) == one
+    assert Histogram().percentile_ms(95) is None
+
+
+@pytest.mark.parametrize(("written", "expected"), [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)])
+def test_sizes(written: object, expected: int) -> None:
+    """Sizes take units or are bytes."""
+    assert expected == bytes_of(written)
+
+
+@pytest.mark.parametrize(("written", "expected"), [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)])
+def test_times(written: object, expected: float) -> None:
+    """Times take units or are seconds."""
+    assert expected == seconds_of(written)
+
+
+@pytest.mark.parametrize("written", ["", "4 apples", "-3s", True, None, [], float("nan"), float("inf"), -1])
+def test_what_is_no_time_says_what_was_expected(written: object) -> None:
+    """A wrong value names the form that was expected."""
+    with pytest.raises(ValueError, match="expected a time"):
+        seconds_of(written)
+
+
+def test_texts() -> None:
+    """As people read them."""
+    assert (size_text(3 << 29), time_text(72), time_text(11525)) == ("1.5 GiB", "1:12", "3:12:05")

@@ -18,6 +18,7 @@ from dbbench.errors import DriverFailed
 from dbbench.histogram import bucket_of
 
 _ERRORS, _LONGEST = -1, -2  # in the place of a bucket
+_COLUMNS: Final = 3
 QUEUE: Final = "queue"
 
 
@@ -32,6 +33,8 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
     for path in paths:
         try:
             rows = np.loadtxt(path, dtype=np.int64, ndmin=2)
+            if rows.size and rows.shape[1] != _COLUMNS:
+                raise ValueError(f"{rows.shape[1]} columns instead of {_COLUMNS}")
         except ValueError as error:
             raise DriverFailed(f"{path.name} is not what the event counter writes: {error}") from None
         if rows.size:

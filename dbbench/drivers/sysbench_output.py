@@ -44,11 +44,6 @@ def live(line: str) -> Live | None:
     return Live(int(match[1]), float(match[2]), float(match[3])) if match else None
 
 
-def complaints(stdout: str) -> list[str]:
-    """Its lines that say what went wrong, without doubles (each thread prints its own)."""
-    return list(dict.fromkeys(line for line in stdout.splitlines() if line.startswith(("FATAL:", "ERROR:", "ALERT:"))))
-
-
 def histogram(stdout: str) -> Counter[str]:
     """`--histogram`: counts of the whole run by the latency in ms as it is printed ("0.797")."""
     begin, end = stdout.find("Latency histogram"), stdout.find("SQL statistics")

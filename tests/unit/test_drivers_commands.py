@@ -1,0 +1,140 @@
+"""The commands that drivers start: what of a cell reaches the tool, and what must not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import catalog
+from dbbench.drivers import DRIVERS, pgbench, sysbench
+from dbbench.drivers.scripts import located
+from dbbench.errors import FileMissing
+from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
+
+
+@dataclass
+class Address:
+    """As much of a server as a command needs."""
+
+    engine: str = "postgres"
+    socket_dir: Path = Path("/run/s")
+    socket: Path = Path("/run/s/.s.PGSQL.5432")
+    user: str = "dbbench"
+    database: str = "dbbench"
+    bin: Path = Path("/opt/pg/bin")
+
+
+def cell(workload: Workload, *, dataset: dict[str, Scalar] | None = None, **parameters: Scalar) -> Cell:
+    """A cell of that workload with 2.5 s of warm-up and 10 s of window."""
+    kind = workload.dataset["kind"]
+    return Cell(
+        id="c",
+        arm="xfs",
+        setup=FsSetup("xfs", Mkfs("xfs")),
+        engine=EngineSpec("postgres"),
+        workload=workload,
+        parameters=parameters,
+        dataset=Dataset(kind, dataset or {}),  # type: ignore[arg-type]
+        window=Window("fixed", 2.5, 10),
+    )
+
+
+def workload(driver: Any, script: str, kind: str) -> Workload:
+    """A workload of that driver."""
+    return Workload("t", driver, ("postgres",), {"kind": kind}, script=script)
+
+
+def of_pgbench(script: str = "tpcb-like", **parameters: Scalar) -> list[str]:
+    """The argv for that script, with four clients where nothing else is asked."""
+    given: dict[str, Any] = {"clients": 4, **parameters}
+    asked = cell(workload("pgbench", script, "pgbench"), **given)
+    return pgbench.command(Address(), asked, 42, Path("/scratch"))  # type: ignore[arg-type]
+
+
+def of_sysbench(server: Address, **parameters: Scalar) -> list[str]:
+    """The argv for oltp_read_write on that server, three tables in the dataset."""
+    asked = cell(workload("sysbench", "oltp_read_write", "sysbench"), dataset={"tables": 3}, clients=4, **parameters)
+    return sysbench.command(server, asked, 42)  # type: ignore[arg-type]
+
+
+def test_pgbench_runs_for_warm_up_and_window_in_whole_seconds() -> None:
+    """2.5 s + 10 s are 13 s: a second cannot be half in the window."""
+    assert "--time=13" in of_pgbench()
+
+
+def test_pgbench_comes_from_the_servers_own_folder() -> None:
+    """Not from PATH, where another version or a wrapper may lie."""
+    assert of_pgbench()[0] == "/opt/pg/bin/pgbench"
+
+
+def test_pgbench_never_has_more_threads_than_clients() -> None:
+    """It would start fewer, and write fewer logs than we look for."""
+    assert "--jobs=2" in of_pgbench(threads=8, clients=2)
+
+
+def test_pgbench_has_a_schedule_only_under_a_rate() -> None:
+    """Zero is as fast as it goes."""
+    assert "--rate=500" in of_pgbench(rate=500)
+    assert not any(word.startswith("--rate") for word in of_pgbench(rate=0))
+
+
+def test_parameters_of_a_workload_with_an_own_script_are_its_variables(tmp_path: Path) -> None:
+    """What the driver does not know itself is for the script."""
+    script = tmp_path / "own.sql"
+    script.write_text("SELECT :spread;\n")
+    argv = of_pgbench(str(script), spread=7, scale=5)
+    assert {f"--file={script}", "--define=spread=7", "--scale=5"} <= set(argv)
+
+
+def test_sysbench_reaches_postgres_by_its_socket() -> None:
+    """Folder and port of the socket, user and database; no password."""
+    argv = of_sysbench(Address())
+    assert {"--db-driver=pgsql", "--pgsql-host=/run/s", "--pgsql-port=5432", "--pgsql-user=dbbench"} <= set(argv)
+    assert not any("password" in word for word in argv)
+
+
+def test_sysbench_reaches_mariadb_by_its_socket() -> None:
+    """The socket file."""
+    argv = of_sysbench(Address("mariadb", socket=Path("/run/s/sock")))
+    assert {"--db-driver=mysql", "--mysql-socket=/run/s/sock", "--mysql-user=dbbench"} <= set(argv)
+
+
+def test_the_workloads_parameter_wins_over_the_datasets() -> None:
+    """A parameter of the same name is one thing: the table count that was loaded and is used."""
+    assert "--tables=5" in of_sysbench(Address(), tables=5)
+    assert "--tables=3" in of_sysbench(Address())
+
+
+def test_options_of_a_script_are_written_as_sysbench_reads_them() -> None:
+    """Truth as on and off, the rest as it is."""
+    assert {"--skip_trx=on", "--range_size=7"} <= set(of_sysbench(Address(), skip_trx=True, range_size=7))
+
+
+@pytest.mark.parametrize(("seed", "given"), [(42, 42), (2**31 - 1, 2**31 - 1), (2**31, 1)])
+def test_sysbenchs_seed_is_never_the_time(seed: int, given: int) -> None:
+    """It is an int of C, and 0 would mean the time."""
+    asked = cell(workload("sysbench", "oltp_read_write", "sysbench"), clients=1)
+    assert f"--rand-seed={given}" in sysbench.command(Address(), asked, seed)  # type: ignore[arg-type]
+
+
+def test_a_script_that_is_nowhere_is_an_error() -> None:
+    """Before anything is started."""
+    with pytest.raises(FileMissing, match=r"nowhere\.sql"):
+        located("nowhere.sql")
+
+
+def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
+    """A workload that is shipped can be driven; its parameters' defaults pass their own checks."""
+    shipped = catalog.catalog()
+    assert len(shipped.workloads) >= 6
+    for name in shipped.workloads:
+        found = shipped.workload(name)
+        assert found.driver in DRIVERS
+        known = {"pgbench": pgbench.BUILT_IN, "sysbench": sysbench.BUNDLED, "scan": ("",)}[found.driver]
+        assert found.script in known or located(found.script)
+        for parameter in catalog.parameters(found).values():
+            if parameter.default is not None:
+                catalog.checked(parameter, parameter.default)

@@ -1,0 +1,191 @@
+"""Loop devices and directories as targets, on the real driver: what was asked for is in force, and it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dbbench import devices, namespaces, process
+from dbbench.devices import directory, loop, loopctl
+from dbbench.devices.port import Device
+from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
+from dbbench.model import DeviceSpec
+
+pytestmark = pytest.mark.needs("root")
+
+
+class Nothing:
+    """A permit for nothing."""
+
+    def wipe(self, identity: str) -> bool:
+        return False
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def mounted(device: Device, point: Path, family: str = "ext4", options: str = "") -> Iterator[Path]:
+    """A new filesystem on the device, mounted."""
+    process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
+    point.mkdir(exist_ok=True)
+    namespaces.mount(device.path, point, family, data=options)
+    try:
+        yield point
+    finally:
+        namespaces.unmount(point)
+
+
+def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
+    """The driver's own words are recorded, with what the image takes before; afterwards it is let go at once."""
+    image = tmp_path / "image"
+    loop.make_image(image, 32 * 2**20)
+    before = loop.image_facts(image)
+    with devices.attached(DeviceSpec(), image, Nothing(), "ext4") as device:
+        name = device.facts.name
+        assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
+        assert Path(f"/sys/block/{name}/loop/autoclear").read_text() == "1\n"
+        assert Path(f"/sys/block/{name}/loop/backing_file").read_text().strip() == str(image)
+        assert (device.path, device.leaves) == (Path(f"/dev/{name}"), (name,))
+        assert os.makedev(device.major, device.minor) == device.path.stat().st_rdev
+    facts = device.facts
+    assert (facts.kind, facts.size_bytes, facts.direct_io) == ("loop", 32 * 2**20, True)
+    assert (facts.image_blocks_before, facts.image_extents_before) == (before.blocks, before.extents)
+    assert before.blocks * 512 >= 32 * 2**20 and before.extents is not None and before.extents > 0
+    assert not loopctl.is_bound(name)
+
+
+@pytest.mark.needs("mkfs.ext4", "fs:ext4")
+def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
+    """The blocks before and after tell what mkfs with discard does, and that mkfs without it does nothing."""
+    image = tmp_path / "image"
+    loop.make_image(image, 32 * 2**20)
+    written = loop.image_facts(image).blocks
+    for option, kept in (("nodiscard", True), ("discard", False)):
+        with loop.attached(image) as device:
+            process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
+        assert (loop.image_facts(image).blocks == written) is kept
+
+
+def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> None:
+    """ramfs cannot: the device works, and the facts say that the page cache is in between."""
+    namespaces.mount("ramfs", tmp_path, "ramfs")
+    try:
+        (tmp_path / "image").touch()
+        os.truncate(tmp_path / "image", 2**20)
+        with loop.attached(tmp_path / "image") as device:
+            assert device.facts.direct_io is False
+    finally:
+        namespaces.unmount(tmp_path)
+
+
+def test_one_image_is_behind_one_device(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two devices over one file would destroy the filesystem in it."""
+    monkeypatch.setattr(loop, "_SETTLE_S", 0.1)
+    with loop.attached(image) as device, pytest.raises(DeviceInUse, match=device.facts.name), loop.attached(image):
+        pass
+    with loop.attached(image):
+        pass
+
+
+def test_many_at_once_get_one_each(tmp_path: Path) -> None:
+    """The free device may be taken by another before us: then another is asked for."""
+    images = [tmp_path / f"image{number}" for number in range(12)]
+    for image in images:
+        image.touch()
+        os.truncate(image, 2**20)
+
+    def attach(image: Path) -> bool:
+        with loop.attached(image) as device:
+            return loopctl.status(device.facts.name) == loopctl.Status(
+                (image.stat().st_dev, image.stat().st_ino), 0, str(image)
+            )
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(attach, images * 5)) == [True] * 60
+
+
+@pytest.mark.needs("mkfs.ext4", "fs:ext4")
+def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten mount keeps it: the error names the mount point, and it clears itself when that goes."""
+    monkeypatch.setattr(loop, "_CLEARED_S", 0.2)
+    point = tmp_path / "mnt"
+    point.mkdir()
+    with pytest.raises(LoopFailed, match=f"is mounted at {point}"), loop.attached(image) as device:
+        process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
+        namespaces.mount(device.path, point, "ext4")
+    namespaces.unmount(point)
+    loop._wait_until_cleared(device.facts.name, None)
+
+
+def test_a_sigkill_clears_it(image: Path) -> None:
+    """Nobody has to give it back."""
+    script = (
+        "import sys, time; from pathlib import Path; from dbbench.devices import loop\n"
+        "with loop.attached(Path(sys.argv[1])) as device:\n"
+        "    print(device.facts.name, flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        name = program.stdout.readline().strip()
+        assert loopctl.is_bound(name)
+        program.kill()
+    with loop.attached(image):
+        pass
+
+
+def test_an_image_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """It was removed since the run began: say so."""
+    with pytest.raises(DeviceUnusable, match="No such file"), loop.attached(tmp_path / "image"):
+        pass
+
+
+@pytest.mark.needs("mkfs.ext4", "fs:ext4")
+@pytest.mark.parametrize(("options", "least", "most"), [("", 50, 10_000), ("nobarrier", 0, 0)])
+def test_flushes_are_counted_where_they_happen(
+    options: str, least: int, most: int, loop_device: Device, tmp_path: Path
+) -> None:
+    """50 fdatasync are at least 50 flushes of the disk; with nobarrier none: that is how a class is told."""
+    with mounted(loop_device, tmp_path / "mnt", options=options) as point:
+        fd = os.open(point / "log", os.O_WRONLY | os.O_CREAT)
+        os.fsync(fd)
+        before = devices.flushes(loop_device.leaves)
+        bytes_before = devices.io_counters(loop_device.leaves[0])
+        for _ in range(50):
+            os.write(fd, bytes(8192))
+            os.fdatasync(fd)
+        after = devices.flushes(loop_device.leaves)
+        bytes_after = devices.io_counters(loop_device.leaves[0])
+        os.close(fd)
+    assert before is not None and after is not None and least <= after - before <= most
+    assert bytes_before is not None and bytes_after is not None
+    assert bytes_after.write_bytes - bytes_before.write_bytes >= 50 * 8192
+    assert devices.queue_attributes(loop_device.leaves[0])["write_cache"] == "write back"
+
+
+@pytest.mark.needs("mkfs.ext4", "mkfs.btrfs", "fs:ext4", "fs:btrfs")
+@pytest.mark.parametrize("family", ["ext4", "btrfs"])
+def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, tmp_path: Path) -> None:
+    """btrfs has no device number of its own: the mount's source tells."""
+    spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})
+    with mounted(loop_device, tmp_path / "mnt", family), devices.attached(spec, None, Nothing(), family) as target:
+        assert target.leaves == loop_device.leaves
+        assert target.facts.name == loop_device.facts.name
+        assert target.facts.size_bytes > 0
+        assert target.path.stat().st_dev == os.makedev(target.major, target.minor)
+    assert directory.disk_below(Path("/proc")) is None
+
+
+@pytest.mark.needs("lsblk")
+def test_all_disks_are_described(loop_device: Device) -> None:
+    """doctor's list has the word to type for each of them."""
+    shown = {each.name: each for each in devices.describe_all()}
+    assert shown[loop_device.facts.name].identity == devices.identity(loop_device.path)
+    assert shown[loop_device.facts.name].size_bytes == loop_device.facts.size_bytes

@@ -85,6 +85,19 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
     return {**implied, **workload.parameters}
 
 
+def defaults(workload: Workload) -> dict[str, Scalar]:
+    """The workload's parameters that have a default; durations in seconds, sizes in bytes."""
+    known = parameters(workload)
+    return {name: checked(p, p.default) for name, p in known.items() if p.default is not None}
+
+
+def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
+    """The workload's dataset, with those of `values` that are its parameters."""
+    own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
+    adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
+    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
+
+
 def checked(parameter: Parameter, value: Any) -> Scalar:
     """`value` as the parameter's type: seconds for a duration, bytes for a size. ValueError says what is wrong."""
     taken = _converted(parameter, value)

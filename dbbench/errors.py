@@ -55,6 +55,10 @@ class RunNameTaken(DbbenchError):
     id, exit_code, title = "E004", EXIT_USAGE, "a run of that name exists and holds another plan"
 
 
+class FileTaken(DbbenchError):
+    id, exit_code, title = "E005", EXIT_USAGE, "a file of that name exists"
+
+
 # --- E1xx: safety: refused, nothing changed --------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 
-from dbbench.catalog import NAME, Catalog
+from dbbench.catalog import NAME, Catalog, dataset_of, defaults
+from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import FAMILIES
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
@@ -31,6 +32,7 @@ def check(
     _check_names(document, "workload", {key: spec.name for key, (spec, _) in workloads.items()})
     for key, (spec, workload) in workloads.items():
         _check_engines_of(document, key, spec, workload, engines)
+        _check_dataset(document, key, spec, workload, engines)
     if whole:
         _check_idle_engines(document, engines, workloads)
         if device is not None:
@@ -102,6 +104,18 @@ def _check_engines_of(
     if engines and not spec.engines and not engines_of(spec, workload, engines.values()):
         runs_on = ", ".join(workload.engines)
         document.flaw(key, f'workload "{spec.name}" runs on none of the plan\'s engines; it runs on {runs_on}')
+
+
+def _check_dataset(
+    document: Document, key: Key, spec: WorkloadSpec, workload: Workload, engines: Mapping[Key, EngineSpec]
+) -> None:
+    """Whether the dataset can be loaded, with the plan's own sizes, into each engine."""
+    dataset = dataset_of(workload, {**defaults(workload), **spec.parameters})
+    for engine in engines_of(spec, workload, engines.values()):
+        try:
+            generated.completed(dataset, engine.name)
+        except PlanInvalid as error:
+            document.flaw(key, error.evidence)
 
 
 def _check_idle_engines(document: Document, engines: Mapping[Key, EngineSpec], workloads: Workloads) -> None:

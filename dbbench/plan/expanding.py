@@ -9,16 +9,12 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
-from dbbench.catalog import Catalog, checked, parameters
+from dbbench.catalog import Catalog, dataset_of, defaults
 from dbbench.model import (
     Cell,
-    Dataset,
     EngineSpec,
     FsSetup,
     Plan,
-    Scalar,
     TrialSpec,
     Window,
     Workload,
@@ -71,7 +67,7 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
 
 
 def _cell(plan: Plan, label: str, setup: FsSetup, engine: EngineSpec, spec: WorkloadSpec, workload: Workload) -> Cell:
-    values = _values(workload, spec.parameters)
+    values = {**defaults(workload), **spec.parameters}
     return Cell(
         id=f"{label}.{engine.name}.{workload.name}",
         arm=label,
@@ -79,22 +75,9 @@ def _cell(plan: Plan, label: str, setup: FsSetup, engine: EngineSpec, spec: Work
         engine=engine,
         workload=workload,
         parameters=values,
-        dataset=_dataset(workload, values),
+        dataset=dataset_of(workload, values),
         window=_window(plan, spec, workload),
     )
-
-
-def _values(workload: Workload, given: dict[str, Scalar]) -> dict[str, Scalar]:
-    """The workload's parameters: defaults, and over them what the plan says; durations in s, sizes in bytes."""
-    known = parameters(workload)
-    defaults = {name: checked(p, p.default) for name, p in known.items() if p.default is not None}
-    return {**defaults, **given}
-
-
-def _dataset(workload: Workload, values: dict[str, Scalar]) -> Dataset:
-    own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
-    adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
-    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
 
 
 def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:

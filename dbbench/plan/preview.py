@@ -5,21 +5,17 @@ Times and bytes are estimates, for deciding whether to begin; a run tells the tr
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final
 
+from dbbench.datasets import generated
 from dbbench.filesystems.families import FAMILIES
-from dbbench.model import Cell, Dataset, DeviceSpec, FsSetup, Plan
+from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
 from dbbench.plan.expanding import Expanded
 
 MB: Final = 10**6
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the trial's own namespace
-
-# Bytes on disk of a loaded dataset by its kind. pgbench: accounts with their index are 16 MB a scale (100 000
-# rows of 97 + 24 bytes, B-tree, fill). sysbench: 120 + 60 bytes of text and keys a row, page fill: 250 bytes.
-PGBENCH_SCALE_BYTES: Final = 16 * MB
-SYSBENCH_ROW_BYTES: Final = 250
-BASE_BYTES: Final = 150 * MB  # system tables, first log files
 
 STAGES_S: Final = 8.0  # mkfs, mount, two starts, two stops, cache proof, drain, checks: of an idle small machine
 COPY_RATE: Final = 150 * MB  # bytes/s of restore, and again of the integrity check; a SATA SSD does 2-3 times that
@@ -44,7 +40,7 @@ class Preview:
 def preview(plan: Plan, expanded: Expanded) -> Preview:
     """What driving all trials of `expanded` would take. Nothing is looked at or changed on the machine."""
     cells, trials = {cell.id: cell for cell in expanded.cells}, expanded.order
-    goldens = {(cell.engine.name, _key(cell.dataset)): dataset_bytes(cell.dataset) for cell in expanded.cells}
+    goldens = {_key(cell): dataset_bytes(cell) for cell in expanded.cells}
     golden_bytes = sum(goldens.values())
     image_bytes = plan.device.size_bytes if plan.device.kind == "loop" else 0
     trial_s = {cell.id: _trial_s(cell) for cell in expanded.cells}
@@ -58,23 +54,6 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     )
 
 
-def dataset_bytes(dataset: Dataset) -> int:
-    """About how large a loaded dataset is on disk, with the server's own files."""
-    own = dataset.parameters
-
-    def number(name: str, default: int) -> float:
-        value = own.get(name, default)
-        return float(value) if isinstance(value, int | float) else float(default)
-
-    match dataset.kind:
-        case "pgbench":
-            return BASE_BYTES + int(number("scale", 1) * PGBENCH_SCALE_BYTES)
-        case "none":
-            return BASE_BYTES
-        case _:
-            return BASE_BYTES + int(number("tables", 1) * number("table_size", 10000) * SYSBENCH_ROW_BYTES)
-
-
 def target_of(device: DeviceSpec, label: str) -> str:
     """The device as the plan names it; a loop device has no name before it is made."""
     if device.kind == "loop":
@@ -84,12 +63,18 @@ def target_of(device: DeviceSpec, label: str) -> str:
     return device.path or next(iter(device.paths), "")
 
 
-def _key(dataset: Dataset) -> str:
-    return f"{dataset.kind} {sorted(dataset.parameters.items())}"
+def dataset_bytes(cell: Cell) -> int:
+    """About how large the cell's dataset is, with the server's own files."""
+    return generated.size_bytes(cell.dataset, cell.engine.name)
+
+
+def _key(cell: Cell) -> str:
+    """Cells with the same key share a golden copy."""
+    return json.dumps([plain(cell.engine), plain(generated.completed(cell.dataset, cell.engine.name))])
 
 
 def _trial_s(cell: Cell) -> float:
-    size = dataset_bytes(cell.dataset)
+    size = dataset_bytes(cell)
     load_s = cell.window.warmup_s + cell.window.measure_s
     if cell.window.kind == "to-completion":
         load_s = size / SCAN_RATE
@@ -99,7 +84,7 @@ def _trial_s(cell: Cell) -> float:
 def _loaded_bytes(cell: Cell) -> int:
     """Written to the device in one trial: the restored dataset and what the load changes."""
     seconds = cell.window.warmup_s + cell.window.measure_s  # 0 of a workload that only reads to its end
-    return dataset_bytes(cell.dataset) + int(seconds * WRITE_RATE)
+    return dataset_bytes(cell) + int(seconds * WRITE_RATE)
 
 
 def making(setup: FsSetup, target: str) -> list[tuple[str, ...]]:

@@ -1,0 +1,176 @@
+"""What a plan needs of this machine, looked at before anything is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import (
+    DbbenchError,
+    DeviceUnusable,
+    DiskTooSmall,
+    KernelLacks,
+    NotRoot,
+    ProgramMissing,
+    ResultsUnwritable,
+)
+from dbbench.model import Plan
+from dbbench.packages import package_of
+from dbbench.plan import Expanded
+from dbbench.plan.preview import RESULT_BYTES, dataset_bytes
+from dbbench.units import size_text
+
+UNTOUCHED: Final = "Nothing was changed."
+SPARE: Final = 1.05  # of a disk's need: others use it too
+
+
+def check(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None = None) -> None:
+    """Raise the first thing that is lacking, with all others in its evidence; nothing is changed."""
+    found = list(lacking(plan, expanded, results, image=image))
+    if not found:
+        return
+    first, others = found[0], found[1:]
+    first.evidence += "".join(f"\n  also {other.id}: {other.evidence}" for other in others)
+    remedies = [other.remedy for other in others if other.remedy and other.remedy != first.remedy]
+    first.remedy = "\n".join([first.remedy or "", *remedies]).strip()
+    raise first
+
+
+def lacking(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None = None) -> Iterator[DbbenchError]:
+    """All that stands in the plan's way here. `image`: the run's image, where it is made already."""
+    yield from _programs(plan, expanded)
+    if plan.device.kind != "dir" and os.geteuid() != 0:
+        yield NotRoot(
+            f'kind = "{plan.device.kind}" makes and mounts filesystems, which only root may',
+            effect=UNTOUCHED,
+            remedy='Type it with sudo, or use kind = "dir" in [device].',
+        )
+    yield from _writable(results)
+    yield from _space(plan, expanded, results, image)
+    yield from _device(plan)
+
+
+def missing_programs(expanded: Expanded) -> list[str]:
+    """Programs that engines, drivers and samplers of these cells need and that are not here."""
+    from dbbench.drivers import DRIVERS
+    from dbbench.engines import ENGINES
+    from dbbench.samplers import programs as sampled
+
+    wanted = list(sampled())
+    for cell in expanded.cells:
+        bin_ = Path(cell.engine.bin) if cell.engine.bin else None
+        wanted += ENGINES[cell.engine.name].programs(bin_)
+        if cell.workload.driver != "pgbench":  # it lies with the engine's programs, not in PATH
+            wanted += DRIVERS[cell.workload.driver].programs()
+    return [name for name in dict.fromkeys(wanted) if not _is_there(name)]
+
+
+def _is_there(program: str) -> bool:
+    return os.access(program, os.X_OK) if "/" in program else process.find(program) is not None
+
+
+def install_hint(programs: list[str]) -> str:
+    """The command that installs what brings `programs`."""
+    packages = list(dict.fromkeys(p for name in programs if (p := package_of(name))))
+    return f"apt-get install --no-install-recommends {' '.join(packages)}" if packages else "dbbench doctor"
+
+
+def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    from dbbench import filesystems
+
+    absent = missing_programs(expanded)
+    setups = {} if plan.device.kind == "dir" else {cell.setup.name: cell.setup for cell in expanded.cells}
+    absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
+    if absent:
+        names = list(dict.fromkeys(absent))
+        yield ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=install_hint(names))
+    for setup in setups.values():
+        reason = filesystems.works(setup)
+        if reason is not None and not filesystems.missing_programs(setup):
+            yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs list")
+
+
+def _writable(results: Path) -> Iterator[DbbenchError]:
+    there = nearest(results)
+    if not os.access(there, os.W_OK):
+        yield ResultsUnwritable(
+            f"{there} cannot be written", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
+        )
+
+
+def _space(plan: Plan, expanded: Expanded, results: Path, image: Path | None) -> Iterator[DbbenchError]:
+    """What each disk must hold: the image, the golden copies that are not there yet, the results."""
+    from dbbench.datasets.cache import cache_folder
+
+    needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
+    if plan.device.kind == "loop" and not (image and image.exists()):
+        at = Path(plan.device.at) if plan.device.at else results
+        needs.append((at, plan.device.size_bytes, "image"))
+    if golden := _golden_bytes(expanded):
+        needs.append((cache_folder(), golden, "golden copies"))
+    by_disk: dict[int, list[tuple[Path, int, str]]] = {}
+    for path, size, what in needs:
+        by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
+    for group in by_disk.values():
+        wanted, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
+        if wanted > free:
+            what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
+            yield DiskTooSmall(
+                f"{size_text(free)} free, about {size_text(wanted)} needed: {what}",
+                effect=UNTOUCHED,
+                remedy="Free some space, or name another disk: at = in [device], --results DIR, DBBENCH_CACHE.",
+            )
+    largest = max((dataset_bytes(cell) for cell in expanded.cells), default=0)
+    if plan.device.kind == "loop" and plan.device.size_bytes < largest:
+        yield DiskTooSmall(
+            f"a dataset of about {size_text(largest)} does not fit on a device of {size_text(plan.device.size_bytes)}",
+            effect=UNTOUCHED,
+            remedy="Give [device] a larger size, or the workload a smaller dataset.",
+        )
+
+
+def _golden_bytes(expanded: Expanded) -> int:
+    """Bytes of the golden copies that are still to be built."""
+    from dbbench.datasets import golden
+
+    sizes: dict[str, int] = {}
+    for cell in expanded.cells:
+        try:
+            key = golden.key(cell.engine, cell.dataset)
+            sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
+        except ProgramMissing:  # told above; without its version a copy has no key
+            sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
+    return sum(sizes.values())
+
+
+def _device(plan: Plan) -> Iterator[DbbenchError]:
+    """What can be said of the target without taking it; the trial itself checks again, and locks."""
+    device = plan.device
+    if device.kind == "block":
+        path = Path(device.path or next(iter(device.paths)))
+        if not path.is_block_device():
+            what = "not a block device" if path.exists() else "not there"
+            yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy="dbbench doctor  lists the devices.")
+    elif device.kind == "dir" and isinstance(device.paths, dict):
+        from dbbench.devices.directory import checked
+
+        for path_of_arm in device.paths.values():
+            try:
+                checked(Path(path_of_arm))
+            except DbbenchError as error:
+                yield error
+
+
+def nearest(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return path if path.exists() else nearest(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that may still be written on the filesystem of `path`, existing or not."""
+    found = os.statvfs(nearest(path))
+    return found.f_frsize * found.f_bavail

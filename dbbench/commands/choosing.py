@@ -1,0 +1,107 @@
+"""Which run a plan goes on with, and how a new one is made."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import shutil
+import string
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbbench import store
+from dbbench.catalog import NAME
+from dbbench.clock import iso
+from dbbench.commands.planning import Asked
+from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken
+from dbbench.model import Cell, Run
+
+
+def choose(results: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:
+    """The folder of the run to go on with; None where a new one is to be made. RunNameTaken.
+
+    Without a name: the newest unfinished run of the same plan, else the newest finished one.
+    """
+    if name is not None:
+        return _of_that_name(results, wanted, name)
+    if new or not results.is_dir():
+        return None
+    return store.find_unfinished(results, wanted.sha256) or _newest(results, wanted.sha256)
+
+
+def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path:
+    """Make the folder of a new run, with the plan, the order, the host's facts and the workloads' scripts."""
+    from dbbench import host
+
+    folder = results / (name or free_name(results, wanted.plan.name))
+    run = Run(
+        name=folder.name,
+        created=iso(time.time()),
+        plan=wanted.plan,
+        plan_sha256=wanted.sha256,
+        cells=tuple(_with_own_script(cell, folder) for cell in wanted.expanded.cells),
+        order=wanted.expanded.order,
+        host=host.facts(),
+        versions=host.versions(),
+        dbbench_version=version,
+    )
+    made = store.create_run(results, run, wanted.text)
+    for cell in wanted.expanded.cells:
+        script = Path(cell.workload.script)
+        if script.is_absolute():
+            (made / "scripts").mkdir(exist_ok=True)
+            shutil.copyfile(script, made / "scripts" / script.name)
+    return made
+
+
+def free_name(results: Path, plan_name: str, day: str | None = None) -> str:
+    """Plan name, date and the first letter that is free: "new-server-2026-11-21-a"."""
+    day = day or time.strftime("%Y-%m-%d")
+    for letter in _letters():
+        name = f"{plan_name}-{day}-{letter}"
+        if not (results / name).exists():
+            return name
+    raise AssertionError("there is always another letter")
+
+
+def _letters() -> Iterator[str]:
+    for length in itertools.count(1):
+        for word in itertools.product(string.ascii_lowercase, repeat=length):
+            yield "".join(word)
+
+
+def _of_that_name(results: Path, wanted: Asked, name: str) -> Path | None:
+    folder = results / name
+    if not NAME.fullmatch(name):
+        raise RunNameTaken(f'"{name}" is no name for a run: letters, digits and . _ + : = - are')
+    if not folder.exists():
+        return None
+    with contextlib.suppress(RunMissing):
+        if store.load_spec(folder).plan_sha256 == wanted.sha256:
+            return folder
+    raise RunNameTaken(
+        f"{folder} exists and holds another plan (or was made by another version of this one)",
+        effect="Nothing was changed.",
+        remedy=f"Name the run otherwise, or put the old one away:  mv {folder} {folder}-old",
+    )
+
+
+def _newest(results: Path, sha256: str) -> Path | None:
+    found = []
+    for folder in store.runs(results):
+        with contextlib.suppress(ResultDamaged, RunMissing):
+            run = store.load_spec(folder)
+            if run.plan_sha256 == sha256:
+                found.append((run.created, folder))
+    return max(found)[1] if found else None
+
+
+def _with_own_script(cell: Cell, folder: Path) -> Cell:
+    """The cell with its script in the run's folder, which stays as it was and is seen by the trial's namespace."""
+    script = Path(cell.workload.script)
+    if not script.is_absolute():
+        return cell
+    own = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name))
+    return dataclasses.replace(cell, workload=own)

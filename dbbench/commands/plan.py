@@ -1,0 +1,114 @@
+"""`dbbench plan P`: what running it would do. Nothing is changed."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dbbench.commands.options import Options, command_line
+from dbbench.commands.planning import Asked, asked, plan_options
+from dbbench.commands.text import put, put_json, put_table
+from dbbench.model import plain
+from dbbench.plan import Preview, preview
+from dbbench.plan.preview import target_of
+from dbbench.units import size_text, time_text
+
+
+@command_line()
+@click.argument("plan_file", metavar="PLAN")
+@plan_options
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(
+    options: Options,
+    plan_file: str,
+    fs: str | None,
+    blocks: int | None,
+    quick: bool,
+    seed: int | None,
+    form: str,
+) -> None:
+    """Dry run: trials in order, mkfs and mount commands, devices by identity, time, disk and bytes written.
+
+    Times and bytes are estimates.
+    """
+    wanted = asked(plan_file, options.paths, fs, blocks, quick, seed)
+    look = preview(wanted.plan, wanted.expanded)
+    if options.json or form == "json":
+        put_json(_document(wanted, look))
+    else:
+        _put(wanted, look)
+
+
+def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
+    cells = {cell.id: cell for cell in wanted.expanded.cells}
+    return {
+        "trials": [
+            {"id": spec.id, "fs_setup": cells[spec.cell].arm, "engine": cells[spec.cell].engine.name,
+             "workload": cells[spec.cell].workload.name, "block": spec.block, "attempt": spec.attempt,
+             "position": spec.position}
+            for spec in wanted.expanded.order
+        ],
+        "eta_s": round(look.eta_s),
+        "disk_bytes": look.disk_bytes,
+        "written_bytes": look.written_bytes,
+        "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
+        "devices": _devices(wanted),
+        "plan": plain(wanted.plan),
+        "plan_sha256": wanted.sha256,
+    }  # fmt: skip
+
+
+def _put(wanted: Asked, look: Preview) -> None:
+    plan, cells = wanted.plan, {cell.id: cell for cell in wanted.expanded.cells}
+    trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
+    put(f"{plan.name}: {len(plan.fs_setups)} filesystems, {len(cells)} cells, {plan.blocks} blocks, {trials} trials; "
+        f"baseline {baseline}, seed {plan.seed}")  # fmt: skip
+    put(f"about {_minutes(look.eta_s)}, {size_text(look.disk_bytes)} of disk, "
+        f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
+    for device in _devices(wanted):
+        known = f", identity {device['identity']}" if device["identity"] else ""
+        size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
+        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{known}")
+    put()
+    rows = []
+    for spec in wanted.expanded.order:
+        cell = cells[spec.cell]
+        window = cell.window
+        load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
+        rows.append((spec.position, cell.arm, cell.engine.name, cell.workload.name, spec.block, load,
+                     time_text(look.trial_s[cell.id])))  # fmt: skip
+    put_table(("", "filesystem", "engine", "workload", "block", "load", "in all"), rows, right="r---r-r")
+    put("\nparameters")
+    for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
+        put(f"  {line}")
+    put("\ncommands for each trial's filesystem")
+    for arm, argv in look.commands:
+        put(f"  {arm}: {shlex.join(argv)}")
+
+
+def _minutes(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _parameters(name: str, values: dict[str, Any]) -> str:
+    return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
+
+
+def _devices(wanted: Asked) -> list[dict[str, Any]]:
+    from dbbench import devices
+
+    spec, found = wanted.plan.device, []
+    if spec.kind == "loop":
+        return [{"kind": "loop", "path": spec.at, "identity": None, "size_bytes": spec.size_bytes}]
+    for path in dict.fromkeys(target_of(spec, arm.label) for arm in wanted.plan.fs_setups):
+        identity = None
+        if spec.kind == "block":
+            with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so
+                identity = devices.identity(Path(path))
+        found.append({"kind": spec.kind, "path": path, "identity": identity, "size_bytes": None})
+    return found

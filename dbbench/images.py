@@ -23,7 +23,7 @@ def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, floa
         return
     journal.note("take", what="image", path=str(image))
     partial = _partial(image)
-    make_image(partial, run.plan.device.size_bytes, lambda share: progress(f"writing the disk image {image}", share))
+    make_image(partial, run.plan.device.size_bytes, lambda share: progress("writing the disk image in full", share))
     partial.rename(image)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dbbench import durability, host, summary
 from dbbench.clock import iso
@@ -46,6 +46,7 @@ class Seen:
     kernel: Watch
     engine: Engine
     tears: bool  # a page can tear on this filesystem
+    host_state: dict[str, Any]  # of the host, after the trial
 
 
 def judge(trial: Record, seen: Seen) -> None:
@@ -55,7 +56,7 @@ def judge(trial: Record, seen: Seen) -> None:
     _summary(trial, seen)
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
     _window_warnings(trial, seen.meter)
-    _machine_warnings(trial, seen.kernel)
+    _machine_warnings(trial, seen)
     _device_warnings(trial)
     _durability(trial, seen)
 
@@ -104,7 +105,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         "disk_bytes": trial.fact("space", SpaceFacts).disk_bytes,
         "dataset_bytes": restored.bytes,
         "drain_s": drain.drain_s,
-        "restore_mb_per_s": restored.bytes / restored.seconds / 1e6 if restored.bytes else None,
+        "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
         "first_query_s": trial.phase_s(Phase.START),
         "client_cpu_s": seen.meter.cpu.get("client_cpu_s"),
         "dbbench_cpu_s": seen.meter.cpu.get("dbbench_cpu_s"),
@@ -129,14 +130,14 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
         trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
 
 
-def _machine_warnings(trial: Record, kernel: Watch) -> None:
+def _machine_warnings(trial: Record, seen: Seen) -> None:
     disk = trial.fact("device", DeviceFacts).name
-    if changed := host.changed(trial.fact("host_state", dict), host.state()):
+    if changed := host.changed(trial.fact("host_state", dict), seen.host_state):
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
         trial.warn(TrialWarning("W023", text, suspect=True))
-    if disk and (lines := kernel.lines_about(disk)):
+    if disk and (lines := seen.kernel.lines_about(disk)):
         trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
 
 

@@ -128,10 +128,11 @@ def real_parts(run: Run, cell: Cell, journal: Journal, image: Path | None, typed
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
 
     def restored(fs: Mounted) -> Restored:
-        datadir = fs.path / "data"
+        datadir, golden = fs.path / "data", golden_of(cell, room, emit)
         datadir.mkdir(mode=0o700)
+        if run.plan.device.kind == "dir":  # the options of an existing filesystem are its owner's
+            return datasets.restored(golden, datadir, engine.account())
         filesystems.apply_attributes(cell.setup, datadir)
-        golden = golden_of(cell, room, emit)
         found = datasets.restored(golden, datadir, engine.account())
         filesystems.verify_files(cell.setup, engine.data_files(datadir))
         return found

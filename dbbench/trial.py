@@ -95,7 +95,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with stage(Phase.SPACE):
             trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device))
 
-    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, fs.tears))
+    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, fs.tears, parts.host_state()))
 
 
 def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:

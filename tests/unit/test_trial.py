@@ -156,7 +156,7 @@ class NoOps:
             make=said("mkfs", Made((), "", {})),
             mounted=lambda _: self.around("mount", fs),
             filesystem_facts=said("facts", FilesystemFacts("ext4")),
-            restored=said("restore", Restored(10**6, 0.5, 3)),
+            restored=said("restore", Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)),
             drop_and_prove=said("drop", CacheFacts("drop_caches", 10, 0, 5, 5, True)),
             sampled=lambda *_: self.around("samplers", self),
             driving=lambda *_: self.around("load", self),
@@ -185,7 +185,7 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
         "kernel", "device", "host", "probe", "mkfs", "mount", "facts", "restore", "serve", "settle", "/serve", "drop",
         "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter", "checkpoint",
         "sync", "/drain meter", "/samplers", "/serve", "healthy", "check", "space", "device facts", "/mount", "/device",
-        "/kernel", "outcome",
+        "/kernel", "outcome", "host",
     ]  # fmt: skip
 
 

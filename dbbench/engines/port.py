@@ -17,9 +17,7 @@ class Place:
 
     sockets: Path  # short path, private; the server's socket and pid file
     logs: Path  # server log and configuration as used are kept here; not on the device under test
-    bin: Path | None = (
-        None  # folder of the programs, or the mysqld itself; None: the newest that is installed
-    )
+    bin: Path | None = None  # folder of the programs, or the mysqld itself; None: the newest that is installed
 
 
 class Server(Protocol):

@@ -1,0 +1,213 @@
+"""What MariaDB and MySQL share: InnoDB's settings, a private server, the check of its tables, its files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.engines import settings as text
+from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
+from dbbench.engines.mysqld import Kind, Mysqld
+from dbbench.engines.port import Place
+from dbbench.engines.serving import Launch, drop_tree, own, put, serving_program, tail
+from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
+from dbbench.model import Durability, Scalar, Settings
+
+# Redo that a window can fill: 16 clients of oltp_read_write wrote 12 MB/s on two cores of 2025; twice that, and
+# never more than a small test device can give, because both servers allocate the whole at their start.
+REDO_RATE: Final = 24 * 2**20
+REDO_LEAST: Final = 512 * 2**20
+REDO_MOST: Final = 4 * 2**30
+REDO_STEP: Final = 64 * 2**20
+
+# What makes the server private. Nobody may set these.
+PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "bind_address", "user", "log_error",
+                  "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx")  # fmt: skip
+# Read by the server itself at each start, before anybody can connect: no password of any account is needed.
+_ROLE: Final = f"""CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS {USER}@localhost;
+GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost;
+"""
+_SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
+_TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
+_CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
+_CHECKERS: Final = 4
+
+
+def account() -> process.User:
+    """`mysql` where a package made it; mariadb-server-core alone makes none, then `nobody`."""
+    return process.user("mysql", "nobody")
+
+
+def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
+    """Durable, and explicit wherever versions differ. With direct I/O the buffer pool is the only cache:
+    60 % of the memory. The binary log is off: it is a second log, and a plan's own question."""
+    step = 128 * 2**20  # MySQL takes the pool in chunks of that
+    pool = max(step, memory_bytes * 6 // 10 // step * step) if memory_bytes else 2 * step
+    return {
+        "innodb_buffer_pool_size": pool,
+        "innodb_buffer_pool_dump_at_shutdown": False, "innodb_buffer_pool_load_at_startup": False,  # cold is cold
+        "innodb_flush_method": "O_DIRECT", "innodb_use_native_aio": True,
+        "innodb_read_io_threads": 4, "innodb_write_io_threads": 4,
+        # commits: on disk before they are acknowledged
+        "innodb_flush_log_at_trx_commit": 1, "innodb_doublewrite": True, "sync_binlog": 1, "log_bin": False,
+        # flushing
+        "innodb_io_capacity": 2000, "innodb_io_capacity_max": 4000, "innodb_flush_neighbors": 0,
+        "innodb_flush_sync": True, "innodb_adaptive_flushing": True, "innodb_adaptive_flushing_lwm": 10,
+        "innodb_max_dirty_pages_pct": 90, "innodb_max_dirty_pages_pct_lwm": 0,
+        "innodb_log_buffer_size": 64 * 2**20,
+        # purge, caches and bookkeeping
+        "innodb_purge_threads": 4, "innodb_max_purge_lag": 0, "innodb_adaptive_hash_index": False,
+        "innodb_change_buffering": "none", "innodb_file_per_table": True, "innodb_fast_shutdown": 1,
+        "innodb_stats_persistent": True, "innodb_stats_auto_recalc": True, "innodb_undo_log_truncate": False,
+        "large_pages": False, "performance_schema": False, "character_set_server": "utf8mb4",
+        "max_connections": 300, "table_open_cache": 2000, "max_prepared_stmt_count": 1_000_000,
+    }  # fmt: skip
+
+
+def redo_bytes(warmup_s: float, measure_s: float) -> int:
+    """A redo log that the window does not fill, so that no arm is made to flush by its own speed."""
+    wanted = int(REDO_RATE * (warmup_s + measure_s))
+    return min(REDO_MOST, max(REDO_LEAST, -(-wanted // REDO_STEP) * REDO_STEP))
+
+
+@contextlib.contextmanager
+def serving(
+    kind: Kind, program: Mysqld, datadir: Path, settings: Settings, place: Place, extra: dict[str, Scalar]
+) -> Iterator[InnodbServer]:
+    """See the port. `extra` are private settings that only this kind of server needs."""
+    asked = {name.replace("-", "_"): setting for name, setting in settings.items()}
+    text.keep_private(asked, PRIVATE)
+    owner, log = account(), place.logs / "server.log"
+    sockets = own(place.sockets, owner)
+    scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # big sorts go where the data is
+    socket = sockets / f"{kind}.sock"
+    private = {
+        "datadir": str(datadir),
+        "socket": str(socket),
+        "pid_file": str(sockets / f"{kind}.pid"),
+        "tmpdir": str(scratch),
+        "init_file": str(put(_ROLE, "init.sql", sockets, place.logs, owner)),
+        **extra,
+    }
+    config = put(configuration(asked, private), "my.cnf", sockets, place.logs, owner)
+    launch = Launch(
+        name=f"{kind} {program.version}",
+        argv=program.argv(config),
+        datadir=datadir,
+        log=log,
+        account=owner,
+        stop=signal.SIGTERM,
+        abort=signal.SIGKILL,  # one process: nothing outlives it
+        remedy=_confined(program),
+    )
+
+    def answer(running: process.Running) -> InnodbServer | None:
+        return InnodbServer.when_ready(kind, running, program, socket, log)
+
+    try:
+        with serving_program(launch, answer) as server:
+            try:
+                text.refuse_differences(_comparable(asked), server.reported(), text.same_in_mysql)
+                yield server
+            finally:
+                server.close()
+    finally:
+        drop_tree(scratch)
+
+
+def configuration(settings: Settings, private: dict[str, Scalar]) -> str:
+    """my.cnf. A default may be unknown to a version (`loose_`); what somebody asked for may not."""
+    lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]", "skip_networking"]
+    lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
+    for name, setting in settings.items():
+        lines.append(f"# {setting.origin}")
+        if name == "log_bin":
+            on = text.word(setting.value)
+            lines.append("skip_log_bin" if on.lower() in ("off", "0", "false") else "log_bin = binlog")
+        else:
+            loose = "loose_" if setting.origin == "default" else ""
+            value = text.word(setting.value).replace("\\", "\\\\").replace('"', '\\"')
+            lines.append(f'{loose}{name} = "{value}"')
+    return "\n".join(lines) + "\n"
+
+
+def check(
+    serving: Callable[[Path, Settings, Place], AbstractContextManager[InnodbServer]],
+    datadir: Path,
+    settings: Settings,
+    place: Place,
+) -> str:
+    """CHECK TABLE on every table of users: each page of each index is read, its checksum, order and links
+    are checked, and indexes are counted against each other.
+
+    Some versions fall over a damaged page instead of reporting it: that is DataCorrupt too.
+    """
+    log = place.logs / "server.log"
+    offset = log.stat().st_size if log.exists() else 0
+    try:
+        with serving(datadir, settings, place) as server:
+            tables = server.tables(_SYSTEM_SCHEMAS)
+            with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
+                bad = [line for lines in pool.map(server.check_table, tables) for line in lines]
+    except (EngineStartFailed, EngineDied) as error:
+        said = [line for line in tail(log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
+        if not said:
+            raise
+        bad = [str(error).splitlines()[0], *said]
+    if bad:
+        raise DataCorrupt(
+            "CHECK TABLE says:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
+            effect="The trial does not count.",
+        )
+    return f"CHECK TABLE of {len(tables)} table{'' if len(tables) == 1 else 's'}"
+
+
+def data_files(datadir: Path) -> list[Path]:
+    """Tables and indexes of users' schemas, and the system tablespace; no log, undo or doublewrite file."""
+    schemas = [entry for entry in datadir.iterdir() if entry.is_dir() and not entry.name.startswith("#")]
+    tables = [
+        path
+        for schema in schemas
+        if schema.name not in _SYSTEM_SCHEMAS
+        for path in schema.iterdir()
+        if path.suffix in _TABLE_FILES
+    ]
+    return sorted(tables) + sorted(datadir.glob("ibdata*"))
+
+
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
+    """Flush methods that leave out fsync are `no-barrier`: nobody asks the disk. innodb_flush_log_at_trx_commit
+    and (with a binary log) sync_binlog other than 1 lose the last commits; without doublewrite pages tear."""
+    flags = []
+    method = effective.get("innodb_flush_method", "").lower()
+    if "no_fsync" in method or method in ("nosync", "littlesync") or effective.get("debug_no_sync") == "ON":
+        flags.append(Durability.NO_BARRIER)
+    binlog = effective.get("log_bin") in ("ON", "1") and effective.get("sync_binlog") != "1"
+    if effective.get("innodb_flush_log_at_trx_commit", "1") != "1" or binlog:
+        flags.append(Durability.ASYNC_COMMIT)
+    if tears and effective.get("innodb_doublewrite", "ON").upper() in ("OFF", "0", "DETECT_ONLY"):
+        flags.append(Durability.TORN_PAGES)
+    return tuple(flags)
+
+
+def _comparable(asked: Settings) -> Settings:
+    """`log_bin` may name the log's files; the server reports ON."""
+    return {name: setting for name, setting in asked.items() if name != "log_bin" or isinstance(setting.value, bool)}
+
+
+def _confined(program: Mysqld) -> str | None:
+    """Ubuntu's mysql-server confines /usr/sbin/mysqld to its own folders."""
+    profile = Path("/etc/apparmor.d/usr.sbin.mysqld")
+    disabled = Path("/etc/apparmor.d/disable/usr.sbin.mysqld")
+    if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():
+        return None
+    return f"If the log says 'Permission denied': AppArmor confines {program.path} ({profile}); see aa-complain(8)."

@@ -1,0 +1,278 @@
+"""A MariaDB or MySQL server that is up: connections, counters, flushing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.engines.mysqld import Mysqld
+from dbbench.engines.settings import Reported
+from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.model import CheckpointFacts
+from dbbench.process import Running
+
+DATABASE: Final = "dbbench"
+USER: Final = "dbbench"
+SETTLE_S: Final = 600.0
+FLUSH_S: Final = 1800.0  # a large buffer pool on a slow disk
+_STEP_S: Final = 0.02
+_CALM_S: Final = 0.3  # purge works in batches; a history that has not shrunk for this long is done
+_CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, nobody listens, closed while it starts
+
+# Names as counters have them: units where there is one.
+_RENAMED: Final = {
+    "innodb_data_written": "innodb_data_written_bytes",
+    "innodb_data_read": "innodb_data_read_bytes",
+    "innodb_os_log_written": "innodb_log_written_bytes",
+    "innodb_buffer_pool_bytes_dirty": "innodb_dirty_bytes",
+    "innodb_buffer_pool_bytes_data": "innodb_pool_data_size_bytes",
+    "innodb_checkpoint_age": "innodb_redo_age_bytes",
+    "innodb_lsn_current": "innodb_redo_written_bytes",  # the log sequence number: a byte position
+    "innodb_redo_log_current_lsn": "innodb_redo_written_bytes",
+    "innodb_lsn_last_checkpoint": "innodb_redo_checkpoint_bytes",
+    "innodb_redo_log_checkpoint_lsn": "innodb_redo_checkpoint_bytes",
+    "innodb_row_lock_time": "innodb_row_lock_ms",
+}
+_KEPT: Final = frozenset(_RENAMED) | {
+    "innodb_buffer_pool_read_requests", "innodb_buffer_pool_reads", "innodb_buffer_pool_pages_flushed",
+    "innodb_buffer_pool_pages_free", "innodb_buffer_pool_wait_free", "innodb_data_fsyncs", "innodb_data_reads",
+    "innodb_data_writes", "innodb_dblwr_pages_written", "innodb_dblwr_writes", "innodb_history_list_length",
+    "innodb_log_waits", "innodb_log_writes", "innodb_pages_created", "innodb_pages_read", "innodb_pages_written",
+    "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
+    "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "threads_running",
+}  # fmt: skip
+
+
+class InnodbServer:
+    """See `port.Server`."""
+
+    user = USER
+    database = DATABASE
+
+    def __init__(self, engine: str, running: Running, program: Mysqld, socket: Path, log: Path) -> None:
+        self.engine = engine
+        self.version = program.version
+        self.socket_dir = socket.parent
+        self.socket = socket
+        self.log = log
+        self.bin = program.path.parent
+        self._running = running
+        self._lock = threading.Lock()
+        self._own: Any = None  # the connection that counters are read on
+        self._page = 16384
+        self._cycles = 0
+        self._cycle_ends: float | None = None  # the byte of redo at which the checkpoint now under way ends
+
+    @classmethod
+    def when_ready(cls, engine: str, running: Running, program: Mysqld, socket: Path, log: Path) -> InnodbServer | None:
+        """The server once it answers, None before. mysql.connector.Error where it refuses for good."""
+        import mysql.connector
+
+        server = cls(engine, running, program, socket, log)
+        if not socket.exists():
+            return None
+        try:
+            server.connect().close()
+        except mysql.connector.Error as error:
+            if error.errno not in _CANNOT_CONNECT:
+                raise
+            return None
+        return server
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    def alive(self) -> bool:
+        """Whether the server's process runs."""
+        return self._running.poll() is None
+
+    def connect(self, database: str | None = None) -> Any:
+        """A mysql.connector connection in autocommit mode; `""` for no database."""
+        import mysql.connector
+
+        return mysql.connector.connect(
+            unix_socket=str(self.socket),
+            user=USER,
+            database=(DATABASE if database is None else database) or None,
+            autocommit=True,
+            use_pure=True,
+            ssl_disabled=True,
+            charset="utf8mb4",
+            collation="utf8mb4_general_ci",  # the client's own default is one that MariaDB does not know
+        )
+
+    def settle(self) -> None:
+        """Wait until purge has caught up, then write all dirty pages."""
+        until, shortest, since = time.monotonic() + SETTLE_S, float("inf"), time.monotonic()
+        while time.monotonic() - since < _CALM_S:
+            length = self.counters().get("innodb_history_list_length", 0)
+            if length == 0:
+                break
+            if length < shortest:
+                shortest, since = length, time.monotonic()
+            if time.monotonic() > until:
+                raise DeadlinePassed(f"{length:.0f} transactions wait for purge after {SETTLE_S:.0f} s")
+            time.sleep(_STEP_S)
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Flush until no page is dirty. MariaDB can be told to; MySQL is allowed no dirty page and all I/O."""
+        with contextlib.closing(self.connect("")) as connection:
+            known = dict(_rows(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
+            if "innodb_log_checkpoint_now" in known:
+                _rows(connection, "SET GLOBAL innodb_log_checkpoint_now = ON")
+            wanted = {
+                "innodb_max_dirty_pages_pct_lwm": "0",
+                "innodb_max_dirty_pages_pct": "0",
+                "innodb_io_capacity_max": "1000000",
+                "innodb_io_capacity": "1000000",
+            }
+            try:
+                for name, value in wanted.items():
+                    _rows(connection, f"SET GLOBAL {name} = {value}")
+                self._wait_until_clean()
+            finally:
+                for name in reversed(wanted):
+                    _rows(connection, f"SET GLOBAL {name} = {known[name]}")
+
+    def counters(self) -> dict[str, float]:
+        """InnoDB's status variables, in lower case, with units; LSNs are byte positions in the redo log.
+
+        `checkpoints_ended` counts cycles: one ends when InnoDB's checkpoint has passed the end that the redo
+        had when the cycle began, that is when all pages dirty at its begin are on disk. A reading counts at
+        most one, so cycles shorter than the time between readings are counted once a reading.
+        """
+        found: dict[str, float] = {}
+        for name, value in self._read("SHOW GLOBAL STATUS"):
+            key = name.lower()
+            if key in _KEPT:
+                with contextlib.suppress(ValueError):
+                    found[_RENAMED.get(key, key)] = float(value)
+        if "innodb_history_list_length" not in found:  # MySQL has it in a table only
+            rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
+            found["innodb_history_list_length"] = float(rows[0][0]) if rows else 0.0
+        written, checkpoint = (found.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
+        if written is not None and checkpoint is not None:
+            found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
+            found["checkpoints_ended"] = self._cycle(written, checkpoint)
+        return found
+
+    def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
+        """InnoDB's checkpoint has no begin and no cause: it moves on as pages are flushed."""
+        if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
+            return CheckpointFacts(note="this version does not tell where its checkpoint is")
+        ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
+        moved = after["innodb_redo_checkpoint_bytes"] - before["innodb_redo_checkpoint_bytes"]
+        grown = after["innodb_redo_written_bytes"] - before["innodb_redo_written_bytes"]
+        told = f"the checkpoint moved by {moved / 1e6:.0f} MB while {grown / 1e6:.0f} MB of redo were written"
+        return CheckpointFacts(ended=ended, note=told if ended else f"burst: no checkpoint in the window; {told}")
+
+    def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
+        """Redo + data pages + their doublewrite copies (+ MariaDB's binary log).
+
+        From page counts: whether innodb_data_written holds doublewrite and log differs between versions.
+        """
+        counted = {name: after[name] - before[name] for name in after if name in before}
+        if "innodb_log_written_bytes" not in counted:
+            return None
+        pages = counted.get("innodb_pages_written", 0) + counted.get("innodb_dblwr_pages_written", 0)
+        log = counted["innodb_log_written_bytes"] + counted.get("binlog_bytes_written", 0)
+        return int(log + pages * self._page)
+
+    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
+        """1 - pages read from disk ÷ pages asked for."""
+        asked, read = (
+            after.get(name, 0) - before.get(name, 0)
+            for name in ("innodb_buffer_pool_read_requests", "innodb_buffer_pool_reads")
+        )
+        return 1 - read / asked if asked > 0 else None
+
+    def dirty_bytes(self) -> int | None:
+        """Dirty pages in the buffer pool."""
+        dirty = self.counters().get("innodb_dirty_bytes")
+        return int(dirty) if dirty is not None else None
+
+    def effective_settings(self) -> dict[str, str]:
+        """All global variables."""
+        with contextlib.closing(self.connect("")) as connection:
+            return dict(_rows(connection, "SHOW GLOBAL VARIABLES"))
+
+    def reported(self) -> dict[str, Reported]:
+        """The same for comparing. Session values of the role are not looked at: it has none."""
+        found = self.effective_settings()
+        self._page = int(found.get("innodb_page_size", self._page))
+        return {name: Reported(value) for name, value in found.items()}
+
+    def tables(self, without: tuple[str, ...]) -> list[str]:
+        """Quoted names of all base tables in other schemas, the largest first."""
+        schemas = ", ".join(f"'{name}'" for name in without)
+        with contextlib.closing(self.connect("")) as connection:
+            rows = _rows(
+                connection,
+                "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+                f" AND table_schema NOT IN ({schemas}) ORDER BY data_length DESC",
+            )
+        return [".".join("`" + part.replace("`", "``") + "`" for part in row) for row in rows]
+
+    def check_table(self, table: str) -> list[str]:
+        """What CHECK TABLE found wrong, one line each. EngineDied where the server fell over it."""
+        import mysql.connector
+
+        try:
+            with contextlib.closing(self.connect("")) as connection:
+                rows = _rows(connection, f"CHECK TABLE {table}")
+        except mysql.connector.Error as error:
+            if error.errno in (*_CANNOT_CONNECT, 2006, 2026, -1) or not self.alive():
+                self._wait_dead()
+                raise EngineDied(f"the server died while it checked {table}: {error}") from error
+            return [f"{table}: {error}"]
+        return [f"{row[0]}: {row[3]}" for row in rows if row[2] not in ("status", "note") or row[3] != "OK"]
+
+    def close(self) -> None:
+        """End the connection of the counters."""
+        with self._lock, contextlib.suppress(Exception):
+            if self._own is not None:
+                self._own.close()
+            self._own = None
+
+    def _read(self, statement: str) -> list[Any]:
+        import mysql.connector
+
+        with self._lock:
+            try:
+                if self._own is None:
+                    self._own = self.connect("")
+                return _rows(self._own, statement)
+            except mysql.connector.Error as error:
+                self._own = None  # the next reading begins anew
+                raise EngineDied(f"its counters could not be read: {error}") from error
+
+    def _cycle(self, written: float, checkpoint: float) -> float:
+        if self._cycle_ends is None:
+            self._cycle_ends = written
+        elif checkpoint >= self._cycle_ends and written > self._cycle_ends:
+            self._cycles += 1
+            self._cycle_ends = written
+        return float(self._cycles)
+
+    def _wait_until_clean(self) -> None:
+        until = time.monotonic() + FLUSH_S
+        while dirty := self.dirty_bytes():
+            if time.monotonic() > until:
+                raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
+            time.sleep(_STEP_S)
+
+    def _wait_dead(self) -> None:
+        until = time.monotonic() + 5.0  # a core dump or a back trace may be under way
+        while self.alive() and time.monotonic() < until:
+            time.sleep(_STEP_S)
+
+
+def _rows(connection: Any, statement: str) -> list[Any]:
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.with_rows else []

@@ -1,0 +1,101 @@
+"""MySQL, 8.0.30 or later (from there on the size of the redo log is one setting)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.engines import innodb, mysqld
+from dbbench.engines.innodb_server import InnodbServer
+from dbbench.engines.port import Place
+from dbbench.engines.serving import own, put
+from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
+from dbbench.model import Durability, Scalar, Settings, merged
+
+INITIALIZE_S: Final = 300.0
+OLDEST: Final = (8, 0, 30)
+BUILD_LOG: Final = 100 * 2**20  # the server's own default: what is made once is small, a window asks for more
+
+# No X plugin (it has a port of its own), no files outside, no TLS: clients come through the socket alone.
+_EXTRA: Final[dict[str, Scalar]] = {
+    "loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
+    "caching_sha2_password_auto_generate_rsa_keys": False,
+}  # fmt: skip
+
+account = innodb.account
+data_files = innodb.data_files
+
+
+def programs(bin: Path | None = None) -> tuple[str, ...]:
+    """The server alone."""
+    server = mysqld.find("mysql", bin)
+    return (str(server.path),) if server else ("mysqld",)
+
+
+def installed(bin: Path | None = None) -> str | None:
+    """ "8.4.3", or None; MariaDB's mysqld is not MySQL."""
+    server = mysqld.find("mysql", bin)
+    return server.version if server else None
+
+
+def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
+    """InnoDB's, and what only MySQL has."""
+    return {
+        **innodb.defaults(memory_bytes),
+        "innodb_redo_log_capacity": BUILD_LOG, "innodb_use_fdatasync": True, "innodb_log_writer_threads": False,
+        "innodb_page_cleaners": 1, "innodb_doublewrite_pages": 128, "innodb_doublewrite_files": 2,
+        "innodb_numa_interleave": False, "innodb_idle_flush_pct": 100, "innodb_purge_batch_size": 300,
+        "innodb_checksum_algorithm": "crc32", "innodb_dedicated_server": False,
+        "gtid_mode": False, "enforce_gtid_consistency": False,
+    }  # fmt: skip
+
+
+def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+    """Redo out of reach."""
+    return {"innodb_redo_log_capacity": innodb.redo_bytes(warmup_s, measure_s)}
+
+
+def create(datadir: Path, place: Place) -> None:
+    """mysqld --initialize-insecure: root without a password, reachable through the private socket alone."""
+    program, owner = _found(place), account()
+    own(datadir, owner)
+    sockets = own(place.sockets, owner)
+    private = {"datadir": str(datadir), "tmpdir": str(sockets), **_EXTRA}
+    config = put(
+        innodb.configuration(merged(("default", defaults(None))), private),
+        "initialize.cnf", sockets, place.logs, owner,
+    )  # fmt: skip
+    try:
+        process.run(program.argv(config, "--initialize-insecure"), timeout_s=INITIALIZE_S, as_user=owner)
+    except CommandFailed as error:
+        raise EngineStartFailed(f"no data directory could be made in {datadir}: {error}") from error
+
+
+@contextlib.contextmanager
+def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
+    """See the port."""
+    with innodb.serving("mysql", _found(place), datadir, settings, place, _EXTRA) as server:
+        yield server
+
+
+def check(datadir: Path, settings: Settings, place: Place) -> str:
+    """See `innodb.check`."""
+    return innodb.check(serving, datadir, settings, place)
+
+
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
+    """See `innodb.durability`."""
+    return innodb.durability(effective, tears)
+
+
+def _found(place: Place) -> mysqld.Mysqld:
+    program = mysqld.found("mysql", place.bin)
+    if not program.at_least(*OLDEST):
+        raise ProgramMissing(
+            f"{program.path} is MySQL {program.version}; {'.'.join(map(str, OLDEST))} or later is needed",
+            effect="Nothing was changed.",
+        )
+    return program

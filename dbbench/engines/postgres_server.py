@@ -1,0 +1,204 @@
+"""A PostgreSQL server that is up: connections, counters, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.engines.postgres_counters import CAUSES, DATABASE, RENAMED, CheckpointLog, grown_between, statement
+from dbbench.engines.settings import Reported
+from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.model import CheckpointFacts
+from dbbench.process import Running
+
+USER: Final = "dbbench"
+PORT: Final = 5432  # part of the socket's name; nothing listens on it
+SETTLE_S: Final = 600.0  # an autovacuum of a large table at fixed costs
+EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; used where they are there
+BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
+
+
+class PostgresServer:
+    """See `port.Server`."""
+
+    engine = "postgres"
+    user = USER
+    database = DATABASE
+
+    def __init__(self, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path) -> None:
+        self.version = version
+        self.socket_dir = sockets
+        self.socket = sockets / f".s.PGSQL.{PORT}"
+        self.log = log
+        self.bin = bin
+        self._program = program
+        self._checkpoints = CheckpointLog(log, offset)
+        self._lock = threading.Lock()
+        self._own: Any = None  # the connection that counters are read on
+        self._block = BLOCK
+
+    @classmethod
+    def when_ready(
+        cls, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path
+    ) -> PostgresServer | None:
+        """The server once it answers, None before. psycopg2.OperationalError where it refuses for good."""
+        import psycopg2
+
+        server = cls(program, version, sockets, log, offset, bin)
+        if not server.socket.exists():
+            return None
+        try:
+            server.connect("postgres").close()
+        except psycopg2.OperationalError as error:
+            said = str(error)
+            if "FATAL" in said and "starting up" not in said and "not yet accepting" not in said:
+                raise
+            return None
+        return server
+
+    @property
+    def pid(self) -> int:
+        return self._program.pid
+
+    def alive(self) -> bool:
+        """Whether the postmaster runs. It ends when a backend crashes (restart_after_crash is off)."""
+        return self._program.poll() is None
+
+    def connect(self, database: str | None = None) -> Any:
+        """A psycopg2 connection in autocommit mode."""
+        import psycopg2
+
+        connection = psycopg2.connect(
+            host=str(self.socket_dir),
+            port=PORT,
+            user=USER,
+            dbname=database or DATABASE,
+            application_name="dbbench",
+            options="-c statement_timeout=0",  # named, so that PGOPTIONS of the caller's shell has no say
+            sslmode="disable",
+            gssencmode="disable",
+        )
+        connection.autocommit = True
+        return connection
+
+    def prepare(self) -> None:
+        """Database and extensions come with the first start."""
+        with contextlib.closing(self.connect("postgres")) as first, first.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (DATABASE,))
+            made = cursor.fetchone()[0] == 0
+            if made:
+                cursor.execute(f"CREATE DATABASE {DATABASE}")
+        if made:
+            with contextlib.closing(self.connect()) as own, own.cursor() as cursor:
+                cursor.execute("SELECT name FROM pg_available_extensions WHERE name = ANY(%s)", (list(EXTENSIONS),))
+                for (name,) in cursor.fetchall():
+                    cursor.execute(f"CREATE EXTENSION {name}")
+
+    def settle(self) -> None:
+        """Wait until no autovacuum works (recovery is over once it answers), then checkpoint."""
+        until = time.monotonic() + SETTLE_S
+        while self._number("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
+            if time.monotonic() > until:
+                raise DeadlinePassed(f"an autovacuum still works after {SETTLE_S:.0f} s")
+            time.sleep(0.05)
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """CHECKPOINT, without spreading."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("CHECKPOINT")
+
+    def counters(self) -> dict[str, float]:
+        """The statistics views as one flat dict; checkpoints are counted in the server's log."""
+        row = self._row(statement(int(self.version.partition(".")[0])))
+        found: dict[str, float] = {}
+        for part in row:
+            for name, value in (part or {}).items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    found[RENAMED.get(name, name)] = float(value)
+        return {**found, **self._checkpoints.read()}
+
+    def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
+        """From the log's lines. Full-page images are counted, not weighed, below version 19: images × block
+        size, an upper bound (holes in pages are left out, wal_compression shrinks the rest)."""
+        grown = grown_between(before, after)
+        ended = int(grown.get("checkpoints_ended", 0))
+        fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
+        causes = {cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in CAUSES}
+        return CheckpointFacts(
+            begun=int(grown.get("checkpoints_begun", 0)),
+            ended=ended,
+            by_cause={cause: count for cause, count in causes.items() if count},
+            fpi_bytes=int(fpi) if fpi is not None else None,
+            note="" if ended else "burst: no checkpoint in the window",
+        )
+
+    def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
+        """WAL records + data pages, whoever wrote them. None below 14, which does not count WAL."""
+        grown = grown_between(before, after)
+        if "wal_bytes" not in grown:
+            return None
+        if "data_write_bytes" in grown:  # pg_stat_io
+            pages = grown["data_write_bytes"] + grown.get("data_extend_bytes", 0)
+        else:
+            pages = sum(grown.get(f"buffers_{who}", 0) for who in ("checkpoint", "clean", "backend")) * self._block
+        return int(grown["wal_bytes"] + pages)
+
+    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
+        """Blocks found in shared_buffers ÷ blocks asked for, in the dataset's database."""
+        grown = grown_between(before, after)
+        hit, read = grown.get("blks_hit", 0), grown.get("blks_read", 0)
+        return hit / (hit + read) if hit + read else None
+
+    def dirty_bytes(self) -> int | None:
+        """Dirty pages in shared_buffers; None without pg_buffercache."""
+        if not self.has_extension("pg_buffercache"):
+            return None
+        return int(self._number("SELECT count(*) FROM pg_buffercache WHERE isdirty")) * self._block
+
+    def effective_settings(self) -> dict[str, str]:
+        """What a session of the dataset's database sees, as SHOW prints it."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
+            return dict(cursor.fetchall())
+
+    def reported(self) -> dict[str, Reported]:
+        """Every setting in the server's own unit."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT name, setting, coalesce(unit, '') FROM pg_settings")
+            rows = {name: Reported(setting, unit) for name, setting, unit in cursor.fetchall()}
+        self._block = int(rows["block_size"].value)
+        return rows
+
+    def has_extension(self, name: str) -> bool:
+        """Whether the dataset's database has the extension."""
+        return bool(self._number("SELECT count(*) FROM pg_extension WHERE extname = %s", name))
+
+    def close(self) -> None:
+        """End the connection of the counters."""
+        with self._lock, contextlib.suppress(Exception):
+            if self._own is not None:
+                self._own.close()
+            self._own = None
+
+    def _row(self, statement: str) -> Any:
+        import psycopg2
+
+        with self._lock:
+            try:
+                if self._own is None:
+                    self._own = self.connect()
+                with self._own.cursor() as cursor:
+                    cursor.execute(statement)
+                    return cursor.fetchone()
+            except psycopg2.Error as error:
+                self._own = None  # the next reading begins anew
+                raise EngineDied(f"its counters could not be read: {str(error).strip()}") from error
+
+    def _number(self, statement: str, *values: object) -> float:
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return float(cursor.fetchone()[0])

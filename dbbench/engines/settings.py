@@ -1,0 +1,113 @@
+"""Server settings as text and back: written into a private file, then held against what the server reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.errors import SettingRefused
+from dbbench.model import Scalar, Settings
+
+_TRUE: Final = frozenset({"on", "true", "yes", "1"})
+_FALSE: Final = frozenset({"off", "false", "no", "0"})
+_NUMBER: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)")
+
+# PostgreSQL's units are case-sensitive; memory in bytes, times in milliseconds (guc.c, *_unit_conversion_table).
+_PG_UNITS: Final = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "16MB": 2**24, "GB": 2**30, "TB": 2**40,
+                    "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}  # fmt: skip
+_MYSQL_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A setting as the running server shows it; `unit` is PostgreSQL's ("8kB", "ms") or ""."""
+
+    value: str
+    unit: str = ""
+
+
+def word(value: Scalar) -> str:
+    """A setting's value as both families of servers read it. SettingRefused for a line break or a NUL."""
+    text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    if any(ord(letter) < 32 for letter in text):
+        raise SettingRefused(
+            f"{text!r} is not a value that a configuration file can hold",
+            effect="The server was not started.",
+        )
+    return text
+
+
+def keep_private(settings: Settings, private: Iterable[str]) -> None:
+    """SettingRefused where somebody sets what makes the server private (socket, port, data directory)."""
+    taken = sorted(set(settings) & set(private))
+    if taken:
+        origin = settings[taken[0]].origin
+        raise SettingRefused(
+            f"{', '.join(taken)} (set by the {origin}) cannot be chosen: it makes the server private",
+            effect="The server was not started.",
+            remedy=f"Take {' and '.join(taken)} out of the {origin}'s settings.",
+        )
+
+
+def refuse_differences(
+    asked: Settings, effective: dict[str, Reported], same: Callable[[Scalar, Reported], bool]
+) -> None:
+    """SettingRefused where the server runs with another value than was asked for.
+
+    A default that this version of the server does not know is no difference; what a person, a workload or
+    an fs setup asked for must be there.
+    """
+    lines = []
+    for name, setting in asked.items():
+        found = effective.get(name)
+        if found is None and setting.origin != "default":
+            lines.append(f"{name} = {word(setting.value)} ({setting.origin}): the server has no such setting")
+        elif found is not None and not same(setting.value, found):
+            shown = f"{found.value} × {found.unit}" if found.unit else found.value
+            lines.append(f"{name} = {word(setting.value)} ({setting.origin}): the server runs with {shown}")
+    if lines:
+        raise SettingRefused(
+            "\n  ".join(lines),
+            effect="The server was stopped; nothing was measured.",
+            remedy="Ask for a value that the server can take (sizes in its own steps), or leave it out.",
+        )
+
+
+def same_in_postgres(asked: Scalar, found: Reported) -> bool:
+    """Whether PostgreSQL's value is the one asked for, units and its rounding to whole units allowed for.
+
+    -1 means "choose for me" and yields to anything.
+    """
+    left, right = _bare(word(asked)), _bare(found.value)
+    if left == right or left == "-1" or _both(left, right, _TRUE) or _both(left, right, _FALSE):
+        return True
+    if left in _TRUE and right not in _FALSE and not _NUMBER.fullmatch(right):
+        return True  # an enum that has an "on": wal_compression = on is reported as pglz
+    step = _PG_UNITS.get(found.unit, 1)
+    wanted = _quantity(word(asked), {"": step, **_PG_UNITS})
+    shown = _quantity(found.value, {"": step})
+    return wanted is not None and shown is not None and abs(wanted - shown) <= step / 2 * (found.unit != "")
+
+
+def same_in_mysql(asked: Scalar, found: Reported) -> bool:
+    """Whether MySQL's or MariaDB's value is the one asked for: 1G is 1073741824, 1 is ON, 90 is 90.000000."""
+    left, right = _bare(word(asked)), _bare(found.value)
+    if left == right or _both(left, right, _TRUE) or _both(left, right, _FALSE):
+        return True
+    wanted, shown = _quantity(left, _MYSQL_UNITS), _quantity(right, _MYSQL_UNITS)
+    return wanted is not None and wanted == shown
+
+
+def _bare(text: str) -> str:
+    return text.strip().lower()
+
+
+def _both(left: str, right: str, words: frozenset[str]) -> bool:
+    return left in words and right in words
+
+
+def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
+    match = _NUMBER.fullmatch(text.strip())
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None

@@ -7,13 +7,15 @@ trial; `namespaces.host_proc` is the machine's.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.host.proc import PROC, CpuTimes, ProcessTimes, cpu_times, processes, tree
+from dbbench.host.proc import CpuTimes, ProcessTimes, cpu_times, processes, tree
+from dbbench.host.sysfs import text
 from dbbench.model import TrialWarning
 from dbbench.namespaces import host_proc
 
@@ -111,39 +113,38 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
             who = ", ".join(f"pid {p.pid} {p.name} {p.cpu_s:.1f} s" for p in load.processes[:1])
-            text = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
-            found.append(TrialWarning("W012", f"{text} over {load.seconds:.0f} s", suspect=True))
+            said = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
+            found.append(TrialWarning("W012", f"{said} over {load.seconds:.0f} s", suspect=True))
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
-        text = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
-        found.append(TrialWarning("W015", text, suspect=True))
+        said = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
+        found.append(TrialWarning("W015", said, suspect=True))
     return tuple(found)
 
 
 def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int]:
     """Pids, as `where` counts them, of our pid namespace and of the dbbench above it; empty where `where`
-    is of our own namespace, so that it tells nothing."""
+    shows no other namespace than ours. Needs no right to look into others' processes."""
     try:
-        ours = (PROC / "self/ns/pid").readlink()
-        if where == PROC or (where / "1/ns/pid").readlink() == ours:
-            return set()
-    except OSError:
+        me = int((where / "self").readlink().name)  # /proc/self is what this /proc calls the one who reads it
+    except (OSError, ValueError):
         return set()
-    found = {pid for pid in table if _namespace(where, pid) == ours}
-    found = tree(found, table)  # one that ended while we looked has no readable namespace, but a parent
-    above = {table[pid].parent for pid in found} - found
-    while above:
-        pid = above.pop()
-        if pid in table and pid not in found and _is_dbbench(where, pid):
-            found.add(pid)
-            above.add(table[pid].parent)
+    if me == os.getpid():
+        return set()
+    init = me
+    while init in table and _inner_pid(where, init) != 1:
+        init = table[init].parent
+    found = tree((init,), table)  # whoever loses its parent is adopted by the namespace's first process
+    above = table[init].parent if init in table else 0
+    while above in table and _is_dbbench(where, above):
+        found.add(above)
+        above = table[above].parent
     return found
 
 
-def _namespace(where: Path, pid: int) -> Path | None:
-    try:
-        return (where / str(pid) / "ns/pid").readlink()
-    except OSError:
-        return None
+def _inner_pid(where: Path, pid: int) -> int | None:
+    """Its pid in its own namespace: the last of NSpid, proc(5)."""
+    match = re.search(r"^NSpid:.*\s(\d+)$", text(where / str(pid) / "status") or "", re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:

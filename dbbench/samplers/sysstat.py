@@ -56,12 +56,15 @@ def ends(entries: Sequence[Entry], began_utc: float) -> list[float]:
     """UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print.
 
     The tools are driven by an alarm once a second from their start, so an end is one second after the last
-    one. The printed second bounds it: a slow drift or a stall is taken over as soon as it shows there.
+    one. The printed second bounds it, so a slow drift is taken over as soon as it shows. After a stall the
+    fraction is lost: half a second is the least error.
     """
     found: list[float] = []
     guess = began_utc
     for entry in entries:
         guess = min(max(guess + 1.0, entry.stamp), entry.stamp + 0.999)
+        if found and guess - found[-1] > LONGEST_INTERVAL_S:
+            guess = entry.stamp + 0.5
         found.append(guess)
     return found
 

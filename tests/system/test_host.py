@@ -1,0 +1,112 @@
+"""This machine's facts, and a process of somebody else that burns CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench import host, process
+from dbbench.host.proc import processes
+
+
+def test_facts_are_this_machines() -> None:
+    """The few that can be had another way are the same; all is plain JSON."""
+    facts = host.facts()
+    assert (facts["hostname"], facts["kernel"]) == (os.uname().nodename, os.uname().release)
+    assert facts["cpu_threads"] == os.cpu_count()
+    assert facts["memory_bytes"] == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"), rel=0.05)
+    assert facts["cpu_cores"] <= facts["cpu_threads"]
+    assert isinstance(facts["vm_swappiness"], int)
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_a_quiet_machine_does_not_change() -> None:
+    """Two readings of the state are equal: nothing in it moves by itself."""
+    assert host.changed(host.state(), host.state()) == []
+
+
+@pytest.mark.needs("mkfs.ext4", "sadf")
+def test_versions_are_numbers() -> None:
+    """Of what is installed; what is not is left out."""
+    versions = host.versions()
+    assert versions["python"] == ".".join(str(part) for part in sys.version_info[:3])
+    assert versions["mkfs.ext4"][0].isdigit()
+    assert versions["sadf"][0].isdigit()
+
+
+def named(name: str) -> list[int]:
+    """Pids of the processes of that name."""
+    return [found.pid for found in processes().values() if found.name == name]
+
+
+@pytest.fixture
+def burner(tmp_path: Path) -> Iterator[str]:
+    """A process that is not in our tree and burns a core, under a name of its own."""
+    name = f"burn{os.getpid()}"
+    program = tmp_path / name
+    shutil.copy(shutil.which("yes") or "/usr/bin/yes", program)
+    nothing = subprocess.DEVNULL  # not process.run: it would wait for the end of what holds its pipes
+    subprocess.run(["setsid", "--fork", program], stdin=nothing, stdout=nothing, stderr=nothing, check=True)
+    deadline = time.monotonic() + 5
+    while not named(name) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    yield name
+    for pid in named(name):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.needs("setsid")
+def test_a_foreign_burner_is_named(burner: str) -> None:
+    """Its share and its name; what we burn ourselves is not foreign."""
+    before = host.reading()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:  # our own load
+        pass
+    found = host.foreign_load(before, host.reading())
+    (hit,) = (one for one in found.processes if one.name == burner)
+    assert 0.3 < hit.cpu_s < 2.2
+    assert found.foreign_cpu_s is not None and found.foreign_cpu_s >= hit.cpu_s - 0.1
+    assert os.getpid() not in {one.pid for one in found.processes}
+    assert [warning.id for warning in host.load_warnings(found)][:1] == ["W012"]
+
+
+INSIDE = """
+import json, os, sys, time
+from pathlib import Path
+from dbbench import host
+proc = Path(sys.argv[1])
+before = host.reading(proc=proc)
+end = time.monotonic() + 2
+while time.monotonic() < end: pass
+found = host.foreign_load(before, host.reading(proc=proc))
+me = int(os.readlink(proc / "self"))
+print(json.dumps([[one.name for one in found.processes], [pid for pid, _ in before.ours], me, os.getpid()]))
+"""
+
+
+@pytest.mark.needs("root", "setsid", "unshare")
+def test_from_a_pid_namespace_the_outer_proc_is_read(burner: str, tmp_path: Path) -> None:
+    """Inside, /proc shows only ours; the kept /proc of the machine shows the burner, and ours are known there."""
+    outer = tmp_path / "host_proc"
+    outer.mkdir()
+    enter = (
+        "import os, subprocess, sys\n"
+        "subprocess.run(['mount', '--bind', '/proc', sys.argv[1]], check=True)\n"
+        "os.execvp('unshare', ['unshare', '--pid', '--fork', '--mount-proc', sys.executable, '-c', *sys.argv[2:]])"
+    )
+    argv = ["unshare", "--mount", sys.executable, "-c", enter, str(outer), INSIDE, str(outer)]
+    said = process.run(argv, env={"PYTHONPATH": str(Path(host.__file__).parents[2])}, note=False).stdout
+    names, ours, me, inside = json.loads(said)
+    assert burner in names
+    assert me in ours  # under the pid that it has outside
+    assert inside == 1
+    assert os.getpid() not in ours

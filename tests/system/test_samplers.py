@@ -1,0 +1,206 @@
+"""Real recorders beside a known load on a loop device; recorders that are killed, stopped, cut."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench import process, samplers
+from dbbench.devices import loop
+from dbbench.devices.port import Device
+from dbbench.host.proc import processes
+from dbbench.model import TrialWarning
+from dbbench.samplers import Samples, Target, iostat, sar
+from dbbench.samplers.accounting import CpuClock, DiskClock
+from dbbench.series import Series
+
+pytestmark = pytest.mark.needs("root", "sadf", "iostat")
+
+
+def recorder(name: str) -> int:
+    """The pid of our own recorder; it is there as soon as the block has begun."""
+    return next(p.pid for p in processes().values() if p.parent == os.getpid() and p.name == name)
+
+
+def write(device: Device, blocks: int) -> None:
+    """Write `blocks` of 64 KiB, each flushed by itself."""
+    argv = ["dd", "if=/dev/zero", f"of={device.argument}", "bs=64k", f"count={blocks}", "oflag=direct,dsync"]
+    process.run([*argv, "conv=notrunc"], pass_fds=(device.fd,))
+
+
+def total(series: Series, name: str) -> float:
+    """The sum over the seconds that have a value."""
+    return sum(value for value in series[name] if value is not None)
+
+
+def ids(warnings: tuple[TrialWarning, ...]) -> dict[str, bool]:
+    """ID -> suspect."""
+    return {warning.id: warning.suspect for warning in warnings}
+
+
+@pytest.fixture
+def written(loop_device: Device, tmp_path: Path) -> Iterator[tuple[Samples, float, dict[str, int | None], Device]]:
+    """Seven seconds beside bursts in seconds 2 and 4; begin, what the kernel counted."""
+    name = loop_device.facts.name
+    with samplers.beside(Target(name, None), tmp_path) as samples:
+        begin = time.time()
+        disk = DiskClock((name,))
+        time.sleep(2.3)
+        write(loop_device, 400)
+        time.sleep(max(0.0, begin + 4.3 - time.time()))
+        write(loop_device, 200)
+        time.sleep(max(0.0, begin + 7.2 - time.time()))
+        counted = disk.difference()
+    yield samples, begin, counted, loop_device
+
+
+def test_numbers_are_the_kernels(written: tuple[Samples, float, dict[str, int | None], Device]) -> None:
+    """kB, requests and flushes of both tools are within 10 % of the kernel's counters; each burst is on its
+    second; idle seconds are zeros, not gaps; nothing is warned of."""
+    samples, begin, counted, _ = written
+    series = samples.series(begin, 7)
+    assert counted["write_bytes"] is not None and counted["flushes"] is not None
+    assert counted["write_bytes"] >= 600 * 65536
+    assert total(series, "disk_write_kb_per_s") * 1024 == pytest.approx(counted["write_bytes"], rel=0.1)
+    assert total(series, "w_kb_per_s") * 1024 == pytest.approx(counted["write_bytes"], rel=0.1)
+    assert total(series, "f_per_s") == pytest.approx(counted["flushes"], rel=0.1)
+    for name in ("disk_write_kb_per_s", "w_kb_per_s"):
+        column = series[name]
+        assert [second for second, value in enumerate(column) if value is not None and value > 1000] == [2, 4]
+        assert [column[0], column[1], column[5]] == [0.0, 0.0, 0.0]
+    assert series["w_await_ms"][2] and series["f_await_ms"][2]
+    assert series["w_await_ms"][0] is None
+    assert series["r_await_ms"][2] is None
+    assert samples.warnings() == ()
+
+
+def test_cpu_columns_are_whole(tmp_path: Path) -> None:
+    """The shares of one second add up to 100 %; pressure is there where the kernel has it."""
+    with sar.beside(Target(None, None), tmp_path) as sampling:
+        begin = time.time()
+        time.sleep(2.3)
+    series = sampling.series(begin, 2)
+    parts = [name for name in series if name.startswith("cpu_")]
+    assert len(parts) == 10
+    assert sum(total(series, name) for name in parts) == pytest.approx(200, abs=1)
+    assert ("psi_io_some_pct" in series) == Path("/proc/pressure").is_dir()
+    assert total(series, "mem_free_bytes") / 2 == pytest.approx(
+        os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE"), rel=0.2
+    )
+
+
+@pytest.mark.parametrize(("kind", "name", "lead"), [(sar, "sadc", "cpu_user_pct"), (iostat, "iostat", "util_pct")])
+def test_a_killed_recorder_is_said(
+    kind: samplers.Sampler, name: str, lead: str, loop_device: Device, tmp_path: Path
+) -> None:
+    """What it had written is used, the rest are gaps; the trial becomes suspect."""
+    with kind.beside(Target(loop_device.facts.name, None), tmp_path) as sampling:
+        begin = time.time()
+        time.sleep(2.4)
+        os.kill(recorder(name), signal.SIGKILL)
+        time.sleep(1.5)
+    series = sampling.series(begin, 4)
+    assert [value is not None for value in series[lead]] == [True, True, False, False]
+    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
+    assert "killed by signal 9; 2 of 4 seconds" in sampling.warnings()[0].text
+
+
+def test_a_stopped_recorder_leaves_a_gap(tmp_path: Path) -> None:
+    """A recorder that hung: W014; the seconds it slept have no value, also not their mean."""
+    with sar.beside(Target(None, None), tmp_path) as sampling:
+        begin = time.time()
+        time.sleep(1.4)
+        pid = recorder("sadc")
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(3.2)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(2.0)
+    column = sampling.series(begin, 6)["cpu_user_pct"]
+    assert column[0] is not None
+    assert column[1:4] == [None, None, None]
+    assert any(value is not None for value in column[4:])
+    assert ids(sampling.warnings()) == {"W014": False}
+
+
+def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
+    """A disk that was full, a power cut: the records before the cut count, W013."""
+    with sar.beside(Target(None, None), tmp_path) as sampling:
+        begin = time.time()
+        time.sleep(4.3)
+    binary = tmp_path / "sar.bin"
+    os.truncate(binary, binary.stat().st_size * 7 // 10)
+    series = sampling.series(begin, 4)
+    good = [value is not None for value in series["cpu_user_pct"]]
+    assert good[0] and not good[3]
+    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
+    assert "End of system activity file unexpected" in sampling.warnings()[0].text
+
+
+def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
+    """Nothing is there to be read: gaps and warnings, no error."""
+    with sar.beside(Target(None, None), tmp_path) as sampling:
+        time.sleep(0.2)
+    (tmp_path / "sar.bin").write_bytes(b"")
+    assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
+    (tmp_path / "sar.bin").unlink()
+    assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
+    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
+
+
+def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
+    """Totals go on; of the disk there is nothing, and it is said."""
+    with samplers.beside(Target("nvme9n9", None), tmp_path) as samples:
+        begin = time.time()
+        time.sleep(2.3)
+    series = samples.series(begin, 2)
+    assert None not in series["cpu_user_pct"]
+    assert series["util_pct"] == [None, None]
+    assert not any(value is not None for name in series if name.startswith("disk_") for value in series[name])
+    assert ids(samples.warnings()) == {"W013": True, "W014": False}
+
+
+def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> None:
+    """The recording is read after the loop device was given back; sysstat then calls it by number."""
+    with loop.attached(image) as device, sar.beside(Target(device.facts.name, None), tmp_path) as sampling:
+        begin = time.time()
+        write(device, 50)
+        time.sleep(2.3)
+    assert total(sampling.series(begin, 2), "disk_write_kb_per_s") == pytest.approx(50 * 64, rel=0.1)
+
+
+def test_recorders_cost_little(loop_device: Device, tmp_path: Path) -> None:
+    """All samplers together: at most 2 % of one core."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, seconds = time.process_time(), 6.0
+    with samplers.beside(Target(loop_device.facts.name, None), tmp_path):
+        time.sleep(seconds)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime + time.process_time() - own
+    assert used / seconds <= 0.02
+
+
+BURN = "import time\nwhile time.process_time() < {}: pass\ntime.sleep(60)"
+
+
+def test_a_clients_cpu_is_apart() -> None:
+    """What the client burns is the client's, alive or ended, and neither dbbench's nor left out."""
+    with process.running([sys.executable, "-c", BURN.format(1.0)], note=False) as client:
+        clock = CpuClock(client=(client.pid,))
+        time.sleep(0.2)
+        deadline = time.monotonic() + 20
+        while (clock.difference()["client_cpu_s"] or 0) < 0.95 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        alive = clock.difference()
+    ended = clock.difference()
+    assert alive["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
+    assert ended["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
+    assert alive["dbbench_cpu_s"] is not None and alive["dbbench_cpu_s"] < 0.3
+    assert ended["dbbench_cpu_s"] is not None and ended["dbbench_cpu_s"] < 0.3
+    assert alive["system_cpu_s"] is not None and alive["system_cpu_s"] > 0.8

@@ -1,0 +1,170 @@
+"""Facts and state from files, changes between trials, and whose CPU time it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbbench import host
+from dbbench.host import load
+from dbbench.host.load import HostLoad, LoadReading
+from dbbench.host.proc import CpuTimes, ProcessTimes, process_times, tree
+from dbbench.host.sysfs import chosen, common
+
+
+def write(root: Path, name: str, content: str) -> None:
+    """A file below a machine's root."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+def test_state_of_an_empty_machine_is_none(tmp_path: Path) -> None:
+    """No file is there: every value is None, nothing raises."""
+    assert set(host.state(tmp_path).values()) == {None}
+
+
+def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
+    """Governor, turbo, idle states, THP, dirty limits, swap, mitigations."""
+    cpu = "sys/devices/system/cpu"
+    for number in (0, 1):
+        write(tmp_path, f"{cpu}/cpufreq/policy{number}/scaling_governor", "powersave\n")
+    write(tmp_path, f"{cpu}/intel_pstate/no_turbo", "1\n")
+    for number, (name, disabled) in enumerate((("POLL", 0), ("C1", 0), ("C6", 1))):
+        write(tmp_path, f"{cpu}/cpu0/cpuidle/state{number}/name", name)
+        write(tmp_path, f"{cpu}/cpu0/cpuidle/state{number}/disable", str(disabled))
+    write(tmp_path, f"{cpu}/vulnerabilities/meltdown", "Mitigation: PTI\n")
+    write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+    write(tmp_path, "proc/sys/vm/dirty_ratio", "20\n")
+    write(tmp_path, "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n")
+    state = host.state(tmp_path)
+    assert state["governor"] == "powersave"
+    assert (state["turbo"], state["c_states"]) == ("off", "POLL C1")
+    assert (state["thp"], state["vm_dirty_ratio"]) == ("madvise", 20)
+    assert (state["swap_kb"], state["mitigation_meltdown"]) == (1024, "Mitigation: PTI")
+
+
+def test_cpus_that_disagree_are_all_named(tmp_path: Path) -> None:
+    """Half of the cores in another governor is a fact, not the first one's value."""
+    write(tmp_path, "a", "powersave")
+    write(tmp_path, "b", "performance")
+    assert common([tmp_path / "a", tmp_path / "b", tmp_path / "c"]) == "performance, powersave"
+    assert chosen(tmp_path / "c") is None
+
+
+def test_changes_are_named_with_both_values() -> None:
+    """What W018 prints; equal states change nothing."""
+    before = {"governor": "performance", "thp": "never", "turbo": None}
+    assert host.changed(before, dict(before)) == []
+    after = {"governor": "powersave", "thp": "never", "turbo": "on"}
+    assert host.changed(before, after) == ["governor: performance -> powersave", "turbo: not there -> on"]
+
+
+def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
+    """A process may call itself anything."""
+    write(tmp_path, "7/stat", f"7 (kworker) R (x)) S 2 {' '.join(['0'] * 3)} 0 2129984 0 0 0 0 30 12 5 7 20 0 1 0 24 0")
+    found = process_times(7, tmp_path)
+    tick = os.sysconf("SC_CLK_TCK")
+    assert found == ProcessTimes(7, "kworker) R (x)", 2, 24, True, 42 / tick, 12 / tick)
+    assert process_times(8, tmp_path) is None
+
+
+def times(
+    pid: int, parent: int, own: float, reaped: float = 0.0, *, started: int = 1, kernel: bool = False
+) -> ProcessTimes:
+    """A process named after its pid."""
+    return ProcessTimes(pid, f"p{pid}", parent, started, kernel, own, reaped)
+
+
+def test_a_tree_leaves_branches_out() -> None:
+    """The server's branch is not dbbench's."""
+    table = {p.pid: p for p in (times(1, 0, 0), times(2, 1, 0), times(3, 2, 0), times(4, 1, 0), times(5, 4, 0))}
+    assert tree([1], table, without={4}) == {1, 2, 3}
+    assert tree([9], table) == set()
+
+
+def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
+    """Two CPUs; seconds."""
+    return CpuTimes(busy, 0, 0, 0, idle, 0, steal, 0, 2)
+
+
+def at(
+    monotonic: float,
+    machine: CpuTimes,
+    ours: list[ProcessTimes],
+    foreign: list[ProcessTimes],
+    kernel: float | None = 0.0,
+) -> LoadReading:
+    """A reading."""
+
+    def keyed(some: list[ProcessTimes]) -> dict[tuple[int, int], ProcessTimes]:
+        return {(p.pid, p.started): p for p in some}
+
+    return LoadReading(monotonic, machine, keyed(ours), keyed(foreign), kernel)
+
+
+def test_the_biggest_foreign_process_is_named() -> None:
+    """Share of all CPUs; the kernel's threads and our own processes are not in it."""
+    before = at(0, cpu(100, 100), [times(10, 1, 50)], [times(20, 1, 3), times(21, 1, 500)])
+    after = at(10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0)
+    found = host.foreign_load(before, after)
+    assert found.foreign_cpu_s == pytest.approx(6)
+    assert found.foreign_share == pytest.approx(0.3)
+    assert [(p.pid, p.name, p.cpu_s) for p in found.processes] == [(20, "p20", 5), (21, "p21", 1)]
+    (warning,) = host.load_warnings(found)
+    assert (warning.id, warning.suspect) == ("W012", True)
+    assert "30%" in warning.text and "pid 20 p20" in warning.text
+
+
+def test_short_lived_processes_are_in_their_parents_time() -> None:
+    """A compiler run in many short processes is seen, though none of them lived at both readings."""
+    before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
+    after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])  # 22 ended: 40 before, 5 in the window
+    assert host.foreign_load(before, after).foreign_cpu_s == pytest.approx(9)
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    """Its CPU time is its own, not the difference to the old one's."""
+    before = at(0, cpu(0, 0), [], [times(20, 1, 100, started=1)])
+    after = at(10, cpu(9, 11), [], [times(20, 1, 2, started=9)])
+    assert [p.cpu_s for p in host.foreign_load(before, after).processes] == [2]
+
+
+def test_what_was_ours_stays_ours() -> None:
+    """A process of ours whose parent ended is adopted by init: it is not somebody else's."""
+    before = at(0, cpu(0, 0), [times(30, 10, 5)], [])
+    after = at(10, cpu(9, 11), [], [times(30, 1, 9)])
+    assert host.foreign_load(before, after).foreign_cpu_s == 0
+
+
+def test_in_a_container_it_is_the_rest() -> None:
+    """Where others are not visible, busy time that is not ours is foreign, by nobody known."""
+    before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
+    after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
+    found = host.foreign_load(before, after)
+    assert found.foreign_cpu_s == pytest.approx(4)
+    assert "not visible" in host.load_warnings(found)[0].text
+
+
+def test_steal_is_said() -> None:
+    """W015 above 2 %; below it nothing."""
+    found = host.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
+    assert found.steal_share == pytest.approx(0.05)
+    assert [(w.id, w.suspect) for w in host.load_warnings(found)] == [("W015", True)]
+    assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
+
+
+def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
+    """Without /proc nothing is known: None, not 0 %."""
+    before, after = host.reading(proc=tmp_path), host.reading(proc=tmp_path)
+    found = host.foreign_load(before, after)
+    assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
+
+
+def test_limits_are_of_the_machine_or_of_cores() -> None:
+    """On 64 CPUs half a core is under 5 % and still somebody's load."""
+    small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
+    assert load.FOREIGN_SHARE > 6.0 / 640
+    assert [w.id for w in host.load_warnings(small)] == ["W012"]

@@ -1,0 +1,115 @@
+"""CPU and disk accounting on a /proc and a /sys of plain files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbbench.devices import sysfs
+from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+# A line of the kernel's: pid, name, state, parent, ..., utime stime cutime cstime at 14-17, start at 22.
+STAT = (
+    "{pid} ({name}) R {parent} 25655 25655 12130 0 -1 4194304 100 0 0 0 {utime} {stime} {cutime} {cstime} 20 0 1 0 "
+    "239108 3133440 392 18446744073709551615 94725195739136 94725195759017 140722013947544 0 0 0 0 0 0 0 0 0 17 1 "
+    "0 0 0 0 0 94725195775024 94725195776640 94725199159296 140722013952698 140722013952718 0 0 0\n"
+)
+
+
+def machine(proc: Path, user: int, nice: int, system: int, irq: int, softirq: int, *rest: int) -> None:
+    """/proc/stat; `rest` are idle, iowait, steal, guest, guest_nice."""
+    idle, iowait, steal, guest, guest_nice = rest
+    numbers = f"{user} {nice} {system} {idle} {iowait} {irq} {softirq} {steal} {guest} {guest_nice}"
+    (proc / "stat").write_text(f"cpu  {numbers}\ncpu0 {numbers}\ncpu1 {numbers}\nintr 1 2 3\n")
+
+
+def process(proc: Path, pid: int, parent: int, utime: int, stime: int = 0, reaped: int = 0) -> None:
+    """One process; times in ticks."""
+    folder = proc / str(pid)
+    folder.mkdir(exist_ok=True)
+    (folder / "stat").write_text(
+        STAT.format(pid=pid, name="a (b) c", parent=parent, utime=utime, stime=stime, cutime=reaped, cstime=0)
+    )
+
+
+def test_the_sum_is_the_servers_and_the_kernels(tmp_path: Path) -> None:
+    """System total less client and dbbench; steal, iowait and guests are no part of it."""
+    me = os.getpid()
+    machine(tmp_path, 1000, 0, 1000, 0, 0, 9000, 0, 0, 0, 0)
+    for pid, parent in ((me, 1), (50, me), (51, 50), (60, me), (61, 60), (70, me)):
+        process(tmp_path, pid, parent, 100)
+    clock = CpuClock(client=(50,), server=60, proc=tmp_path)
+    machine(tmp_path, 1500, 10, 1200, 5, 25, 9500, 700, 300, 40, 0)
+    process(tmp_path, me, 1, 103)
+    process(tmp_path, 50, me, 150, 10)
+    process(tmp_path, 51, 50, 120)
+    process(tmp_path, 60, me, 200)
+    process(tmp_path, 61, 60, 300, 0, 25)
+    process(tmp_path, 70, me, 101)  # a sampler
+    found = {name: None if v is None else round(v / TICK) for name, v in clock.difference().items()}
+    assert found["system_cpu_s"] == 500 - 40 + 10 + 200 + 5 + 25
+    assert (found["steal_s"], found["iowait_s"], found["guest_s"]) == (300, 700, 40)
+    assert found["client_cpu_s"] == 60 + 20
+    assert found["server_cpu_s"] == 100 + 200 + 25
+    assert found["dbbench_cpu_s"] == 3 + 1
+    assert clock.difference()["cpus"] == 2
+
+
+def test_a_client_that_has_ended_counts_to_its_end(tmp_path: Path) -> None:
+    """Its whole life is in its parent's `cutime`; what it used before the window is taken off, once."""
+    me = os.getpid()
+    machine(tmp_path, 1000, 0, 1000, 0, 0, 9000, 0, 0, 0, 0)
+    process(tmp_path, me, 1, 100, 0, 30)
+    process(tmp_path, 50, me, 400)
+    clock = CpuClock(client=(50,), proc=tmp_path)
+    process(tmp_path, me, 1, 102, 0, 30 + 400 + 90)
+    (tmp_path / "50/stat").unlink()
+    found = clock.difference()
+    assert found["client_cpu_s"] == pytest.approx(90 * TICK)
+    assert found["dbbench_cpu_s"] == pytest.approx(2 * TICK)
+
+
+def test_what_is_not_known_is_none(tmp_path: Path) -> None:
+    """A client whose end somebody else has seen, and a /proc that cannot be read."""
+    process(tmp_path, os.getpid(), 1, 100)
+    process(tmp_path, 50, 1, 400)
+    clock = CpuClock(client=(50,), proc=tmp_path)
+    (tmp_path / "50/stat").unlink()
+    found = clock.difference()
+    assert found["client_cpu_s"] is None
+    assert found["system_cpu_s"] is None
+    assert found["server_cpu_s"] is None
+    assert cpu_ms_per_tx(found, 100) is None
+
+
+def test_cpu_per_transaction() -> None:
+    """(system - client - dbbench) / transactions, in ms; without transactions there is none."""
+    found: dict[str, float | None] = {"system_cpu_s": 10.0, "client_cpu_s": 2.0, "dbbench_cpu_s": 0.5}
+    assert cpu_ms_per_tx(found, 1000) == pytest.approx(7.5)
+    assert cpu_ms_per_tx(found, 0) is None
+
+
+def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16."""
+    monkeypatch.setattr(sysfs, "SYS", tmp_path)
+    for disk in ("loop7", "loop8"):
+        folder = tmp_path / "class/block" / disk
+        (folder / "queue").mkdir(parents=True)
+        (folder / "queue/write_cache").write_text("write back\n")
+        (folder / "stat").write_text("1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19\n")
+    clock = DiskClock(("loop7", "loop8"))
+    (tmp_path / "class/block/loop7/stat").write_text(
+        "1557 62 54821 158 1283 13236 1272928 303 0 152 483 2 0 2097160 2 230 19\n"
+    )
+    assert clock.difference() == {"read_bytes": 100 * 512, "write_bytes": 1000 * 512, "flushes": 5}
+
+
+def test_a_disk_that_is_not_there_is_not_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing below, or a disk that cannot be read: not measurable."""
+    monkeypatch.setattr(sysfs, "SYS", tmp_path)
+    nothing = {"read_bytes": None, "write_bytes": None, "flushes": None}
+    assert DiskClock(()).difference() == nothing
+    assert DiskClock(("nvme9n9",)).difference() == nothing

@@ -1,0 +1,185 @@
+"""The counters' thread against servers that answer, fail, hang or go."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dbbench.engines.port import Server
+from dbbench.samplers import counters
+from dbbench.samplers.counters import Counters, Reading, is_gauge, to_series
+from dbbench.samplers.port import Target
+
+
+class FakeServer:
+    """Counts its readings; `answer` may raise or block."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.lives = True
+
+    def counters(self) -> dict[str, float]:
+        self.calls += 1
+        return {"wal_bytes": 100.0 * self.calls, "dirty_bytes": 7.0}
+
+    def alive(self) -> bool:
+        return self.lives
+
+
+def target(server: Any) -> Target:
+    """A target with this server and no disk."""
+    return Target(disk=None, server=cast(Server, server))
+
+
+def readings(*values: float | None, every_s: float = 1.0) -> list[Reading]:
+    """From UTC 100 on; None is a reading that failed."""
+    return [
+        Reading(100.0 + every_s * i, 50.0 + every_s * i, None if v is None else {"wal_bytes": v, "dirty_bytes": v})
+        for i, v in enumerate(values)
+    ]
+
+
+def test_counters_are_differences_and_gauges_are_values() -> None:
+    """What grows is shown as a rate, what is a state as it is."""
+    series = to_series(readings(10, 15, 15, 35), 100.0, 3)
+    assert series["wal_bytes_per_s"] == [5.0, 0.0, 20.0]
+    assert series["dirty_bytes"] == [15.0, 15.0, 35.0]
+
+
+def test_a_failed_reading_is_a_gap() -> None:
+    """Without both ends there is no difference; it is never 0."""
+    series = to_series(readings(10, 15, None, 35, 40), 100.0, 4)
+    assert series["wal_bytes_per_s"] == [5.0, None, None, 5.0]
+    assert series["dirty_bytes"] == [15.0, None, 35.0, 40.0]
+
+
+def test_a_counter_that_went_back_is_a_gap() -> None:
+    """A restarted server counts from 0 again."""
+    assert to_series(readings(10, 15, 1, 3), 100.0, 3)["wal_bytes_per_s"] == [5.0, None, 2.0]
+
+
+def test_a_difference_over_a_pause_is_of_no_second() -> None:
+    """Two readings three seconds apart tell no single second's rate."""
+    assert to_series(readings(0, 9, 18, every_s=3.0), 100.0, 6)["wal_bytes_per_s"] == [None] * 6
+
+
+def test_the_rate_is_by_the_time_of_the_answers() -> None:
+    """A late answer covers more than a second."""
+    late = [Reading(100.0, 50.0, {"n": 0.0}), Reading(101.0, 51.25, {"n": 10.0})]
+    assert to_series(late, 100.0, 1)["n_per_s"] == [8.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "gauge"),
+    [
+        ("innodb_history_list_length", True),
+        ("innodb_buffer_pool_bytes_dirty", True),
+        ("innodb_checkpoint_age", True),
+        ("threads_running", True),
+        ("wal_bytes", False),
+        ("innodb_buffer_pool_wait_free", False),
+        ("checkpoints_timed", False),
+        ("innodb_pages_written", False),
+    ],
+)
+def test_gauges_are_known_by_name(name: str, gauge: bool) -> None:
+    """One rule of names for all engines."""
+    assert is_gauge(name) is gauge
+
+
+def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
+    """First reading at once, then on the schedule; each is a line of counters.jsonl with its UTC."""
+    server = FakeServer()
+    began = time.time()
+    with counters.beside(target(server), tmp_path) as sampling:
+        time.sleep(2.3)
+    assert server.calls == 3
+    lines = [json.loads(line) for line in (tmp_path / "counters.jsonl").read_text().splitlines()]
+    assert [line["counters"]["wal_bytes"] for line in lines] == [100.0, 200.0, 300.0]
+    assert all(line["utc"].endswith("Z") for line in lines)
+    series = sampling.series(began, 2)
+    assert [pytest.approx(100, rel=0.05)] * 2 == series["wal_bytes_per_s"]
+    assert sampling.warnings() == ()
+
+
+def test_first_and_last_are_whole_readings(tmp_path: Path) -> None:
+    """For totals over all that was sampled."""
+    server = FakeServer()
+    sampling = Counters(cast(Server, server), tmp_path / "counters.jsonl")
+    sampling.start()
+    time.sleep(1.2)
+    sampling.stop()
+    assert sampling.first() == {"wal_bytes": 100.0, "dirty_bytes": 7.0}
+    assert sampling.last() == {"wal_bytes": 200.0, "dirty_bytes": 7.0}
+
+
+def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
+    """Gaps from there on, W013 and suspect."""
+
+    class Gone(FakeServer):
+        def counters(self) -> dict[str, float]:
+            if self.calls:
+                self.lives = False
+                raise ConnectionError("server closed the connection unexpectedly\nThis probably means")
+            return super().counters()
+
+    began = time.time()
+    with counters.beside(target(Gone()), tmp_path) as sampling:
+        time.sleep(1.5)
+    series = sampling.series(began, 4)
+    assert series["wal_bytes_per_s"] == [None] * 4
+    found = {warning.id: warning for warning in sampling.warnings()}
+    assert set(found) == {"W013", "W014"}
+    assert found["W013"].suspect
+    assert "server closed the connection unexpectedly" in found["W013"].text
+
+
+def test_one_bad_reading_does_not_end_the_sampler(tmp_path: Path) -> None:
+    """A server that lives is asked again."""
+
+    class Flaky(FakeServer):
+        def counters(self) -> dict[str, float]:
+            answer = super().counters()
+            if self.calls == 2:
+                raise TimeoutError("statement timeout")
+            return answer
+
+    server = Flaky()
+    began = time.time()
+    with counters.beside(target(server), tmp_path) as sampling:
+        time.sleep(3.3)
+    assert server.calls == 4
+    series = sampling.series(began, 3)
+    assert [value is None for value in series["wal_bytes_per_s"]] == [True, True, False]
+    assert [(warning.id, warning.suspect) for warning in sampling.warnings()] == [("W014", False)]
+
+
+def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
+    """The block ends within about a second; the hang is a warning."""
+    release = threading.Event()
+
+    class Hanging(FakeServer):
+        def counters(self) -> dict[str, float]:
+            release.wait(20)
+            return {}
+
+    with counters.beside(target(Hanging()), tmp_path) as sampling:
+        time.sleep(0.2)
+        ending = time.monotonic()
+    assert time.monotonic() - ending < 1.3
+    release.set()
+    sampling.series(time.time(), 2)
+    assert "W013" in {warning.id for warning in sampling.warnings()}
+
+
+def test_no_server_promises_nothing(tmp_path: Path) -> None:
+    """Without a server there is no column and no warning."""
+    with counters.beside(Target(None, None), tmp_path) as sampling:
+        pass
+    assert list(sampling.series(0.0, 5)) == []
+    assert sampling.warnings() == ()

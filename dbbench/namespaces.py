@@ -28,6 +28,7 @@ from dbbench.errors import NamespacesRefused
 from dbbench.mounts import Mount, holding, mounts_of
 
 RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
+PARENT: Final = "DBBENCH_PARENT"  # environment: the pid of who starts this process, so that it can miss it
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWIPC: Final = 0x08000000
@@ -104,9 +105,11 @@ def unmount(path: Path, lazy: bool = False) -> None:
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread of the parent that started it ends.
 
-    `parent` is the pid that the parent should have: where it is already gone, the process kills itself here.
+    `parent` is the pid that the parent should have, by default what PARENT in the environment says: where that one
+    is already gone (it was killed while this process still started), the process kills itself here.
     """
-    expected = os.getppid() if parent is None else parent
+    told = os.environ.pop(PARENT, "")
+    expected = parent or int(told or os.getppid())
     _ask_for_death()
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -124,9 +127,10 @@ def isolated(
     """Run `work` in namespaces of its own; its return value, 1 after an exception, 128 + n after signal n.
 
     To be called from the main thread of a process of its own, which is started from a thread that lives as long
-    as its process does: a SIGKILL of either ends all. Within, `runtime` is a tmpfs with the folders mnt, s and
-    scratch, `runtime/host_proc` is the /proc of the machine; other people's filesystems are gone, except
-    those that hold the system's folders, python, this program, the home and current folders, and `keep`.
+    as its process does: a SIGKILL of either ends all (`parent`: see die_with_parent). Within, `runtime` is a tmpfs
+    with the folders mnt, s and scratch, `runtime/host_proc` is the /proc of the machine; other people's
+    filesystems are gone, except those that hold the system's folders, python, this program, the home and
+    current folders, and `keep`.
     Every SIGINT and SIGTERM is passed on to `work`, whose processes are a session of their own: Ctrl-C reaches
     them once. The middle process stays in the new mount namespace. Raises NamespacesRefused.
     """

@@ -412,6 +412,19 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
     assert f"the mounts of process {os.getpid()} " in said
 
 
+def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
+    """A trial has its own processes and mounts: users of the device outside are found all the same, itself is not."""
+    script = "import sys; from pathlib import Path; from dbbench import namespaces; from dbbench.devices import guard\n"
+    script += "def work():\n    print(*guard.reasons(Path(sys.argv[1])), sep='\\n')\n    return 0\n"
+    script += "sys.exit(namespaces.isolated(work))\n"
+    argv = [sys.executable, "-c", script, disk.path]
+    assert "opened by" not in process.run(argv).stdout
+    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)) as user:
+        assert f"opened by process {user.pid} (" in process.run(argv).stdout
+    with mounted(disk):
+        assert f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process" in process.run(argv).stdout
+
+
 def test_a_device_that_stays_busy_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """umount that did not happen is an error of its own, with who holds it; an earlier error stays the first."""
     monkeypatch.setattr(block, "_FREE_S", 0.2)

@@ -157,6 +157,13 @@ HOLD = """
 """
 
 
+OUTER = """
+import os, subprocess, sys
+os.environ["DBBENCH_PARENT"] = str(os.getpid())
+subprocess.run([sys.executable, "-c", sys.argv[1], *sys.argv[2:]])
+"""
+
+
 def processes_with(word: str) -> list[int]:
     """Pids of the whole machine with that word on their command line."""
     found = []
@@ -173,8 +180,7 @@ def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
     """A server that called setsid, a mounted ext4 and its loop device are gone within a second."""
     word = f"grandchild-of-{os.getpid()}-{killed.replace(' ', '-')}"
     script = START + f"def work():\n{HOLD}\nsys.exit(namespaces.isolated(work, keep=[Path(sys.argv[1]).parent]))\n"
-    outer = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1], *sys.argv[2:]])"
-    argv = [sys.executable, "-c", outer, script, str(image), word]
+    argv = [sys.executable, "-c", OUTER, script, str(image), word]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
         facts = first_line_of(parent)
         name = facts["loop"]
@@ -185,6 +191,16 @@ def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
         took_s = seconds_until(lambda: not processes_with(word) and is_free(name, image), 1.0)
     assert took_s < 1.0
     assert not [entry for entry in mounts_of(Path("/proc/self")) if entry.source == f"/dev/{name}"]
+
+
+def test_a_parent_that_died_early_is_missed() -> None:
+    """Who is killed before its child has asked for the same fate must not leave it behind."""
+    script = START + "namespaces.isolated(lambda: print('it ran'))\n"
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    env = {**os.environ, "DBBENCH_PARENT": str(dead.pid)}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
 
 
 def first_line_of(program: subprocess.Popen[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.errors import DbbenchError
+from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.host.state import state
 from dbbench.host.sysfs import text
 from dbbench.process import find, run
@@ -33,6 +33,8 @@ _TOOLS: Final[dict[str, tuple[str, ...]]] = {
 _PACKAGES: Final = (
     "psycopg2-binary", "mysql-connector-python", "pydantic", "psutil", "numpy", "scipy", "plotly", "jinja2",
 )  # fmt: skip
+# What a program that gives no version may do; being stopped (Interrupted) is not among it.
+_NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
@@ -74,7 +76,7 @@ def versions() -> dict[str, str]:
 def virtualisation(root: Path = Path("/")) -> str | None:
     """ "kvm", "vmware", "xen", "none" (bare metal), or None where nothing tells."""
     if find("systemd-detect-virt"):
-        with contextlib.suppress(DbbenchError):
+        with contextlib.suppress(*_NO_ANSWER):
             # Status 1 means "none"; --vm: a container is not what takes the CPU away.
             said = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
             if said:
@@ -124,7 +126,7 @@ def _distribution() -> str | None:
 
 
 def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:
-    with contextlib.suppress(DbbenchError):
+    with contextlib.suppress(*_NO_ANSWER):
         done = run([program, *arguments], timeout_s=10, ok=range(256), note=False)
         match = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
         return match[0] if match else None

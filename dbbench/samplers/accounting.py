@@ -26,8 +26,9 @@ class _CpuReading:
 class CpuClock:
     """CPU seconds from its making to `difference`.
 
-    `client` and `server` are the first processes of the load generator and of the server (when they are
-    known); dbbench is this process and its other children, the samplers.
+    `client` and `server` are the first processes of the load generator and of the server (when it is known);
+    dbbench is this process and its other children, the samplers. A load that runs within this process has no
+    `client`: its time is dbbench's.
     """
 
     def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
@@ -63,9 +64,11 @@ class CpuClock:
 
     def _client_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
         """None where a client has ended and somebody else has taken its CPU time."""
+        if not self._client:
+            return 0.0
         gone = [pid for pid in self._client if pid not in after.processes]
         alive = _tree_s(tuple(pid for pid in self._client if pid not in gone), before, after)
-        if not self._client or not gone:
+        if not gone:
             return alive
         mine_before, mine_after = before.processes.get(me), after.processes.get(me)
         if mine_before is None or mine_after is None or any(pid not in before.processes for pid in gone):

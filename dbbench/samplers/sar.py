@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DeadlinePassed, ProgramMissing
+from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.process import find, run, running
 from dbbench.samplers.port import Sampling, Target
 from dbbench.samplers.sar_parse import parse
@@ -63,7 +63,7 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> tuple[list[Entry], str |
     options = (*_OPTIONS, *(_PRESSURE if Path("/proc/pressure").is_dir() else ()))
     try:
         done = run(["sadf", "-j", binary, "--", *options], timeout_s=120, ok=range(256))
-    except (DeadlinePassed, ProgramMissing) as error:
+    except (CommandFailed, DeadlinePassed, ProgramMissing) as error:
         return [], f"sar: {error}"
     with gzip.GzipFile(binary.with_suffix(".json.gz"), "wb", 6, mtime=0) as packed:
         packed.write(done.stdout.encode())

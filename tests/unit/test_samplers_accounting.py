@@ -85,6 +85,12 @@ def test_what_is_not_known_is_none(tmp_path: Path) -> None:
     assert cpu_ms_per_tx(found, 100) is None
 
 
+def test_a_load_within_dbbench_has_no_client(tmp_path: Path) -> None:
+    """No client process was named: it used nothing, which is known."""
+    process(tmp_path, os.getpid(), 1, 100)
+    assert CpuClock(proc=tmp_path).difference()["client_cpu_s"] == 0.0
+
+
 def test_cpu_per_transaction() -> None:
     """(system - client - dbbench) / transactions, in ms; without transactions there is none."""
     found: dict[str, float | None] = {"system_cpu_s": 10.0, "client_cpu_s": 2.0, "dbbench_cpu_s": 0.5}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import shutil
 import string
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dbbench.clock import iso
 from dbbench.commands.planning import Asked
 from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run
+from dbbench.store.files import write_text, writing
 
 
 def choose(results: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:
@@ -32,7 +32,7 @@ def choose(results: Path, wanted: Asked, *, new: bool, name: str | None) -> Path
 
 
 def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path:
-    """Make the folder of a new run, with the plan, the order, the host's facts and the workloads' scripts."""
+    """Make the folder of a new run, with the plan, the order and the host's facts."""
     from dbbench import host
 
     folder = results / (name or free_name(results, wanted.plan.name))
@@ -47,13 +47,17 @@ def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path
         versions=host.versions(),
         dbbench_version=version,
     )
-    made = store.create_run(results, run, wanted.text)
+    return store.create_run(results, run, wanted.text)
+
+
+def keep_scripts(folder: Path, wanted: Asked) -> None:
+    """Copy the workloads' scripts into the run's folder, those that are not there yet."""
     for cell in wanted.expanded.cells:
-        script = Path(cell.workload.script)
-        if script.is_absolute():
-            (made / "scripts").mkdir(exist_ok=True)
-            shutil.copyfile(script, made / "scripts" / script.name)
-    return made
+        script, own = Path(cell.workload.script), folder / "scripts" / Path(cell.workload.script).name
+        if script.is_absolute() and not own.exists():
+            with writing(own):
+                own.parent.mkdir(exist_ok=True)
+            write_text(own, script.read_text(encoding="utf-8"))
 
 
 def free_name(results: Path, plan_name: str, day: str | None = None) -> str:

@@ -39,7 +39,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     """
     if new and name:
         raise click.UsageError("--new and --name cannot go together")
-    from dbbench.commands.choosing import choose, create
+    from dbbench.commands.choosing import choose, create, keep_scripts
 
     wanted = asked(plan_file, options.paths, **narrowing)
     root = Path(results).resolve()
@@ -49,6 +49,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     _check(wanted, root, folder, wipe)
     if folder is None:
         folder = create(root, wanted, name, __version__)
+    keep_scripts(folder, wanted)
     _drive(folder, wipe, "none" if options.quiet and progress == "auto" else progress, not options.no_color)
     return _conclude(options, folder)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
@@ -31,7 +31,7 @@ def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
 
         def emit(event: Event) -> None:
             drawing.state.take(event)
-            line = above(event)
+            line = above(event, drawing.state)
             if line is not None:
                 screen.console.print(line)
 
@@ -44,14 +44,15 @@ class _Drawing:
     def __init__(self) -> None:
         self.state = State()
 
-    def __rich__(self) -> RenderableType:
-        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in drawn(self.state, time.monotonic())))
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in drawn(self.state, time.monotonic(), options.max_width):
+            yield Text(line, no_wrap=True, overflow="ellipsis")
 
 
-def above(event: Event) -> Text | None:
+def above(event: Event, state: State) -> Text | None:
     """The line that an event leaves for good, or None."""
     data = event.data
-    if event.kind == "warning":
+    if event.kind == "warning" and state.is_new(data):
         return Text(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}", style="yellow")
     if event.kind == "note":
         return Text(str(data.get("text")))
@@ -60,23 +61,26 @@ def above(event: Event) -> Text | None:
     return None
 
 
-def drawn(state: State, now: float) -> list[str]:
-    """The lines of a state."""
+def drawn(state: State, now: float, width: int) -> list[str]:
+    """The lines of a state; of the phases that ended, as many as there is room for."""
     lines = [f"run {state.run.get('name', '')}  {opening(state.run)}   {eta(state.left_s(now))}".rstrip()]
     if state.preparing:
         share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
         lines.append(f"  prepare: {state.preparing}{share}")
     if state.trial:
-        width = len(str(state.total))
-        lines.append(f"[{state.trial.get('position'):>{width}}/{state.total}] {trial_name(state.trial)}   "
-                     f"{_phases(state, now)}")  # fmt: skip
+        digits = len(str(state.total))
+        lead = f"[{state.trial.get('position'):>{digits}}/{state.total}] {trial_name(state.trial)}   "
+        words = _phases(state, now)
+        while len(words) > 1 and len(lead + "  ".join(words)) > width:
+            words.pop(0)
+        lines.append(lead + "  ".join(words))
         if state.second:
             p95 = f"   p95 {figure(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
             lines.append(f"        {figure(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
     return lines + _done(state)
 
 
-def _phases(state: State, now: float) -> str:
+def _phases(state: State, now: float) -> list[str]:
     words = []
     for name, seconds in state.phases.items():
         word = _WORDS.get(name, name)
@@ -89,7 +93,7 @@ def _phases(state: State, now: float) -> str:
                 words.append(f"{word} {time_text(spent)}")
         elif name in _SHOWN:
             words.append(f"{word} ✓ {time_text(seconds)}")
-    return "  ".join(words)
+    return words
 
 
 def _bar(share: float | None) -> str:

@@ -68,7 +68,7 @@ class _Lines:
             case "trial_end":
                 left = eta(state.left_s(time.monotonic())) if state.finished < state.total else ""
                 return f"{self._count(data)} {trial_name(data)}: {result(data)}  {time_text(trial_s)}  {left}".rstrip()
-            case "warning":
+            case "warning" if state.is_new(data):
                 return f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"
             case "note":
                 return str(data.get("text"))

@@ -30,6 +30,7 @@ class State:
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
+    told: set[tuple[str, str]] = field(default_factory=set)  # warnings, by ID and text
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Move on by one event. What is not known is passed over: a newer program may tell more."""
@@ -63,6 +64,13 @@ class State:
         sd = statistics.stdev(self.took_s) if len(self.took_s) > 1 else 0.1 * mean
         margin = 2 * sd * math.sqrt(remaining + remaining**2 / len(self.took_s))
         return max(0.0, remaining * mean - already), margin
+
+    def is_new(self, warning: dict[str, Any]) -> bool:
+        """Whether a warning says something that no earlier one of the run has said."""
+        key = (str(warning.get("id")), str(warning.get("text")))
+        new = key not in self.told
+        self.told.add(key)
+        return new
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
         self.run, self.finished = data, int(data.get("done") or 0)

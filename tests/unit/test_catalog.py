@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench.catalog import Catalog, catalog, checked, dataset_of, defaults, parameters, shipped
+from dbbench.errors import FileMissing, PlanInvalid, UnknownName
+from dbbench.filesystems.families import FAMILIES
+from dbbench.model import Parameter
+
+WORKLOAD = """\
+title = "own"
+driver = "pgbench"
+engines = ["postgres"]
+dataset = { kind = "pgbench", scale = 3 }
+script = "own.sql"
+[parameters.pause]
+type = "duration"
+default = "90s"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own folder with one workload, one setup and a script."""
+    monkeypatch.delenv("DBBENCH_PATH", raising=False)
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "fs_setups").mkdir()
+    (tmp_path / "workloads/own.toml").write_text(WORKLOAD)
+    (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
+    (tmp_path / "fs_setups/mine.toml").write_text('title = "mine"\nmkfs = { family = "ext4" }\n')
+    return tmp_path
+
+
+def test_all_shipped_files_are_good() -> None:
+    """Every fs setup and workload that is shipped can be read, and is of a family that is known."""
+    known = catalog()
+    setups = [known.setup(name) for name in known.setups]
+    assert {"ext4", "ext4-nobarrier", "ext4-writeback", "xfs", "btrfs", "btrfs-lzo", "btrfs-zstd",
+            "btrfs-nodatacow"} <= {setup.name for setup in setups}  # fmt: skip
+    assert all(setup.mkfs.family in FAMILIES for setup in setups)
+    assert len([known.workload(name) for name in known.workloads]) >= 6
+
+
+def test_shipped_data_lies_in_the_package() -> None:
+    """The data folders are found through the package: in a checkout by symlinks, in a wheel as they are."""
+    assert {"fs_setups", "workloads", "reports"} <= {path.name for path in shipped().iterdir()}
+
+
+def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--path adds names and wins where a name stands twice; DBBENCH_PATH does the same."""
+    (folder / "fs_setups/ext4.toml").write_text('title = "my ext4"\nmkfs = { family = "ext4" }\n')
+    assert catalog([folder]).setup("mine").name == "mine"
+    assert catalog([folder]).setup("ext4").title == "my ext4"
+    monkeypatch.setenv("DBBENCH_PATH", f"{folder}:")
+    assert catalog().setup("ext4").title == "my ext4"
+    assert "xfs" in catalog().setups
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """A wrong --path is told, not passed over."""
+    with pytest.raises(FileMissing):
+        catalog([tmp_path / "none"])
+
+
+def test_a_script_beside_the_file_is_found(folder: Path) -> None:
+    """A workload's script is the file beside it; what is not there belongs to the driver."""
+    known = catalog([folder])
+    assert (folder / "workloads/own.sql").resolve() == known.script(known.workload("own"))
+    assert known.script(known.workload("pgbench-tpcb")) is None
+
+
+def test_unknown_names_say_what_was_meant() -> None:
+    """A typing error in a name is answered with the nearest one."""
+    with pytest.raises(UnknownName, match='did you mean "btrfs-zstd"'):
+        catalog().setup("btrfs-zsdt")
+    with pytest.raises(UnknownName, match='did you mean "pgbench-tpcb"'):
+        catalog().workload("pgbench-tpbc")
+
+
+def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
+    """A data file is held to its schema: keys, types and words."""
+    (folder / "fs_setups/bad.toml").write_text(
+        'title = "x"\nclaims = ["no-bariers"]\nmkfs = { family = "xfs", optoins = [] }\nmount = "noatime"\n'
+        "tuning.postgress = { a = 1 }\n"
+    )
+    with pytest.raises(PlanInvalid) as caught:
+        catalog([folder]).setup("bad")
+    told = caught.value.evidence
+    assert 'bad.toml:2  "claims" should be one of' in told and 'did you mean "no-barrier"?' in told
+    assert 'bad.toml:3  unknown key "optoins"; did you mean "options"?' in told
+    assert 'bad.toml:4  "mount" should be a list' in told
+    assert "bad.toml:5" in told and 'did you mean "postgres"?' in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('["postgres"]', "[]", "a workload names at least one engine"),
+        ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'no metric "tsp"; did you mean "tps"?'),
+        ('kind = "pgbench"', 'kind = "pgbanch"', "kind should be"),
+        ('"90s"', '"ninety"', 'default of "pause"'),
+    ],
+)
+def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> None:
+    """What types alone do not say of a workload is checked too."""
+    (folder / "workloads/own.toml").write_text(WORKLOAD.replace(old, new))
+    with pytest.raises(PlanInvalid, match=r"own\.toml:\d+") as caught:
+        catalog([folder]).workload("own")
+    assert told in caught.value.evidence
+
+
+def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
+    """A dataset's own parameters need no second schema; durations come in seconds."""
+    workload = catalog([folder]).workload("own")
+    assert {"pause", "scale"} == set(parameters(workload))
+    assert defaults(workload) == {"pause": 90.0, "scale": 3}
+    assert dataset_of(workload, {"pause": 1.0, "scale": 7}).parameters == {"scale": 7}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "expected"),
+    [
+        (Parameter("integer", min=1), 3, 3),
+        (Parameter("number"), 3, 3),
+        (Parameter("duration"), "2min", 120.0),
+        (Parameter("size"), "64MiB", 64 * 2**20),
+        (Parameter("boolean"), True, True),
+        (Parameter("string", choices=("a", "b")), "b", "b"),
+    ],
+)
+def test_values_are_taken_by_their_type(parameter: Parameter, value: object, expected: object) -> None:
+    """A value with a unit becomes seconds or bytes; others stay what they are."""
+    assert expected == checked(parameter, value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "told"),
+    [
+        (Parameter("integer", min=1), 0, "at least 1"),
+        (Parameter("integer", max=8), 9, "at most 8"),
+        (Parameter("integer"), True, "type integer"),
+        (Parameter("integer"), 1.5, "type integer"),
+        (Parameter("integer"), [1, 2], "not a list"),
+        (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
+        (Parameter("duration"), "3 parsecs", "a time"),
+    ],
+)
+def test_values_of_another_kind_are_refused(parameter: Parameter, value: object, told: str) -> None:
+    """true is no integer, a list is no value, and limits hold."""
+    with pytest.raises(ValueError, match=told):
+        checked(parameter, value)
+
+
+def test_names_that_cannot_be_in_a_trials_id_are_passed_over(folder: Path) -> None:
+    """A file's name becomes part of folder names: one with a space is no setup."""
+    (folder / "fs_setups/my ext4.toml").write_text('title = "x"\nmkfs = { family = "ext4" }\n')
+    known: Catalog = catalog([folder])
+    assert "my ext4" not in known.setups

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+
+from dbbench.catalog import Catalog, catalog
+from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.model import Plan
+from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+
+PLANS = Path(__file__).parents[2] / "docs" / "plans"
+GOOD = """\
+name = "good"
+baseline = "xfs"
+fs_setups = ["ext4", "xfs", { use = "ext4", label = "ext4-b" }]
+blocks = 3
+seed = 7
+warmup = "2min"
+measure = 30
+[device]
+size = "4GiB"
+[[engine]]
+name = "postgres"
+settings = { shared_buffers = "1GB" }
+[[engine]]
+name = "mariadb"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 2
+clients = 8
+measure = "60s"
+[[workload]]
+name = "sysbench-oltp-read-write"
+engines = ["mariadb"]
+[[workload]]
+name = "scan"
+table_bytes = "32MiB"
+"""
+BAD = """\
+name = "a b"
+baseline = "ext5"
+fs_setups = ["ext4", "xsf", "ext4"]
+blocks = 0
+mesure = "30s"
+warmup = "30 parsecs"
+[device]
+kind = "lop"
+szie = "2GiB"
+[engine]
+name = "postgress"
+[[workload]]
+name = "pgbench-tpbc"
+[[workload]]
+name = "pgbench-tpcb"
+clients = 0
+clints = 4
+measure = 0
+engines = ["mysql"]
+"""
+
+
+@pytest.fixture
+def known() -> Catalog:
+    """The shipped catalogue."""
+    return catalog()
+
+
+def plan_of(tmp_path: Path, text: str, known: Catalog) -> Plan:
+    """The plan of that text."""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return load(path, known)
+
+
+def flaws_of(tmp_path: Path, text: str, known: Catalog) -> str:
+    """What is told of a plan that has errors."""
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, text, known)
+    return caught.value.evidence
+
+
+@pytest.fixture
+def good(tmp_path: Path, known: Catalog) -> Expanded:
+    """What the good plan expands to."""
+    return expand(plan_of(tmp_path, GOOD, known), known)
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
+    """Sizes come in bytes, times in seconds; what is not written has its default."""
+    plan = plan_of(tmp_path, GOOD, known)
+    assert (plan.warmup_s, plan.measure_s, plan.device.size_bytes) == (120.0, 30.0, 4 * 2**30)
+    assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "ext4-b"]
+    assert plan.engine[0].settings == {"shared_buffers": "1GB"}
+    assert plan.repeat_suspect is True
+
+
+def test_single_tables_are_lists_of_one(tmp_path: Path, known: Catalog) -> None:
+    """`[engine]` says the same as `[[engine]]`, and its errors have their own lines."""
+    text = 'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+    assert len(plan_of(tmp_path, text, known).engine) == 1
+    assert "plan.toml:4" in flaws_of(tmp_path, text.replace("postgres", "postgrse"), known)
+
+
+def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -> None:
+    """Each error has file:line and what may have been meant; none hides another."""
+    told = flaws_of(tmp_path, BAD, known)
+    for line, text in (
+        (1, '"a b" is no name for a run'),
+        (2, 'baseline "ext5" is none of the fs_setups; did you mean "ext4"?'),
+        (3, 'no fs setup "xsf"; did you mean "xfs"?'),
+        (3, '"ext4" stands twice'),
+        (4, '"blocks" should be 1 or more'),
+        (5, 'unknown key "mesure"; did you mean "measure"?'),
+        (6, '"warmup" should be a time'),
+        (8, '"kind" should be one of loop, block, dir'),
+        (9, 'unknown key "szie"; did you mean "size"?'),
+        (11, 'did you mean "postgres"?'),
+        (13, 'no workload "pgbench-tpbc"; did you mean "pgbench-tpcb"?'),
+        (16, '"clients" should be at least 1'),
+        (17, 'has no parameter "clints"; did you mean "clients"?'),
+        (18, '"measure" should be 1 s or more'),
+        (19, 'workload "pgbench-tpcb" does not run on mysql'),
+    ):
+        assert any(f"plan.toml:{line}  " in found and text in found for found in told.splitlines()), (line, text)
+    assert told.splitlines()[0].endswith("has 15 errors:")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" stands twice'),
+        ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" stands twice'),
+        ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is no [[engine]] of this plan'),
+        ("fs_setups = [", "fs_setups = [3, ", 'an entry of "fs_setups" should be a table'),
+        ("scale = 2", "scale = [1, 2]", "not a list"),
+        ("scale = 2", "scale = 0", '"scale" of the dataset should be 1 or more'),
+        ("clients = 8", "clients = 8.5", "type integer"),
+        ('warmup = "2min"', 'warmup = "1.5s"', "whole seconds"),
+        ('size = "4GiB"', 'size = "100MiB"', "320MiB or more"),
+        ('size = "4GiB"', 'path = "/dev/sda"', '"path" says nothing for kind = "loop"'),
+        ('size = "4GiB"', 'kind = "block"', 'kind = "block" needs path'),
+        ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
+        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b" }', 'no directory for "ext4-b"'),
+        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
+        ('label = "ext4-b"', 'label = "b/c"', "is no label"),
+        ('name = "good"', "", '"name" is missing'),
+    ],
+)
+def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
+    """Names that exist but do not fit each other are errors of the plan, not of the run."""
+    assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1), known)
+
+
+def test_an_engine_that_nothing_runs_on_is_an_error(tmp_path: Path, known: Catalog) -> None:
+    """What a person names and what is never driven is a misunderstanding."""
+    text = 'name = "x"\nfs_setups = ["ext4"]\n[[engine]]\nname = "postgres"\n[[engine]]\nname = "mysql"\n'
+    text += '[workload]\nname = "pgbench-tpcb"\n'
+    assert 'no workload of this plan runs on engine "mysql"' in flaws_of(tmp_path, text, known)
+
+
+def test_a_workload_without_an_engine_is_an_error(tmp_path: Path, known: Catalog) -> None:
+    """A workload that none of the plan's engines can run would silently be left out."""
+    text = 'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "mariadb"\n[workload]\nname = "pgbench-tpcb"\n'
+    assert "runs on none of the plan's engines; it runs on postgres" in flaws_of(tmp_path, text, known)
+
+
+def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path) -> None:
+    """An error of a user's own fs setup names that file and its line."""
+    (tmp_path / "fs_setups").mkdir()
+    (tmp_path / "fs_setups/mine.toml").write_text('title = "x"\nmkfs = { famly = "ext4" }\n')
+    text = GOOD.replace('["ext4", "xfs"', '["mine", "xfs"')
+    assert "mine.toml:2" in flaws_of(tmp_path, text, catalog([tmp_path]))
+
+
+def test_a_family_that_is_not_known(tmp_path: Path) -> None:
+    """A setup of an unknown family is told before anything is made."""
+    (tmp_path / "fs_setups").mkdir()
+    (tmp_path / "fs_setups/mine.toml").write_text('title = "x"\nmkfs = { family = "btfs" }\n')
+    text = GOOD.replace('["ext4", "xfs"', '["mine", "xfs"')
+    assert 'unknown family "btfs"; did you mean "btrfs"?' in flaws_of(tmp_path, text, catalog([tmp_path]))
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_plans_are_good(path: Path, known: Catalog) -> None:
+    """Every plan in docs/plans can be read."""
+    assert load(path, known).name == path.stem
+
+
+def test_the_demo_is_what_it_says(known: Catalog) -> None:
+    """Three filesystems under two databases in at most ten minutes and 8 GiB."""
+    plan = load(PLANS / "demo.toml", known)
+    look = preview(plan, expand(plan, known))
+    assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "btrfs"]
+    assert look.eta_s <= 620
+    assert look.disk_bytes <= 8 * 2**30
+
+
+# --- expanding -------------------------------------------------------------------------------------
+
+
+def test_cells_are_arms_times_engines_times_workloads(good: Expanded) -> None:
+    """A workload is driven on those of the plan's engines that it runs on."""
+    assert [cell.id for cell in good.cells if cell.arm == "xfs"] == [
+        "xfs.postgres.pgbench-tpcb",
+        "xfs.mariadb.sysbench-oltp-read-write",
+        "xfs.postgres.scan",
+        "xfs.mariadb.scan",
+    ]
+    assert len(good.cells) == 12
+
+
+def test_every_cell_stands_once_in_each_block(good: Expanded) -> None:
+    """Blocks are complete, positions count up, ids say what they are."""
+    ids = sorted(cell.id for cell in good.cells)
+    for block in (1, 2, 3):
+        assert ids == sorted(spec.cell for spec in good.order if spec.block == block)
+    assert [spec.position for spec in good.order] == list(range(1, 37))
+    assert all(spec.id == f"{spec.cell}-b{spec.block}-a1" for spec in good.order)
+    assert [spec.block for spec in good.order] == sorted(spec.block for spec in good.order)
+
+
+def test_the_order_is_random_by_the_seed_alone(tmp_path: Path, known: Catalog, good: Expanded) -> None:
+    """The same seed gives the same order, another one another; blocks differ from each other."""
+    plan = plan_of(tmp_path, GOOD, known)
+    assert good.order == expand(plan, known).order
+    assert good.order != expand(dataclasses.replace(plan, seed=8), known).order
+    first, second = ([s.cell for s in good.order if s.block == block] for block in (1, 2))
+    assert first != second
+
+
+def test_the_order_rests_on_what_python_promises(good: Expanded) -> None:
+    """Cells are sorted by draws of random(), whose sequence is the same on every version of Python."""
+    draw = random.Random(7)
+    ranks = [draw.random() for _ in good.cells]
+    expected = [cell.id for _, cell in sorted(zip(ranks, good.cells, strict=True), key=lambda pair: pair[0])]
+    assert expected == [spec.cell for spec in good.order[:12]]
+    assert random.Random(7).random() == 0.32383276483316237  # of CPython 3.2 and later
+
+
+def test_parameters_windows_and_datasets_are_complete(good: Expanded) -> None:
+    """A cell holds all that a trial needs: defaults filled in, the plan's values over them."""
+    cells = {cell.id: cell for cell in good.cells}
+    tpcb = cells["ext4-b.postgres.pgbench-tpcb"]
+    assert (tpcb.setup.name, tpcb.arm) == ("ext4", "ext4-b")
+    assert (tpcb.parameters["clients"], tpcb.parameters["rate"]) == (8, 0)
+    assert tpcb.dataset.parameters["scale"] == 2
+    assert (tpcb.window.kind, tpcb.window.warmup_s, tpcb.window.measure_s) == ("fixed", 120.0, 60.0)
+    scan = cells["xfs.mariadb.scan"]
+    assert (scan.window.kind, scan.window.warmup_s, scan.window.measure_s) == ("to-completion", 0.0, 0.0)
+    assert scan.dataset.parameters["table_bytes"] == 32 * 2**20
+
+
+def test_a_script_is_named_by_its_whole_path(tmp_path: Path) -> None:
+    """A script beside a user's workload is found wherever the trial's process stands."""
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads/own.toml").write_text(
+        'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
+        'dataset = { kind = "pgbench", scale = 1 }\n'
+    )
+    script = tmp_path / "workloads/own.sql"
+    script.write_text("SELECT 1;\n")
+    known = catalog([tmp_path])
+    text = 'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "own"\n'
+    plan = plan_of(tmp_path, text, known)
+    cells = expand(plan, known).cells
+    assert cells[0].workload.script == str(script.resolve())
+    before = identity(plan, cells)
+    script.write_text("SELECT 2;\n")
+    assert identity(plan, cells) != before
+
+
+def test_the_identity_is_of_what_is_measured(tmp_path: Path, known: Catalog) -> None:
+    """Comments and the order of keys do not make another plan; a value does."""
+    plan = plan_of(tmp_path, GOOD, known)
+    same = plan_of(tmp_path, GOOD.replace("blocks = 3\nseed = 7\n", "seed = 7  # of the order\nblocks = 3\n"), known)
+    other = plan_of(tmp_path, GOOD.replace("clients = 8", "clients = 9"), known)
+    hashes = [identity(each, expand(each, known).cells) for each in (plan, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+# --- narrowing and previewing ----------------------------------------------------------------------
+
+
+def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> None:
+    """--fs keeps the plan's order; a baseline that is left out is replaced by the first arm."""
+    plan = plan_of(tmp_path, GOOD, known)
+    less = narrowed(plan, fs=["ext4-b", "ext4"], blocks=9, seed=3)
+    assert ([arm.label for arm in less.fs_setups], less.baseline) == (["ext4", "ext4-b"], "ext4")
+    assert (less.blocks, less.seed) == (9, 3)
+    assert narrowed(plan) == plan
+
+
+def test_quick_is_one_block_of_seconds(tmp_path: Path, known: Catalog) -> None:
+    """--quick shortens every window, also those of a workload; --blocks still counts."""
+    quick = narrowed(plan_of(tmp_path, GOOD, known), quick=True)
+    assert (quick.blocks, quick.repeat_suspect) == (1, False)
+    assert {c.window.measure_s for c in expand(quick, known).cells if c.window.kind == "fixed"} == {5.0}
+    assert narrowed(quick, quick=True, blocks=2).blocks == 2
+
+
+def test_narrowing_refuses_what_is_not_there(tmp_path: Path, known: Catalog) -> None:
+    """A label that the plan has not, and no blocks, are errors of usage."""
+    plan = plan_of(tmp_path, GOOD, known)
+    with pytest.raises(UnknownName, match='did you mean "ext4-b"'):
+        narrowed(plan, fs=["ext4-c"])
+    with pytest.raises(PlanInvalid):
+        narrowed(plan, blocks=0)
+
+
+def test_narrowing_takes_directories_along(tmp_path: Path, known: Catalog) -> None:
+    """Of kind dir only the directories of the arms that are left stay in the plan."""
+    text = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }')
+    assert narrowed(plan_of(tmp_path, text, known), fs=["xfs"]).device.paths == {"xfs": "/b"}
+
+
+def test_the_preview_counts_each_golden_copy_once(tmp_path: Path, known: Catalog) -> None:
+    """Arms share a copy: more of them cost trials, not copies; the image is counted once."""
+    plan = plan_of(tmp_path, GOOD, known)
+    one = preview(narrowed(plan, fs=["xfs"]), expand(narrowed(plan, fs=["xfs"]), known))
+    all_three = preview(plan, expand(plan, known))
+    results = 3_000_000 * 24  # of the 24 trials more
+    assert all_three.disk_bytes - one.disk_bytes == results
+    assert all_three.eta_s > 2 * one.eta_s - 120
+
+
+def test_the_preview_names_every_command_of_a_filesystem(tmp_path: Path, known: Catalog) -> None:
+    """mkfs and mount of each arm, never with discard; a directory is taken as it is."""
+    plan = plan_of(tmp_path, GOOD, known)
+    commands = preview(plan, expand(plan, known)).commands
+    assert [(arm, argv[0]) for arm, argv in commands] == [
+        ("ext4", "mkfs.ext4"), ("ext4", "mount"), ("xfs", "mkfs.xfs"), ("xfs", "mount"),
+        ("ext4-b", "mkfs.ext4"), ("ext4-b", "mount"),
+    ]  # fmt: skip
+    assert all("nodiscard" in " ".join(argv) or "-K" in argv for _, argv in commands)
+    text = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }')
+    there = plan_of(tmp_path, text, known)
+    assert preview(there, expand(there, known)).commands == ()

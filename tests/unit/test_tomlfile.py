@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dbbench import tomlfile
+from dbbench.errors import FileMissing, PlanInvalid
+from dbbench.tomlfile import did_you_mean, read, typed
+
+TEXT = '''\
+name = "x"   # [not] = a key
+fs_setups = ["a", { use = "b", label = "c" },
+   "d",
+]
+text = """
+[not.a.table]
+k = 1
+"""
+dotted.key = 2024-01-01 00:00:00
+[[engine]]
+name = 'p'
+[engine.settings]
+a = "1"
+[[engine]]
+"quoted.key" = { x = [1, 2], y.z = 3 }
+[last]
+'''
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    inner: tuple[Inner, ...] = ()
+    either: dict[str, int] | tuple[str, ...] = ()
+
+
+def written(tmp_path: Path, text: str) -> tomlfile.Document:
+    """A document of that text, in plan.toml."""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        (("name",), 1),
+        (("fs_setups", 0), 2),
+        (("fs_setups", 1, "label"), 2),
+        (("fs_setups", 2), 3),
+        (("text",), 5),
+        (("dotted", "key"), 9),
+        (("engine", 0, "name"), 11),
+        (("engine", 0, "settings", "a"), 13),
+        (("engine", 1), 14),
+        (("engine", 1, "quoted.key", "y", "z"), 15),
+        (("last",), 16),
+    ],
+)
+def test_every_key_has_its_line(tmp_path: Path, key: tomlfile.Key, line: int) -> None:
+    """The line of a key is where a person finds it, in whatever way of TOML it is written."""
+    assert line == written(tmp_path, TEXT).lines[key]
+
+
+def test_a_key_that_is_not_there_is_where_its_table_is(tmp_path: Path) -> None:
+    """A flaw of something that is missing points at what should have it."""
+    assert written(tmp_path, TEXT).line(("engine", 1, "name")) == 14
+
+
+def test_lines_are_counted_with_carriage_returns(tmp_path: Path) -> None:
+    """A file from Windows has the same lines."""
+    assert written(tmp_path, 'a = 1\r\nb = """\r\n\r\n"""\r\n').lines[("b",)] == 2
+
+
+def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """A second error is told together with the first."""
+    document = written(tmp_path, 'nam = "x"\ninner = [{ size = "big" },\n { sise = 2 }]\n')
+    assert typed(document, Outer, document.data) is None
+    with pytest.raises(PlanInvalid) as caught:
+        document.finish()
+    lines = caught.value.evidence.splitlines()
+    assert "has 4 errors" in lines[0]
+    assert "plan.toml:1" in lines[2] and 'unknown key "nam"; did you mean "name"?' in lines[2]
+    assert "plan.toml:2" in lines[3] and '"size"' in lines[3]
+    assert "plan.toml:3" in lines[4] and 'did you mean "size"?' in lines[4]
+    assert any('"name" is missing' in line for line in lines)
+
+
+def test_a_union_is_one_flaw(tmp_path: Path) -> None:
+    """A value that fits no member of a union is told once, with what it could have been."""
+    document = written(tmp_path, 'name = "x"\neither = 3\n')
+    typed(document, Outer, document.data)
+    assert [flaw.text for flaw in document.flaws] == ['"either" should be a table or a list']
+
+
+def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    """tomllib's own complaint, with file:line in front."""
+    with pytest.raises(PlanInvalid, match=r"plan\.toml:2  not TOML"):
+        written(tmp_path, "a = 1\nb = = 2\n")
+
+
+def test_a_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    """Both are errors with an ID, not tracebacks."""
+    with pytest.raises(FileMissing):
+        read(tmp_path / "none.toml")
+    with pytest.raises(FileMissing):
+        read(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
+    with pytest.raises(PlanInvalid, match="not UTF-8"):
+        read(tmp_path / "latin.toml")
+
+
+def test_did_you_mean_names_the_nearest_or_the_few_there_are() -> None:
+    """A near word is suggested; without one, a short list is."""
+    assert did_you_mean("clints", ["clients", "scale"]) == '; did you mean "clients"?'
+    assert did_you_mean("zzz", ["b", "a"]) == "; known: a, b"
+    assert did_you_mean("zzz", [f"name{n}" for n in range(30)]) == ""

@@ -1,1 +1,21 @@
-"""page"""
+"""The report page: results in, one HTML file out, a pure function of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dbbench.store import LoadedRun, load_run
+
+
+def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = ()) -> str:
+    """The page of these runs (loaded, or their folders) as HTML text.
+
+    `redact` takes "hosts", "paths" and "params" out of it. RunMissing, ResultDamaged; UnknownName for another
+    word in `redact`.
+    """
+    from dbbench.page.html import html
+    from dbbench.page.model import build
+
+    loaded = [run if isinstance(run, LoadedRun) else load_run(run) for run in runs]
+    return html(build(loaded, redact))

@@ -1,0 +1,192 @@
+"""Section 8: what differs between the compared cells first, then what is the same for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.model import Setting, Trial
+from dbbench.page.groups import ENGINE_TITLES, Group
+from dbbench.page.numbers import MISSING
+from dbbench.page.theme import Mark
+from dbbench.units import size_text
+
+MOST_VALUES: Final = 3  # different values of one arm that are shown in a cell
+_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # names of the moment, another one each trial
+# Settings whose value is a place of the moment, and no property of an arm.
+_PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line: a name and a value for each arm (or one for all)."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A server setting and who set it."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The settings of one engine as they were asked for."""
+
+    title: str
+    rows: tuple[SettingRow, ...]
+    effective: int  # how many settings the server itself reported
+
+
+@dataclass(frozen=True)
+class Environment:
+    """All of section 8."""
+
+    marks: tuple[Mark, ...]
+    differs: tuple[Fact, ...]  # a cell each arm
+    hosts: tuple[str, ...]  # names of the runs, where their hosts differ
+    host_differs: tuple[Fact, ...]  # a cell each run
+    host: tuple[Fact, ...]
+    versions: tuple[Fact, ...]
+    same: tuple[Fact, ...]
+    engines: tuple[EngineSettings, ...]
+
+
+def environment(groups: Sequence[Group]) -> Environment:
+    """All facts of all trials, sorted into what differs between arms and what does not."""
+    arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
+    trials = [trial for group in groups for trial in group.trials]
+    differs, same = _compared(arms, {arm: [facts(t) for t in trials if t.fs_setup == arm] for arm in arms})
+    engines = []
+    for engine in dict.fromkeys(group.engine for group in groups):
+        own = [trial for trial in trials if trial.engine == engine]
+        by_arm = {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms}
+        title = ENGINE_TITLES.get(engine, engine)
+        unlike, _ = _compared(arms, {arm: found for arm, found in by_arm.items() if found})
+        differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
+        engines.append(_settings(title, own, {fact.name for fact in unlike}))
+    runs = {group.loaded.path: group.loaded.run for group in groups}.values()
+    host_differs, host = _across([flat(run.host) for run in runs])
+    version_differs, versions = _across([dict(run.versions) | {"dbbench": run.dbbench_version} for run in runs])
+    return Environment(
+        marks=tuple(groups[0].marks[arm] for arm in arms) if groups else (),
+        differs=tuple(differs),
+        hosts=tuple(run.name for run in runs),
+        host_differs=tuple(host_differs + version_differs),
+        host=tuple(host),
+        versions=tuple(versions),
+        same=tuple(same),
+        engines=tuple(engines),
+    )
+
+
+def facts(trial: Trial) -> dict[str, str]:
+    """What a trial says of its filesystem, device and cold start, as flat text."""
+    found: dict[str, str] = {}
+    if trial.filesystem is not None:
+        fs = trial.filesystem
+        found = {
+            "fs setup": trial.setup,
+            "filesystem": fs.family,
+            "durability class": fs.durability_class,
+            "mkfs": " ; ".join(" ".join(_word(word) for word in argv) for argv in fs.mkfs),
+            "mount options asked": ",".join(fs.mount_options_asked),
+            "mount options effective": ",".join(fs.mount_options_effective),
+            "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
+        }
+        found |= {f"geometry: {key}": _shown(value) for key, value in fs.geometry.items() if "uuid" not in key}
+        found |= {f"queue: {key}": value for key, value in fs.queue.items()}
+    if trial.device is not None:
+        device = trial.device
+        found |= {
+            "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
+            "device size": size_text(device.size_bytes),
+            "direct I/O of the loop device": "" if device.direct_io is None else ("on" if device.direct_io else "off"),
+        }
+    if trial.cache is not None:
+        proof = "proved" if trial.cache.proved else f"not proved: {trial.cache.reason}".rstrip(": ")
+        found["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
+    return {key: value for key, value in found.items() if value}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested facts as `a.b: value`; what is not known is left out."""
+    found: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = _shown(value, str(key))
+    return found
+
+
+def _server(trial: Trial) -> dict[str, str]:
+    """Settings that could differ between arms: what was asked, and what the server says of itself."""
+    asked = {name: _shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
+    effective = {name: value for name, value in trial.effective_settings.items()
+                 if name not in asked and not _PLACES.search(name)}  # fmt: skip
+    return {"version": trial.engine_version} | asked | effective
+
+
+def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettings:
+    """Settings with their origin; of those that differ between arms the table above has the values."""
+    seen: dict[str, Setting] = {}
+    for trial in trials:
+        seen |= trial.settings
+    rows = [
+        SettingRow(name, "differs, see above" if name in unlike else _shown(setting.value), setting.origin)
+        for name, setting in sorted(seen.items())
+    ]
+    return EngineSettings(title, tuple(rows), max((len(t.effective_settings) for t in trials), default=0))
+
+
+def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tuple[list[Fact], list[Fact]]:
+    """(facts that differ between arms, facts that do not). Arms without a trial are left out of the comparison."""
+    names = dict.fromkeys(name for trials in found.values() for facts in trials for name in facts)
+    differs, same = [], []
+    for name in names:
+        values = {arm: dict.fromkeys(f.get(name, MISSING) for f in trials) for arm, trials in found.items() if trials}
+        if len({tuple(sorted(v)) for v in values.values()}) > 1:
+            differs.append(Fact(name, tuple(_joined(list(values.get(arm, {}))) for arm in arms)))
+        else:
+            same.append(Fact(name, (_joined(list(next(iter(values.values())))),)))
+    return differs, same
+
+
+def _across(runs: list[dict[str, str]]) -> tuple[list[Fact], list[Fact]]:
+    """(facts that differ between runs, a cell each; facts that do not)."""
+    differs, same = [], []
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [run.get(name, MISSING) for run in runs]
+        if len(set(values)) > 1:
+            differs.append(Fact(name, tuple(values)))
+        else:
+            same.append(Fact(name, (values[0],)))
+    return differs, same
+
+
+def _joined(values: list[str]) -> str:
+    shown = values[:MOST_VALUES]
+    rest = f" … {len(values)} values" if len(values) > MOST_VALUES else ""
+    return " | ".join(shown) + rest if values else MISSING
+
+
+def _word(word: str) -> str:
+    return "DEVICE" if _TARGET.match(word) else word
+
+
+def _shown(value: Any, name: str = "") -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return size_text(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,96 @@
+"""Section 9: how it was measured, what was asked, and the command that measures it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbbench.page.groups import Group
+from dbbench.page.numbers import count, seconds
+
+
+@dataclass(frozen=True)
+class WorkloadFacts:
+    """What one workload does, with its parameters."""
+
+    group: Group
+    title: str
+    driver: str
+    window: str
+    dataset: str
+    parameters: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One run: its command and the plan as it was given ("" where the file is not there any more)."""
+
+    name: str
+    created: str
+    command: str
+    plan: str
+    seed: int
+    blocks: int
+    plan_sha256: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """All of section 9."""
+
+    levels: tuple[str, ...]
+    workloads: tuple[WorkloadFacts, ...]
+    repeats: tuple[Repeat, ...]
+
+
+def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
+    """What the page says of how its figures were made. The plan holds hosts, paths and parameters: where one of
+    them may not be told, it is left out as a whole."""
+    levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
+    runs = {group.loaded.path: group.loaded for group in groups}.values()
+    repeats = []
+    for loaded in runs:
+        plan = loaded.path / "plan.toml"
+        run = loaded.run
+        argv = ["dbbench", "run", "plan.toml" if redact else str(plan), "--new"]
+        text = plan.read_text(encoding="utf-8", errors="replace") if plan.is_file() and not redact else ""
+        repeats.append(
+            Repeat(run.name, run.created, shlex.join(argv), text,
+                   run.plan.seed, run.plan.blocks, run.plan_sha256)
+        )  # fmt: skip
+    return Method(
+        tuple(f"{level:.4g}" for level in levels), tuple(_workload(group) for group in groups), tuple(repeats)
+    )
+
+
+def _workload(group: Group) -> WorkloadFacts:
+    cell = group.cells[0]
+    if cell.window.kind == "fixed":
+        window = f"{seconds(cell.window.warmup_s)} of warm-up, {seconds(cell.window.measure_s)} measured"
+    else:
+        window = "runs to its end; no warm-up"
+    dataset = " ".join([cell.dataset.kind, *(f"{key}={value}" for key, value in cell.dataset.parameters.items())])
+    parameters = tuple((key, str(value)) for key, value in cell.parameters.items())
+    return WorkloadFacts(group, cell.workload.title, cell.workload.driver, window, dataset, parameters)
+
+
+def subtitle(groups: Sequence[Group]) -> str:
+    """The line under the run's name: engines, arms × blocks, disk, kernel."""
+    arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
+    runs = {group.loaded.path: group.loaded.run for group in groups}.values()
+    blocks = max((run.plan.blocks for run in runs), default=0)
+    engines = list(dict.fromkeys(group.engine_title for group in groups))
+    devices = dict.fromkeys(
+        t.device.model or t.device.kind for group in groups for t in group.trials if t.device is not None
+    )
+    kernels = dict.fromkeys(f"kernel {run.host['kernel']}" for run in runs if run.host.get("kernel"))
+    hosts = dict.fromkeys(str(run.host["hostname"]) for run in runs if run.host.get("hostname"))
+    facts = [
+        ", ".join(engines),
+        f"{count(len(arms), 'fs setup')} × {count(blocks, 'block')}",
+        *devices,
+        *kernels,
+        *hosts,
+    ]
+    return " · ".join(fact for fact in facts if fact)

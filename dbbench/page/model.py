@@ -1,0 +1,117 @@
+"""The page as a value: everything that the templates say, a pure function of the results.
+
+The same results give the same model, and the same model the same bytes: no clock, no chance, no order of a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dbbench.compare import Row
+from dbbench.model import plain
+from dbbench.page.dots import DotPlot, dot_plots
+from dbbench.page.environment import Environment, environment
+from dbbench.page.findings import Finding, findings
+from dbbench.page.groups import Group, groups, marks_of
+from dbbench.page.method import Method, method, subtitle
+from dbbench.page.redaction import redacted
+from dbbench.page.results import ResultTable, result_table
+from dbbench.page.space import Bars, SpaceTable, bars, space_table
+from dbbench.page.telemetry import telemetry
+from dbbench.page.theme import DARK, LIGHT, Mark, template
+from dbbench.page.timeline import Timeline, timeline
+from dbbench.page.verdict import Verdict, verdict
+from dbbench.store import LoadedRun
+
+SCHEMA = 1  # of the data that can be downloaded from the page
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that the page shows of one engine and workload."""
+
+    group: Group
+    table: ResultTable
+    dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class PageModel:
+    """The page, section by section."""
+
+    title: str
+    subtitle: str
+    marks: tuple[Mark, ...]
+    verdict: Verdict
+    comparisons: tuple[Comparison, ...]
+    findings: tuple[Finding, ...]
+    bars: tuple[Bars, ...]
+    space: SpaceTable
+    environment: Environment
+    method: Method
+    drawing: dict[str, Any]  # what the script draws from
+    results: dict[str, Any]  # what can be downloaded
+
+
+def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
+    """The page of these runs without what `redact` names. ResultDamaged where a series cannot be read."""
+    runs = [redacted(run, tuple(redact)) for run in runs]
+    found = groups(runs)
+    comparisons = tuple(_comparison(group) for group in found)
+    warnings = findings(found)
+    marks = tuple(marks_of(runs).values())
+    return PageModel(
+        title=" + ".join(loaded.run.name for loaded in runs),
+        subtitle=subtitle(found),
+        marks=marks,
+        verdict=verdict(found, warnings),
+        comparisons=comparisons,
+        findings=warnings,
+        bars=bars(found),
+        space=space_table(found),
+        environment=environment(found),
+        method=method(found, redact),
+        drawing=_drawing(marks, comparisons, subtitle(found)),
+        results=_results(runs, comparisons),
+    )
+
+
+def _comparison(group: Group) -> Comparison:
+    seconds = telemetry(group)
+    return Comparison(group, result_table(group, seconds), dot_plots(group), timeline(group, seconds))
+
+
+def _drawing(marks: Sequence[Mark], comparisons: Sequence[Comparison], about: str) -> dict[str, Any]:
+    return {
+        "about": about,
+        "arms": [{"name": m.name, "light": m.light, "dark": m.dark, "dash": m.dash} for m in marks],
+        "looks": {
+            name: plain(look) | {"template": template(look)} for name, look in (("light", LIGHT), ("dark", DARK))
+        },
+        "groups": [c.timeline.data | {"table": c.table.raw()} for c in comparisons],
+    }
+
+
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """The rows as `compare --json` has them, for every metric that was measured, and each trial's figures."""
+    tables = [
+        {"run": c.group.loaded.run.name, "baseline": c.group.baseline, "metric": heading.metric.name,
+         "rows": [_row(row) for row in c.group.rows_of(heading.metric.name)]}
+        for c in comparisons for heading in c.table.headings
+    ]  # fmt: skip
+    kept = ("id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
+            "status", "error", "warnings", "summary", "space", "drain", "checkpoints", "io", "parameters")  # fmt: skip
+    trials = []
+    for c in comparisons:
+        for trial in c.group.trials:
+            whole = plain(trial)
+            trials.append({key: whole[key] for key in kept} | {"used": trial.id in c.group.used})
+    return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = plain(row)
+    return found

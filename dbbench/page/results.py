@@ -1,0 +1,180 @@
+"""The results table: one row an arm, one column a metric that was measured, and a small curve of the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.compare import Row
+from dbbench.metrics import METRICS, Metric
+from dbbench.page.groups import Group
+from dbbench.page.numbers import of_metric
+from dbbench.page.telemetry import Telemetry
+from dbbench.page.theme import Mark
+from dbbench.series import Column as Values
+
+# (heading, metrics): the workload's primary metric is put before all of them.
+COLUMNS: Final = (
+    ("Speed", ("tps", "sustained_tps", "mb_per_s", "duration_s")),
+    ("Latency, stalls", ("p95_ms", "p99_ms", "stall_s")),
+    ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
+    ("Space", ("disk_bytes",)),
+)
+SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
+    "tps": "tx/s", "sustained_tps": "sustained tx/s", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "stall_s": "stalled s",
+    "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
+    "disk_bytes": "on disk", "mb_per_s": "MB/s", "duration_s": "seconds",
+}  # fmt: skip
+MIXED: Final = "durability class differs"  # said by compare; not where a class is only unknown
+SPARK_WIDTH: Final = 112
+SPARK_HEIGHT: Final = 28
+SPARK_POINTS: Final = 84  # more than one point in 1.3 px cannot be seen
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column of one metric."""
+
+    metric: Metric
+    label: str
+    section: str
+
+
+@dataclass(frozen=True)
+class Spark:
+    """SVG paths of an arm's median throughput from zero, of its stalled seconds, and where the window begins."""
+
+    line: str
+    stalls: str
+    warmup: float
+    label: str
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """An arm's figures. `values` are raw; `excluded` has a reason for each trial that does not count."""
+
+    row: Row
+    mark: Mark
+    apart: bool
+    values: dict[str, float | None]
+    spark: Spark | None
+    used: int
+    excluded: tuple[str, ...]
+    missing: int
+
+    def text(self, heading: Heading) -> str:
+        return of_metric(self.values[heading.metric.name], heading.metric)
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The table of one group."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[ResultRow, ...]  # best first; arms of another durability class after all others
+    absent: tuple[str, ...]  # labels of metrics that no trial has
+
+    def notes(self) -> list[tuple[str, list[str]]]:
+        """(arms, remarks): what all rows share once, with "" for the arms; then what is left of each row."""
+        mine = [[note for note in r.row.notes if r.apart or not note.startswith(MIXED)] for r in self.rows]
+        shared = [note for note in mine[0] if all(note in notes for notes in mine)] if mine else []
+        own = [(r.mark.name, [n for n in notes if n not in shared]) for r, notes in zip(self.rows, mine, strict=True)]
+        return [("", shared), *own]
+
+    def sections(self) -> list[tuple[str, int]]:
+        """Headings over the columns, each with how many columns it spans."""
+        names = [heading.section for heading in self.headings]
+        return [(name, names.count(name)) for name in dict.fromkeys(names)]
+
+    def raw(self) -> dict[str, Any]:
+        """The table with one number a column, for CSV and JSON."""
+        keys = [heading.metric.name for heading in self.headings]
+        first = ["fs_setup", "durability_class", "ratio", "lo", "hi", "verdict", "n", "level"]
+        rows = [
+            [r.row.fs_setup, r.row.durability_class, r.row.ratio, r.row.lo, r.row.hi, r.row.verdict, r.row.n,
+             r.row.level, *(r.values[key] for key in keys), r.used, len(r.excluded)]
+            for r in self.rows
+        ]  # fmt: skip
+        return {"columns": [*first, *keys, "trials_used", "trials_excluded"], "rows": rows}
+
+
+def result_table(group: Group, seconds: Telemetry) -> ResultTable:
+    """The table of a group; columns that no trial has are left out and named."""
+    headings = _headings(group)
+    by_metric = {h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings}
+    kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
+                 or h.metric is group.metric)  # fmt: skip
+    scale = _spark_scale(group, seconds)
+    todo = group.missing()
+    rows = [
+        ResultRow(
+            row=row,
+            mark=group.marks[row.fs_setup],
+            apart=group.apart(row),
+            values={h.metric.name: by_metric[h.metric.name].get(row.fs_setup) for h in kept},
+            spark=spark(seconds, row.fs_setup, scale),
+            used=sum(t.id in group.used for t in group.trials_of(row.fs_setup)),
+            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.excluded(row.fs_setup)),
+            missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
+        )
+        for row in group.rows
+    ]
+    sign = -1 if group.metric.better == "higher" else 1
+    rows.sort(key=lambda r: (r.apart, r.row.value is None, sign * (r.row.value or 0.0)))
+    absent = tuple(h.metric.label for h in headings if h not in kept and _expected(h.metric, group))
+    return ResultTable(kept, tuple(rows), absent)
+
+
+def _headings(group: Group) -> list[Heading]:
+    first = group.metric
+    found = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
+    for section, names in COLUMNS:
+        found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
+    return sorted(found, key=lambda h: [s for s, _ in COLUMNS].index(h.section))
+
+
+def _expected(metric: Metric, group: Group) -> bool:
+    """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
+    fixed = group.cells[0].window.kind == "fixed"
+    return (metric.name not in ("mb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
+
+
+def _spark_scale(group: Group, seconds: Telemetry) -> float:
+    """The top of all small curves of the group, so that they can be compared by eye."""
+    tops = [v for arm in group.arms for v in seconds.median(arm, "tps") if v is not None]
+    return max(tops, default=0.0) * 1.05
+
+
+def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
+    """The small curve of an arm; None where there is no throughput by the second."""
+    column = seconds.median(arm, "tps")
+    if not top or all(v is None for v in column):
+        return None
+    step = SPARK_WIDTH / len(column)
+    every = max(1, math.ceil(len(column) / SPARK_POINTS))
+    points = [(i, _mean(column[i : i + every])) for i in range(0, len(column), every)]
+    stalled = sorted({second for trial in seconds.used(arm) for second in seconds.stalls(trial)})
+    return Spark(
+        line=_path(points, step, every, top),
+        stalls="".join(f"M{(second + 0.5) * step:.1f} 4V{SPARK_HEIGHT - 1}" for second in stalled),
+        warmup=seconds.warmup * step,
+        label=f"median throughput over {len(column)} s, drawn from zero"
+        + (f"; {len(stalled)} stalled seconds" if stalled else ""),
+    )
+
+
+def _mean(values: Values) -> float | None:
+    known = [v for v in values if v is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _path(points: list[tuple[int, float | None]], step: float, every: int, top: float) -> str:
+    pieces, pen_down = [], False
+    for index, value in points:
+        if value is not None:
+            x, y = (index + every / 2) * step, (SPARK_HEIGHT - 1) - value / top * (SPARK_HEIGHT - 3)
+            pieces.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}" + ("" if pen_down else "h.1"))
+        pen_down = value is not None
+    return "".join(pieces)

@@ -1,0 +1,107 @@
+"""What marks an arm (hue, dash, point shape) and the two looks of the charts, light and dark.
+
+A hue means an fs setup and nothing else anywhere on the page; dash and shape say the same without colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+# Okabe and Ito (2008), told apart with each kind of colour blindness; those too pale for text on white are
+# darkened there, those too dark on black are lightened. Yellow is kept for dark only, as olive on white.
+HUES: Final = (
+    ("#0072b2", "#56b4e9"),  # blue
+    ("#a06500", "#e69f00"),  # orange
+    ("#007a58", "#2fc79b"),  # bluish green
+    ("#b84700", "#f5813a"),  # vermilion
+    ("#a3497c", "#e09cc3"),  # reddish purple
+    ("#2278a4", "#9ad4f7"),  # sky blue
+    ("#7a6f00", "#f0e442"),  # yellow
+    ("#4d5661", "#c3ccd5"),  # grey in place of black
+)
+DASHES: Final = ((), (7, 3), (2, 3), (9, 3, 2, 3), (13, 4))  # pixels on, off; 5 and 8 have no common factor
+SHAPES: Final = (
+    ("circle", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z"),
+    ("square", "M-3.6-3.6h7.2v7.2h-7.2Z"),
+    ("diamond", "M0-5L5 0L0 5L-5 0Z"),
+    ("triangle-up", "M0-4.8L4.8 3.6H-4.8Z"),
+    ("triangle-down", "M0 4.8L4.8-3.6H-4.8Z"),
+    ("cross", "M-4.6-1.6h3v-3h3.2v3h3v3.2h-3v3h-3.2v-3h-3Z"),
+    ("hexagon", "M-2.5-4.3h5L5 0L2.5 4.3h-5L-5 0Z"),
+)
+FONT: Final = (
+    'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans","DejaVu Sans",sans-serif'
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colours of a chart's furniture. `kinds`: user, system, iowait, steal: greys, so that none looks like an arm."""
+
+    ink: str
+    muted: str
+    rule: str
+    shade: str
+    warn: str
+    ground: str
+    kinds: tuple[str, str, str, str]
+
+
+LIGHT: Final = Look("#161b21", "#57616c", "#e3e5e4", "rgba(96,106,116,.10)", "#8a5300", "#fcfcfa",
+                    ("#3c4753", "#8a95a1", "#c9d0d6", "#a32a12"))  # fmt: skip
+DARK: Final = Look("#eaedf0", "#a5afb9", "#2b333b", "rgba(165,180,195,.11)", "#f3c069", "#111519",
+                   ("#d5dce3", "#8f9aa6", "#48535d", "#ff7a5c"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one arm is drawn everywhere."""
+
+    index: int
+    name: str
+
+    @property
+    def light(self) -> str:
+        return HUES[self.index % len(HUES)][0]
+
+    @property
+    def dark(self) -> str:
+        return HUES[self.index % len(HUES)][1]
+
+    @property
+    def dasharray(self) -> str:
+        """For SVG: "7 3"; "" is a solid line."""
+        return " ".join(map(str, DASHES[self.index % len(DASHES)]))
+
+    @property
+    def dash(self) -> str:
+        """For plotly: "7px,3px"."""
+        return ",".join(f"{n}px" for n in DASHES[self.index % len(DASHES)]) or "solid"
+
+    @property
+    def path(self) -> str:
+        return SHAPES[self.index % len(SHAPES)][1]
+
+
+def template(look: Look) -> dict[str, Any]:
+    """The look as a plotly template, checked by plotly's own schema; a plain dict for JSON."""
+    import plotly.graph_objects as go  # a fifth of a second; only a report needs it
+
+    axis = {"zeroline": False, "linecolor": look.muted, "tickcolor": look.muted, "gridcolor": look.rule}
+    layout = go.Layout(
+        font={"family": FONT, "size": 12.5, "color": look.muted},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        separators="." + "\u202f",
+        showlegend=False,
+        dragmode="zoom",
+        hovermode="x unified",
+        hoverlabel={"bgcolor": look.ground, "bordercolor": look.muted, "font": {"size": 12.5, "color": look.ink}},
+        xaxis=axis | {"showgrid": False, "ticks": "outside", "ticklen": 4, "ticksuffix": " s", "hoverformat": ",.0f"},
+        yaxis=axis | {"fixedrange": True, "rangemode": "tozero", "nticks": 5, "tickformat": ","},
+        annotationdefaults={"showarrow": False, "font": {"size": 12, "color": look.muted}},
+        shapedefaults={"line": {"width": 0}, "layer": "below"},
+    )
+    plain: dict[str, Any] = go.layout.Template(layout=layout).to_plotly_json()
+    return plain

@@ -1,0 +1,332 @@
+"""The page as a function of results: the same bytes, the figures of compare, and what is missing said."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.compare import rows
+from dbbench.errors import UnknownName
+from dbbench.page import render
+from dbbench.page.model import PageModel, build
+from dbbench.page.pack import unpacked
+from dbbench.page.verdict import sentence
+from dbbench.store import LoadedRun, load_run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import synthetic
+from synthetic import Shape
+
+TPCB = (("postgres", "pgbench-tpcb"),)
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
+
+
+class Seen(HTMLParser):
+    """Elements with their attributes, scripts with their content, and all text outside of them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.text += data
+
+
+def loaded(tmp_path: Path, shape: Shape) -> LoadedRun:
+    """A run of that shape, written and read back."""
+    return load_run(synthetic.write(tmp_path, shape))
+
+
+def model(tmp_path: Path, shape: Shape) -> PageModel:
+    """Its page."""
+    return build([loaded(tmp_path, shape)])
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
+    """Three filesystems under two engines and a scan, three blocks, short windows."""
+    return loaded(tmp_path_factory.mktemp("demo"), Shape())
+
+
+@pytest.fixture(scope="module")
+def page(demo: LoadedRun) -> Seen:
+    """The demo's page, taken apart."""
+    return Seen(render([demo]))
+
+
+def notices(page: PageModel) -> str:
+    """All notices as text."""
+    return " ".join("".join(text for text, _ in notice.parts) for notice in page.verdict.notices)
+
+
+def said(page: PageModel, group: int = 0) -> str:
+    """The sentence of a group as text."""
+    return "".join(text for text, _ in page.verdict.sentences[group][1])
+
+
+def test_same_results_give_the_same_bytes(demo: LoadedRun) -> None:
+    """No clock, no chance, no order of a set; from the folder or from what was loaded."""
+    assert render([demo]) == render([demo.path])
+
+
+def test_every_figure_of_the_tables_is_that_of_compare(demo: LoadedRun, page: Seen) -> None:
+    """Each cell carries the raw value; all of them together are all values of compare for those metrics."""
+    cells = [a for tag, a in page.elements if tag == "td" and "data-metric" in a]
+    shown = sorted(float(a["data-value"] or "nan") for a in cells if a["data-value"] and a["data-metric"] != "ratio")
+    metrics = {str(a["data-metric"]) for a in cells} - {"ratio"}
+    wanted = sorted(r.value for m in metrics for r in rows(demo.trials, "ext4", m) if r.value is not None)
+    by_group = {(r.engine, r.workload) for r in rows(demo.trials, "ext4", "disk_bytes")}
+    assert len(by_group) == 3
+    assert wanted == shown
+    ratios = [float(a["data-value"] or "nan") for a in cells if a["data-metric"] == "ratio" and a["data-value"]]
+    assert len(ratios) == 9
+
+
+def test_scripts_are_allowed_by_their_hash_and_nothing_else(page: Seen) -> None:
+    """The policy's hashes are those of the page's three scripts; connections are refused."""
+    policy = next(str(a["content"]) for _, a in page.elements if a.get("http-equiv"))
+    kinds = [a.get("type") for tag, a in page.elements if tag == "script"]
+    code = [text for text, kind in zip(page.scripts, kinds, strict=True) if kind is None]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code]
+    assert len(hashes) == 3
+    assert re.findall(r"'sha256-([^']+)'", policy) == hashes
+    assert "connect-src 'none'" in policy and "unsafe-eval" not in policy
+
+
+def test_page_refers_to_nothing_outside(page: Seen) -> None:
+    """No element loads anything, and links stay within the page."""
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed"), tag
+        assert "src" not in attributes
+        assert str(attributes.get("href") or "#").startswith("#")
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """Markup in names, paths, messages and the plan adds no element, and is read back as it was."""
+    shape = Shape(arms=("ext4", "xfs"), failed=("ext4.postgres.pgbench-tpcb-b1-a1",))
+    plain, hostile = (Seen(render([loaded(tmp_path / name, dataclasses.replace(shape, hostile=text))]))
+                      for name, text in (("a", "x"), ("b", HOSTILE)))  # fmt: skip
+    assert [tag for tag, _ in plain.elements] == [tag for tag, _ in hostile.elements]
+    assert not any("onerror" in attributes for _, attributes in hostile.elements)
+    assert HOSTILE in hostile.text and "49" not in hostile.text.partition("db7")[2][:200]
+    data = json.loads(
+        hostile.scripts[[a.get("id") for t, a in hostile.elements if t == "script"].index("results-data")]
+    )
+    assert any(HOSTILE in (trial["host"] or "") for trial in data["trials"])
+
+
+def test_short_windows_say_so_first(demo: LoadedRun, tmp_path: Path) -> None:
+    """Below a minute the page says that it is not for buying; at a minute it does not."""
+    assert "for seeing, not for buying" in notices(build([demo]))
+    long = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, warmup_s=60, measure_s=60))
+    assert "for buying" not in notices(long)
+
+
+def test_unfinished_run_says_what_is_missing(tmp_path: Path) -> None:
+    """Trials that were not driven are counted in the notice, in the card and in the table."""
+    page = model(tmp_path, Shape(work=TPCB, missing=4))
+    assert "5 of 9 trials are done, 4 are missing" in notices(page)
+    assert page.verdict.cards[-1].figures[0].value == "5 of 9"
+    assert sum(row.missing for row in page.comparisons[0].table.rows) == 4
+
+
+def test_run_without_any_trial_gives_a_page(tmp_path: Path) -> None:
+    """A run that was interrupted at once has a page that says so."""
+    page = Seen(render([loaded(tmp_path, Shape(work=TPCB, missing=9))]))
+    assert "0 of 9 trials are done" in page.text
+    assert "Nothing can be compared" in page.text
+    assert "no trial left a series" in page.text
+
+
+def test_failed_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
+    """Others' figures stand for themselves; the failure is listed with its ID, phase and trials."""
+    failed = tuple(f"ext4.postgres.pgbench-tpcb-b{block}-a1" for block in (1, 2, 3))
+    page = model(tmp_path, Shape(work=TPCB, failed=failed))
+    assert said(page).startswith("Nothing can be compared: of the baseline ext4 3 trials failed.")
+    assert page.comparisons[0].dots is None
+    first = page.findings[0]
+    assert (first.ident, first.grave, len(first.places)) == ("E402", True, 3)
+    assert "in measure" in first.places[0].where
+    assert [row.excluded for row in page.comparisons[0].table.rows if row.mark.name == "ext4"] == [
+        tuple(f"block {block}.1: E402 in measure" for block in (1, 2, 3))
+    ]
+
+
+def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
+    """There is a figure, nothing to compare, and what was not recorded is named."""
+    shape = Shape(arms=("ext4",), work=TPCB, blocks=1, warmup_s=1, measure_s=4, samplers=False)
+    page = model(tmp_path, shape)
+    assert said(page).startswith("ext4 reached ")
+    captions = {drawn.chart.ident: drawn.caption for drawn in page.comparisons[0].timeline.charts}
+    assert captions["cpu"] == "Not drawn: sar was not recorded."
+    assert captions["await"] == "Not drawn: iostat was not recorded."
+    assert [card.title for card in page.verdict.cards] == ["Measured", "Data quality"]
+
+
+def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
+    """The faster arm that promises less is neither fastest nor in the sentence; a notice names both classes."""
+    page = model(tmp_path, Shape(arms=("ext4", "ext4-nobarrier", "btrfs"), work=TPCB, measure_s=60))
+    assert "ext4-nobarrier" not in said(page)
+    assert said(page).startswith("ext4 is the fastest; btrfs is slower")
+    assert re.search(r"ext4-nobarrier \(\+\d.*no-barrier, ext4 has full", notices(page))
+    assert page.verdict.cards[0].figures[0].mark is not None
+    assert page.verdict.cards[0].figures[0].mark.name == "ext4"
+    table = page.comparisons[0].table
+    assert [(row.mark.name, row.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
+    wide = page.comparisons[0].dots[0] if page.comparisons[0].dots else None
+    assert wide is not None and [row.apart for row in wide.rows] == [False, True]
+
+
+def test_fastest_is_not_claimed_where_it_is_inconclusive(tmp_path: Path) -> None:
+    """With scatter as large as the difference the sentence and the card say that it is open."""
+    page = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, noise=0.1))
+    assert "xfs is inconclusive" in said(page)
+    assert not page.verdict.cards[0].figures[0].sure
+    assert "fastest" not in said(page)
+
+
+def test_lower_is_better_is_said_with_its_measure(demo: LoadedRun) -> None:
+    """A scan's change is one of its duration: slower with a plus."""
+    text = said(build([demo]), 2)
+    assert re.search(r"btrfs is slower \(duration \+\d", text)
+
+
+def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
+    """Seconds without data are missing in the packed series, and zeros are none of them."""
+    page = model(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(8, 12)))
+    data = page.comparisons[0].timeline.data
+    _, length, *content = data["series"]["user"]
+    (row,) = unpacked((content[0], content[1], content[2]), length)
+    assert [i for i, v in enumerate(row) if v is None] == [8, 9, 10, 11]
+    _, length, *content = data["series"]["tps"]
+    assert None not in unpacked((content[0], content[1], content[2]), length)[0]
+
+
+def test_stalls_are_those_of_the_trials(demo: LoadedRun) -> None:
+    """The strip's ticks are as many as the summary's stalled seconds, trial by trial, and lie in the window."""
+    page = build([demo])
+    for comparison in page.comparisons[:2]:
+        data = comparison.timeline.data
+        trials = {(t.fs_setup, t.block): t for t in comparison.group.trials}
+        seen = 0
+        for trial in data["trials"]:
+            real = trials[comparison.group.arms[trial["arm"]], trial["block"]]
+            assert len(trial["stalls"]) == real.summary["stall_s"]
+            assert all(second >= data["warmup"] for second in trial["stalls"])
+            seen += len(trial["stalls"])
+        assert seen > 0
+
+
+def test_excluded_trials_are_hollow_and_have_a_reason(tmp_path: Path) -> None:
+    """A suspect block is repeated: its points stay, hollow, with the reason in their title."""
+    page = model(tmp_path, Shape(work=TPCB, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), measure_s=60))
+    plots = page.comparisons[0].dots
+    assert plots is not None
+    row = next(row for row in plots[0].rows if row.mark.name == "xfs")
+    assert [dot.hollow for dot in row.dots] == [False, True, False, False]
+    assert "excluded: suspect (W012)" in row.dots[1].label
+    assert [r.used for r in page.comparisons[0].table.rows] == [3, 3, 3]
+
+
+def test_points_lie_between_the_edges_and_the_interval_around_the_centre(demo: LoadedRun) -> None:
+    """Geometry: every point within the frame, the centre within its interval, both drawings with the same rows."""
+    for comparison in build([demo]).comparisons:
+        assert comparison.dots is not None
+        for plot in comparison.dots:
+            for row in plot.rows:
+                assert all(plot.left <= dot.x <= plot.right for dot in row.dots)
+                assert row.interval is not None and row.centre is not None
+                assert row.interval[0] <= row.centre <= row.interval[1]
+            assert [row.mark.name for row in plot.rows] == [row.mark.name for row in comparison.dots[0].rows]
+
+
+def test_environment_puts_differences_first(demo: LoadedRun) -> None:
+    """Mount options and read-ahead differ and stand by arm; the scheduler and the host are the same and folded."""
+    found = build([demo]).environment
+    differs = {fact.name: fact.cells for fact in found.differs}
+    assert differs["read-ahead"] == ("2560 kB", "2560 kB", "4096 kB")
+    assert differs["mkfs"][0] == "/usr/sbin/mkfs.ext4 -q DEVICE"
+    assert "queue: scheduler" in {fact.name for fact in found.same}
+    assert "kernel" in {fact.name for fact in found.host}
+    first = found.engines[0].rows[0]
+    assert (first.name, first.origin) == ("checkpoint_timeout", "workload")
+
+
+def test_download_has_the_rows_of_compare(demo: LoadedRun, page: Seen) -> None:
+    """The JSON in the page has every row, and every trial with whether it counts."""
+    ids = [a.get("id") for tag, a in page.elements if tag == "script"]
+    data: dict[str, Any] = json.loads(page.scripts[ids.index("results-data")])
+    table = next(t for t in data["compare"] if t["metric"] == "tps" and t["rows"][0]["engine"] == "mariadb")
+    wanted = [r for r in rows(demo.trials, "ext4") if r.engine == "mariadb"]
+    assert [(r["fs_setup"], r["ratio"], r["lo"]) for r in table["rows"]] == [
+        (r.fs_setup, r.ratio, r.lo) for r in wanted
+    ]
+    assert len(data["trials"]) == 27 and all(trial["used"] for trial in data["trials"])
+
+
+def test_several_runs_stand_beside_each_other(tmp_path: Path) -> None:
+    """Runs are not compared with each other; each group names its run."""
+    shapes = [Shape(work=TPCB, name="one"), Shape(work=TPCB, name="two", arms=("ext4", "zfs-8k"))]
+    page = build([loaded(tmp_path, shape) for shape in shapes])
+    assert [comparison.group.title.rpartition(" · ")[2] for comparison in page.comparisons] == ["one", "two"]
+    assert [mark.name for mark in page.marks] == ["ext4", "xfs", "btrfs", "zfs-8k"]
+
+
+def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun) -> None:
+    """Nothing of them is anywhere in the page; what was measured is; another word is an error."""
+    text = render([demo], redact=("hosts", "paths", "params")).partition("<header>")[2]
+    shown = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    for secret in ("db7", "LOOP-SERIAL-7", "/usr/sbin", str(demo.path), "256MB"):
+        assert secret in render([demo])
+        assert secret not in shown, secret
+    assert [sentence(c.group) for c in build([demo], ("hosts", "paths", "params")).comparisons] == [
+        sentence(c.group) for c in build([demo]).comparisons
+    ]
+    with pytest.raises(UnknownName):
+        render([demo], redact=("everything",))
+
+
+def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:
+    """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second."""
+    shape = Shape(arms=("ext4", "xfs", "btrfs", "zfs-8k"), work=TPCB, warmup_s=60, measure_s=540)
+    run = loaded(tmp_path, shape)
+    found = build([run]).comparisons[0].timeline.data
+    assert len(found["series"]) == 15
+    assert found["series"]["tps"][0] == 1 and found["series"]["tps"][1] == 600
+    assert len(render([run]).encode()) <= 2_200_000
+
+
+def test_vendored_library_is_the_version_that_its_note_names() -> None:
+    """The licence note and the file itself agree."""
+    from dbbench.catalog import shipped
+
+    assets = shipped() / "reports" / "assets"
+    head = (assets / "plotly-cartesian.min.js").open(encoding="utf-8").read(200)
+    version = re.search(r"v(\d+\.\d+\.\d+)", head)
+    note = (assets / "plotly-cartesian.LICENSE.txt").read_text()
+    assert version is not None and f"dist-min {version[1]}" in note and "MIT License" in note

@@ -1,0 +1,104 @@
+"""Parts of the page that can be looked at alone: numbers as text, packed series, the dot plot's geometry."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbbench.page import numbers
+from dbbench.page.pack import packed, unpacked
+from dbbench.page.telemetry import median_of
+from dbbench.page.theme import DARK, LIGHT, Look, Mark, template
+from dbbench.page.timeline import coarse
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1925.94, "1 926"), (99.96, "100"), (63.44, "63.4"), (7.213, "7.21"), (0.1429, "0.143"), (0.0, "0"), (None, "–"),
+     (float("nan"), "–"), (1234567.0, "1 234 567"), (-3.0, "−3"), (9.999, "10.0")],
+)  # fmt: skip
+def test_numbers_have_about_three_digits(value: float | None, text: str) -> None:
+    """Grouped by a narrow no-break space; what was not measured is a dash, never a zero."""
+    assert text.replace(" ", "\u202f") == numbers.number(value)
+
+
+def test_changes_have_a_sign_and_a_real_minus() -> None:
+    """Ratios are shown as changes; nothing rounds to −0.0."""
+    assert numbers.change(0.786) == "−21.4\u202f%"
+    assert numbers.interval(0.771, 1.005) == "−22.9..+0.5\u202f%"
+    assert numbers.change(0.99999) == "0.0\u202f%"
+    assert numbers.change(None) == "–"
+
+
+Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size=1, max_size=40)
+
+
+@given(st.lists(Cells, min_size=1, max_size=4))
+def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
+    """Gaps stay gaps, the error is at most half a step, and a zero comes back as exactly zero."""
+    length = max(map(len, rows))
+    low, step, text = packed(rows, length)
+    back = unpacked((low, step, text), length)
+    assert len(rows) == len(back)
+    for row, got in zip(rows, back, strict=True):
+        assert [v is None for v in row] + [True] * (length - len(row)) == [v is None for v in got]
+        for value, again in zip(row, got, strict=False):
+            if value is not None and again is not None:
+                assert abs(value - again) <= step * 0.5000001 + 1e-12
+                assert again == 0.0 or value != 0.0 or low < 0
+
+
+def test_packed_nan_is_a_gap() -> None:
+    """What is no number is no data."""
+    assert unpacked(packed([[1.0, float("nan"), 2.0]], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
+
+
+def test_median_needs_three_trials() -> None:
+    """Of three trials two with data are a gap; where there are only two, two are enough."""
+    rows = [[1.0], [None], [3.0]]
+    assert median_of(rows, 0) is None
+    assert median_of([[1.0], [3.0]], 0) == 2.0
+    assert median_of([[1.0], [5.0], [3.0]], 0) == 3.0
+    assert median_of([[1.0]], 7) is None
+
+
+def test_coarse_means_leave_gaps_out() -> None:
+    """A gap counts neither as a zero nor as a second; nothing but gaps is a gap."""
+    assert coarse([4.0, None, 8.0, None, None, None, 1.0], 3) == [6.0, None, 1.0]
+
+
+def test_no_two_of_twelve_arms_look_alike() -> None:
+    """Hue, dash and shape together tell twelve arms apart, and hue with dash already does."""
+    marks = [Mark(index, f"fs{index}") for index in range(12)]
+    assert len({(mark.light, mark.dash) for mark in marks}) == 12
+    assert len({(mark.dark, mark.dash) for mark in marks}) == 12
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK])
+def test_hues_can_be_read_as_text(look: Look) -> None:
+    """Names at the lines' ends have the hue of their arm: WCAG's 4.5 : 1 on the page's ground."""
+    for index in range(8):
+        mark = Mark(index, "")
+        assert contrast(mark.light if look is LIGHT else mark.dark, look.ground) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2's contrast ratio of two colours."""
+    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2's relative luminance of #rrggbb."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK])
+def test_templates_are_what_plotly_knows(look: Look) -> None:
+    """The look of the charts passes plotly's own schema, and is not empty."""
+    found = template(look)
+    assert go.layout.Template(found).layout.font.color == look.muted

@@ -17,7 +17,7 @@ from dbbench.engines import settings as text
 from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
 from dbbench.engines.mysqld import Kind, Mysqld
 from dbbench.engines.port import Place
-from dbbench.engines.serving import Launch, drop_tree, own, put, serving_program, tail
+from dbbench.engines.serving import Launch, drop_tree, forget, own, put, serving_program, tail
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
 from dbbench.model import Durability, Scalar, Settings
 
@@ -88,6 +88,7 @@ def serving(
     text.keep_private(asked, PRIVATE)
     owner, log = account(), place.logs / "server.log"
     sockets = own(place.sockets, owner)
+    forget(sockets, f"{kind}.sock*")
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # big sorts go where the data is
     socket = sockets / f"{kind}.sock"
     private = {

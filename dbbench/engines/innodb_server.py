@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ class InnodbServer:
         self._own: Any = None  # the connection that counters are read on
         self._page = 16384
         self._cycles = 0
-        self._cycle_ends: float | None = None  # the byte of redo at which the checkpoint now under way ends
+        self._under_way = (0.0, 0.0)  # the cycle: InnoDB's checkpoint and the end of the redo when it began
 
     @classmethod
     def when_ready(cls, engine: str, running: Running, program: Mysqld, socket: Path, log: Path) -> InnodbServer | None:
@@ -146,12 +147,7 @@ class InnodbServer:
         had when the cycle began, that is when all pages dirty at its begin are on disk. A reading counts at
         most one, so cycles shorter than the time between readings are counted once a reading.
         """
-        found: dict[str, float] = {}
-        for name, value in self._read("SHOW GLOBAL STATUS"):
-            key = name.lower()
-            if key in _KEPT:
-                with contextlib.suppress(ValueError):
-                    found[_RENAMED.get(key, key)] = float(value)
+        found = named(self._read("SHOW GLOBAL STATUS"))
         if "innodb_history_list_length" not in found:  # MySQL has it in a table only
             rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
             found["innodb_history_list_length"] = float(rows[0][0]) if rows else 0.0
@@ -252,11 +248,11 @@ class InnodbServer:
                 raise EngineDied(f"its counters could not be read: {error}") from error
 
     def _cycle(self, written: float, checkpoint: float) -> float:
-        if self._cycle_ends is None:
-            self._cycle_ends = written
-        elif checkpoint >= self._cycle_ends and written > self._cycle_ends:
-            self._cycles += 1
-            self._cycle_ends = written
+        """Count the cycle under way where it has ended, and begin the next; where nothing is dirty none runs."""
+        begun_at, ends_at = self._under_way
+        if checkpoint >= ends_at:
+            self._cycles += begun_at < ends_at
+            self._under_way = (checkpoint, written)
         return float(self._cycles)
 
     def _wait_until_clean(self) -> None:
@@ -270,6 +266,17 @@ class InnodbServer:
         until = time.monotonic() + 5.0  # a core dump or a back trace may be under way
         while self.alive() and time.monotonic() < until:
             time.sleep(_STEP_S)
+
+
+def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Rows of SHOW GLOBAL STATUS as counters."""
+    found = {}
+    for name, value in status:
+        key = name.lower()
+        if key in _KEPT:
+            with contextlib.suppress(ValueError):  # a gap is better than a zero
+                found[_RENAMED.get(key, key)] = float(value)
+    return found
 
 
 def _rows(connection: Any, statement: str) -> list[Any]:

@@ -18,8 +18,8 @@ from dbbench import process
 from dbbench.engines import settings as text
 from dbbench.engines.port import Place
 from dbbench.engines.postgres_counters import DATABASE
-from dbbench.engines.postgres_server import PORT, USER, PostgresServer
-from dbbench.engines.serving import Launch, own, put, serving_program
+from dbbench.engines.postgres_server import PORT, USER, PostgresServer, ready
+from dbbench.engines.serving import Launch, forget, own, put, serving_program
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
 
@@ -126,6 +126,7 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
         if setting.origin != "default" or SINCE.get(name, 0) <= _major(version)
     }
     sockets = own(place.sockets, owner)
+    forget(sockets, f".s.PGSQL.{PORT}*")
     hba = put(_HBA, "pg_hba.conf", sockets, place.logs, owner)
     ident = put("", "pg_ident.conf", sockets, place.logs, owner)
     private: dict[str, Scalar] = {
@@ -150,7 +151,10 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
     offset = log.stat().st_size if log.exists() else 0
 
     def answer(program: process.Running) -> PostgresServer | None:
-        return PostgresServer.when_ready(program, version, sockets, log, offset, folder)
+        if not ready(program.pid, datadir):
+            return None
+        server = PostgresServer(program, version, sockets, log, offset, folder)
+        return server if server.answers() else None
 
     with serving_program(launch, answer) as server:
         try:

@@ -21,6 +21,18 @@ EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; u
 BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
 
 
+def ready(pid: int, datadir: Path) -> bool:
+    """Whether the postmaster says that it takes connections: line 8 of its pid file, as pg_ctl reads it.
+
+    Asking by connecting alone would leave a FATAL line in the log for every attempt during recovery.
+    """
+    try:
+        lines = (datadir / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return False
+    return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+
 class PostgresServer:
     """See `port.Server`."""
 
@@ -39,25 +51,6 @@ class PostgresServer:
         self._lock = threading.Lock()
         self._own: Any = None  # the connection that counters are read on
         self._block = BLOCK
-
-    @classmethod
-    def when_ready(
-        cls, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path
-    ) -> PostgresServer | None:
-        """The server once it answers, None before. psycopg2.OperationalError where it refuses for good."""
-        import psycopg2
-
-        server = cls(program, version, sockets, log, offset, bin)
-        if not server.socket.exists():
-            return None
-        try:
-            server.connect("postgres").close()
-        except psycopg2.OperationalError as error:
-            said = str(error)
-            if "FATAL" in said and "starting up" not in said and "not yet accepting" not in said:
-                raise
-            return None
-        return server
 
     @property
     def pid(self) -> int:
@@ -83,6 +76,18 @@ class PostgresServer:
         )
         connection.autocommit = True
         return connection
+
+    def answers(self) -> bool:
+        """Whether it takes connections. psycopg2.OperationalError where it refuses for good."""
+        import psycopg2
+
+        try:
+            self.connect("postgres").close()
+        except psycopg2.OperationalError as error:
+            if "FATAL" in str(error) and "starting up" not in str(error):
+                raise
+            return False  # the pid file was that of a server that crashed and had the same pid
+        return True
 
     def prepare(self) -> None:
         """Database and extensions come with the first start."""

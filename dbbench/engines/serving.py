@@ -51,12 +51,21 @@ def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
     return path
 
 
+def forget(sockets: Path, pattern: str) -> None:
+    """Remove the socket and lock files of a server that was killed. In a pid namespace numbers come again, and
+    a new server would take whoever has the number now for the old one."""
+    for left in sockets.glob(pattern):
+        left.unlink(missing_ok=True)
+
+
 def put(text: str, name: str, sockets: Path, logs: Path, account: process.User) -> Path:
     """Write a configuration file twice: where the account can read it (returned), and beside the log."""
     logs.mkdir(parents=True, exist_ok=True)
     (logs / name).write_text(text)
     used = sockets / name
-    used.write_text(text)
+    used.unlink(missing_ok=True)
+    with used.open("x") as file:  # never through a link that the account left there
+        file.write(text)
     if os.geteuid() == 0:
         os.chown(used, account.uid, account.gid)
     used.chmod(0o600)
@@ -78,8 +87,8 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES) -> str:
 def serving_program(launch: Launch, answer: Callable[[process.Running], Answer | None]) -> Iterator[Answer]:
     """Start the server, call `answer` until it gives something, keep the server up for the block.
 
-    Raises EngineStartFailed, EngineDied (also in place of another error of the block that came from the
-    death) and EngineStopFailed, each with the last lines of the server's log.
+    Raises EngineStartFailed, EngineDied (also in place of the error by which the block noticed the death)
+    and EngineStopFailed, each with the last lines of the server's log.
     """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = launch.log.stat().st_size if launch.log.exists() else 0
@@ -89,8 +98,8 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
             try:
                 yield answered
             except Exception as error:
-                if program.poll() is not None and not isinstance(error, EngineDied):
-                    raise _died(launch, program, offset) from error
+                if program.poll() is not None:
+                    raise _died(launch, program, offset, seen_as=error) from error
                 raise
             _stop(launch, program, offset)
     finally:
@@ -145,11 +154,11 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
         )
 
 
-def _died(launch: Launch, program: process.Running, offset: int) -> EngineDied:
-    status = program.poll()
+def _died(launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None) -> EngineDied:
+    seen = f"\n  seen as: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
     return EngineDied(
-        f"{launch.name} (pid {program.pid}) ended with {_status(status if status is not None else -1)}:\n"
-        f"{tail(launch.log, offset)}",
+        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
+        f"{tail(launch.log, offset)}{seen}",
         effect="The trial does not count.",
         remedy=f"The whole log: {launch.log}",
     )

@@ -81,7 +81,9 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
     -1 means "choose for me" and yields to anything.
     """
     left, right = _bare(word(asked)), _bare(found.value)
-    if left == right or left == "-1" or _both(left, right, _TRUE) or _both(left, right, _FALSE):
+    if left == right or left == "-1":
+        return True
+    if not found.unit and (_both(left, right, _TRUE) or _both(left, right, _FALSE)):
         return True
     if left in _TRUE and right not in _FALSE and not _NUMBER.fullmatch(right):
         return True  # an enum that has an "on": wal_compression = on is reported as pglz

@@ -1,0 +1,168 @@
+"""InnoDB's counters, settings and files, from what real servers of both families printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from dbbench.engines import innodb, mariadb, mysql
+from dbbench.engines.innodb_server import InnodbServer, named
+from dbbench.engines.mysqld import Mysqld
+from dbbench.model import Durability, merged
+from dbbench.process import Running
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
+SERVERS = ["mariadb-10.11", "mysql-9.7"]
+MIB = 2**20
+
+
+def status(server: str, when: str) -> dict[str, str]:
+    """Rows of SHOW GLOBAL STATUS as recorded around 4 s of sysbench oltp_read_write."""
+    return dict(json.loads((RECORDED / f"{server}.status-{when}.json").read_text()))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> InnodbServer:
+    """One that is not running: what it computes from readings needs no process."""
+    program = Mysqld(tmp_path / "mysqld", "9.7.4")
+    return InnodbServer("mysql", cast(Running, None), program, tmp_path / "sock", tmp_path / "log")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_both_families_give_the_same_counters(name: str) -> None:
+    """What compare and page read has one name and a unit, whoever counted it."""
+    found = named(status(name, "after").items())
+    wanted = {
+        "com_commit", "innodb_dirty_bytes", "innodb_log_written_bytes", "innodb_redo_written_bytes",
+        "innodb_redo_checkpoint_bytes", "innodb_pages_written", "innodb_dblwr_pages_written",
+        "innodb_buffer_pool_reads", "innodb_buffer_pool_read_requests",
+    }  # fmt: skip
+    assert wanted - set(found) == set()
+    assert found["innodb_log_written_bytes"] == float(status(name, "after")["Innodb_os_log_written"])
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_written_bytes_are_redo_pages_and_doublewrite(name: str, server: InnodbServer) -> None:
+    """By page counts, because innodb_data_written means different things in different versions."""
+    before, after = status(name, "before"), status(name, "after")
+    grown = {key: int(after[key]) - int(before[key]) for key in before if before[key].isdigit()}
+    pages = grown["Innodb_pages_written"] + grown["Innodb_dblwr_pages_written"]
+    expected = grown["Innodb_os_log_written"] + pages * 16384
+    assert server.written_bytes(named(before.items()), named(after.items())) == expected > 0
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_hit_ratio_is_of_the_window(name: str, server: InnodbServer) -> None:
+    """1 - reads ÷ requests; no request is no ratio."""
+    before, after = named(status(name, "before").items()), named(status(name, "after").items())
+    ratio = server.hit_ratio(before, after)
+    assert ratio is not None
+    assert 0.99 < ratio <= 1
+    assert server.hit_ratio(after, after) is None
+
+
+def test_a_cycle_ends_when_all_that_was_dirty_at_its_begin_is_on_disk(server: InnodbServer) -> None:
+    """Only the checkpoint's passing of the redo's former end counts, and only where redo was written."""
+    readings = [(100, 50), (200, 90), (300, 100), (400, 250), (500, 300), (500, 500), (500, 500)]
+    assert [server._cycle(*reading) for reading in readings] == [0, 0, 1, 1, 2, 3, 3]
+
+
+def test_a_checkpoint_that_ended_is_told_with_its_way(server: InnodbServer) -> None:
+    """The note says how far the checkpoint moved; without an end it is a burst."""
+    before = {"checkpoints_ended": 1.0, "innodb_redo_checkpoint_bytes": 0.0, "innodb_redo_written_bytes": 5e6}
+    after = {"checkpoints_ended": 2.0, "innodb_redo_checkpoint_bytes": 6e6, "innodb_redo_written_bytes": 9e6}
+    told = "the checkpoint moved by 6 MB while 4 MB of redo were written"
+    assert (server.checkpoints(before, after).ended, server.checkpoints(before, after).note) == (1, told)
+    after["checkpoints_ended"] = 1.0
+    assert server.checkpoints(before, after).note.startswith("burst: no checkpoint in the window")
+    assert server.checkpoints({}, {}).ended is None
+
+
+def test_only_defaults_may_be_unknown_to_a_version() -> None:
+    """`loose_` stands before defaults alone: what somebody asked for fails the start where it is unknown."""
+    asked = merged(("default", {"innodb_flush_neighbors": 0, "log_bin": False}), ("plan", {"sort_buffer_size": "1M"}))
+    lines = innodb.configuration(asked, {"datadir": "/d"}).splitlines()
+    assert 'loose_innodb_flush_neighbors = "0"' in lines
+    assert 'sort_buffer_size = "1M"' in lines
+    assert "skip_log_bin" in lines
+    assert "skip_networking" in lines
+
+
+def test_a_binary_log_can_be_asked_for() -> None:
+    """log_bin is an option without a value when it is off."""
+    assert "log_bin = binlog" in innodb.configuration(merged(("plan", {"log_bin": True})), {})
+
+
+@pytest.mark.parametrize(
+    ("changed", "tears", "flags"),
+    [
+        ({}, True, ()),
+        ({"innodb_flush_log_at_trx_commit": "2"}, True, (Durability.ASYNC_COMMIT,)),
+        ({"innodb_flush_log_at_trx_commit": "0"}, False, (Durability.ASYNC_COMMIT,)),
+        ({"log_bin": "ON", "sync_binlog": "0"}, True, (Durability.ASYNC_COMMIT,)),
+        ({"log_bin": "ON", "sync_binlog": "1"}, True, ()),
+        ({"log_bin": "OFF", "sync_binlog": "0"}, True, ()),
+        ({"innodb_doublewrite": "OFF"}, True, (Durability.TORN_PAGES,)),
+        ({"innodb_doublewrite": "DETECT_ONLY"}, True, (Durability.TORN_PAGES,)),
+        ({"innodb_doublewrite": "OFF"}, False, ()),
+        ({"innodb_flush_method": "nosync"}, False, (Durability.NO_BARRIER,)),
+        ({"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, False, (Durability.NO_BARRIER,)),
+    ],
+)
+def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
+    """What a power cut may cost follows from the effective settings and from whether a page can tear."""
+    effective = {
+        "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
+        "innodb_doublewrite": "ON", "innodb_flush_method": "O_DIRECT", **changed,
+    }  # fmt: skip
+    assert innodb.durability(effective, tears) == flags
+
+
+@pytest.mark.parametrize(("window", "expected"), [((2, 5), 512 * MIB), ((10, 20), 768 * MIB), ((60, 120), 4096 * MIB)])
+def test_redo_is_out_of_the_windows_reach(window: tuple[float, float], expected: int) -> None:
+    """24 MiB a second in whole steps, between what a short window needs and what a small disk can give."""
+    assert innodb.redo_bytes(*window) == expected
+
+
+@pytest.mark.parametrize("defaults", [mariadb.defaults, mysql.defaults])
+def test_the_buffer_pool_follows_the_memory(defaults: Callable[[int | None], dict[str, object]]) -> None:
+    """60 % of the plan's memory in whole chunks; without one a fixed size, the same on every machine."""
+    assert defaults(2048 * MIB)["innodb_buffer_pool_size"] == 1152 * MIB
+    assert defaults(None)["innodb_buffer_pool_size"] == 256 * MIB
+    assert defaults(64 * MIB)["innodb_buffer_pool_size"] == 128 * MIB
+
+
+def test_a_cold_start_is_cold() -> None:
+    """Neither family saves the buffer pool at its stop or loads it at its start."""
+    for engine in (mariadb, mysql):
+        own = engine.defaults(None)
+        assert not own["innodb_buffer_pool_dump_at_shutdown"]
+        assert not own["innodb_buffer_pool_load_at_startup"]
+
+
+def test_data_files_are_tables_of_users(tmp_path: Path) -> None:
+    """Tables and the system tablespace; no redo, undo, doublewrite or dictionary."""
+    wanted = ["dbbench/t1.ibd", "dbbench/t#p#p0.ibd", "other/t.MYD", "ibdata1"]
+    other = ["mysql/user.ibd", "mysql.ibd", "sys/sys_config.ibd", "undo_001", "#ib_16384_0.dblwr",
+             "#innodb_temp/temp_1.ibt", "#innodb_redo/#ib_redo1", "ib_logfile0", "dbbench/db.opt"]  # fmt: skip
+    for name in wanted + other:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(str(path.relative_to(tmp_path)) for path in innodb.data_files(tmp_path)) == sorted(wanted)
+
+
+def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> None:
+    """The configuration file stays the first option of the server, and its files are found in its own root."""
+    root = tmp_path / "root"
+    program = Mysqld(root / "usr/sbin/mysqld", "9.7.4", ("ld.so", "--library-path", "libs"), root)
+    assert program.argv(Path("/c/my.cnf"), "--initialize-insecure") == (
+        "ld.so", "--library-path", "libs", str(program.path), "--defaults-file=/c/my.cnf",
+        f"--basedir={root}/usr", f"--lc-messages-dir={root}/usr/share/mysql",
+        f"--plugin-dir={root}/usr/lib/mysql/plugin", "--initialize-insecure",
+    )  # fmt: skip
+    assert program.at_least(8, 0, 30)
+    assert not Mysqld(program.path, "8.0.29").at_least(8, 0, 30)

@@ -1,0 +1,120 @@
+"""Settings: what was asked for is what runs, whatever the units it was written in."""
+
+from __future__ import annotations
+
+import pytest
+
+from dbbench.engines.settings import (
+    Reported,
+    keep_private,
+    refuse_differences,
+    same_in_mysql,
+    same_in_postgres,
+    word,
+)
+from dbbench.errors import SettingRefused
+from dbbench.model import Scalar, merged
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "unit"),
+    [
+        ("1GB", "131072", "8kB"),
+        ("256MB", "32768", "8kB"),
+        ("1024kB", "1", "MB"),
+        ("5min", "300", "s"),
+        ("60s", "60", "s"),
+        ("2ms", "2", "ms"),
+        ("0.5h", "1800", "s"),
+        (4096, "4096", "kB"),
+        (0.9, "0.9", ""),
+        (True, "on", ""),
+        ("true", "on", ""),
+        (1, "on", ""),
+        (False, "off", ""),
+        ("FDATASYNC", "fdatasync", ""),
+        ("on", "pglz", ""),  # wal_compression = on
+        (-1, "2048", "8kB"),  # wal_buffers = -1: choose for me
+        ("1234567B", "151", "8kB"),  # rounded to whole units
+    ],
+)
+def test_postgres_value_is_the_one_asked_for(asked: Scalar, value: str, unit: str) -> None:
+    """Units are converted, on is true is 1, and -1 yields to what the server chose."""
+    assert same_in_postgres(asked, Reported(value, unit))
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "unit"),
+    [
+        ("1GB", "16384", "8kB"),
+        ("5min", "30", "s"),
+        ("on", "off", ""),
+        (True, "off", ""),
+        (False, "on", ""),
+        ("fdatasync", "open_sync", ""),
+        (100, "101", ""),
+        (0.9, "0.5", ""),
+        ("on", "1", "s"),
+        ("1gb", "131072", "8kB"),  # not a unit of PostgreSQL's
+    ],
+)
+def test_postgres_value_is_another(asked: Scalar, value: str, unit: str) -> None:
+    """Another value is another, in whatever unit."""
+    assert not same_in_postgres(asked, Reported(value, unit))
+
+
+@pytest.mark.parametrize(
+    ("asked", "value"),
+    [
+        ("1G", "1073741824"),
+        ("256m", "268435456"),
+        (268435456, "268435456"),
+        (True, "ON"),
+        ("on", "ON"),
+        (1, "ON"),
+        (1, "1"),
+        (False, "OFF"),
+        (90, "90.000000"),
+        ("O_DIRECT", "O_DIRECT"),
+        ("none", "NONE"),
+    ],
+)
+def test_mysql_value_is_the_one_asked_for(asked: Scalar, value: str) -> None:
+    """Size suffixes, booleans and decimals are the same thing written differently."""
+    assert same_in_mysql(asked, Reported(value))
+
+
+@pytest.mark.parametrize(
+    ("asked", "value"),
+    [("1G", "134217728"), (True, "OFF"), (2, "1"), ("O_DIRECT", "fsync"), (90, "90.5"), ("ON", "DETECT_ONLY")],
+)
+def test_mysql_value_is_another(asked: Scalar, value: str) -> None:
+    """Another value is another."""
+    assert not same_in_mysql(asked, Reported(value))
+
+
+def test_a_difference_is_refused_with_both_values_and_origin() -> None:
+    """The refusal says what was asked, by whom, and what runs."""
+    asked = merged(("default", {"fsync": True}), ("plan", {"shared_buffers": "1GB"}))
+    found = {"fsync": Reported("on"), "shared_buffers": Reported("16384", "8kB")}
+    with pytest.raises(SettingRefused, match=r"shared_buffers = 1GB \(plan\): the server runs with 16384 × 8kB"):
+        refuse_differences(asked, found, same_in_postgres)
+
+
+def test_only_a_default_may_be_unknown_to_the_server() -> None:
+    """A default that this version lacks is left out; a setting that somebody asked for must exist."""
+    refuse_differences(merged(("default", {"io_method": "worker"})), {}, same_in_postgres)
+    with pytest.raises(SettingRefused, match="no such setting"):
+        refuse_differences(merged(("fs_setup", {"io_method": "worker"})), {}, same_in_postgres)
+
+
+def test_what_makes_the_server_private_cannot_be_set() -> None:
+    """A plan that opens a port is refused before anything starts."""
+    with pytest.raises(SettingRefused, match="listen_addresses"):
+        keep_private(merged(("plan", {"listen_addresses": "*"})), ("listen_addresses", "port"))
+
+
+def test_a_value_cannot_bring_a_second_line() -> None:
+    """A line break in a value would be another setting in the file."""
+    with pytest.raises(SettingRefused):
+        word("on'\nlisten_addresses='*")

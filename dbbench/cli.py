@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -82,9 +82,7 @@ def run(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     options = Options()
     try:
-        outcome = group.main(list(argv), prog_name="dbbench", standalone_mode=False, obj=options)
-        sys.stdout.flush()
-        return outcome if isinstance(outcome, int) else 0
+        return _invoked(list(argv), options)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -94,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
         tell(Interrupted("interrupted"), options)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
+        _deafen(sys.stdout)
         return EXIT_PIPE
     except DbbenchError as error:
         tell(error, options)
@@ -102,6 +100,19 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         tell(_fault(error), options, error)
         return DbbenchError.exit_code
+
+
+def _invoked(argv: list[str], options: Options) -> int:
+    """The command's own exit code. Not by `group.main`, which turns a broken pipe into success."""
+    with group.make_context("dbbench", argv, obj=options) as context:
+        outcome = group.invoke(context)
+    sys.stdout.flush()
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _deafen(stream: TextIO) -> None:
+    """Send what is still to be written nowhere, or Python complains about the pipe at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
@@ -118,7 +129,7 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
     try:
         print("\n".join(lines), file=sys.stderr, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        _deafen(sys.stderr)
 
 
 def _fault(error: Exception) -> DbbenchError:

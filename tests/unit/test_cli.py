@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from dbbench import cli
+from dbbench.commands import explain
+from dbbench.commands.init import plan_text
+from dbbench.commands.options import Options
+from dbbench.errors import DeviceInUse, Terminated, all_errors
+
+REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """`run` takes SIGTERM for the life of a command line."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make `explain` raise."""
+
+    @click.command()
+    @click.argument("words", nargs=-1)
+    def command(words: tuple[str, ...]) -> None:
+        raise error
+
+    monkeypatch.setattr(explain, "command", command)
+
+
+def test_an_error_is_evidence_where_effect_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four parts in this order on stderr; stdout has nothing; the exit code is the class's."""
+    error = DeviceInUse(
+        "/dev/x is in use", where='plan.toml:12  path = "/dev/x"', effect="Nothing was changed.", remedy="umount /dev/x"
+    )
+    failing(monkeypatch, error)
+    assert cli.run(["explain", "E104"]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "error E104: /dev/x is in use",
+        '  plan.toml:12  path = "/dev/x"',
+        "  Nothing was changed. umount /dev/x",
+    ]
+
+
+def test_a_fault_of_ours_has_an_id_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody foresaw is E999; only -v prints where it happened."""
+    failing(monkeypatch, ValueError("surprise"))
+    assert cli.run(["explain", "E104"]) == 1
+    quiet = capsys.readouterr().err
+    assert quiet.startswith("error E999: ValueError: surprise\n")
+    assert "Traceback" not in quiet
+    assert cli.run(["-v", "explain", "E104"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")],
+)
+def test_being_stopped_has_its_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
+) -> None:
+    """Ctrl-C and SIGTERM are no faults of ours and have IDs of their own."""
+    failing(monkeypatch, error)
+    assert cli.run(["explain", "E104"]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The handler raises in the main thread, so that everything is given back on the way out."""
+    assert cli.run(["--version"]) == 0
+    with pytest.raises(Terminated):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("argv", [["explian"], ["run"], ["compare"], ["list", "--nonsense"], ["plan", "--format", "x"]])
+def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    """click's own errors come on stderr."""
+    assert cli.run(argv) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0].startswith("Usage:")) == ("", True)
+
+
+def test_a_wrong_command_says_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands have a "did you mean" too."""
+    cli.run(["doctro"])
+    assert 'did you mean "doctor"?' in capsys.readouterr().err
+
+
+def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """`dbbench --help` lists all commands; each of them can be loaded and explains itself."""
+    assert cli.run(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for name in cli.COMMANDS:
+        assert f"  {name} " in listed
+        assert cli.run([name, "--help"]) == 0
+        assert f"Usage: dbbench {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])]
+)
+def test_global_options_stand_before_or_after(
+    capsys: pytest.CaptureFixture[str], before: list[str], after: list[str]
+) -> None:
+    """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
+    assert cli.run([*before, "explain", "W012", *after]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "W012"
+
+
+def test_paths_of_both_places_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--path before the command and after it are both taken; the one after it comes first."""
+    for name in ("a", "b"):
+        (tmp_path / name / "workloads").mkdir(parents=True)
+    options = Options()
+    argv = ["--path", str(tmp_path / "a"), "explain", "W012", "--path", str(tmp_path / "b")]
+    with cli.group.make_context("dbbench", argv, obj=options) as context:
+        cli.group.invoke(context)
+    assert options.paths == [str(tmp_path / "b"), str(tmp_path / "a")]
+
+
+@pytest.mark.parametrize("name", sorted(all_errors()))
+def test_every_error_can_be_explained(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """`explain` knows each ID, in any case of letters."""
+    assert cli.run(["explain", name.lower()]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: ")
+
+
+def test_an_unknown_id_names_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+    """An ID that does not exist is answered with those of its group."""
+    assert cli.run(["explain", "E199"]) == 2
+    assert "E104" in capsys.readouterr().err
+
+
+def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR, --no-color and a pipe each mean no colours."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal, pipe = SimpleNamespace(isatty=lambda: True), SimpleNamespace(isatty=lambda: False)
+    assert Options().coloured(terminal)  # type: ignore[arg-type]
+    assert not Options().coloured(pipe)  # type: ignore[arg-type]
+    assert not Options(no_color=True).coloured(terminal)  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Options().coloured(terminal)  # type: ignore[arg-type]
+
+
+def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line an error, each with file:line; exit code 2."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+    )
+    assert cli.run(["plan", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"error E001: {path} has 2 errors:"
+    assert lines[1].startswith(f'  {path}:2  no fs setup "ext5"')
+    assert lines[2] == f'  {path}:3  unknown key "blcks"; did you mean "blocks"?'
+    assert lines[3] == "  Nothing was changed."
+
+
+@pytest.mark.parametrize("engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")])
+def test_what_init_writes_is_a_good_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engines: tuple[str, ...]
+) -> None:
+    """The plan can be expanded as it is, and is commented."""
+    path = tmp_path / "my plan.toml"
+    argv = [word for engine in engines for word in ("--engine", engine)]
+    assert cli.run(["init", *argv, "-o", str(path)]) == 0
+    capsys.readouterr()
+    assert cli.run(["plan", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {trial["engine"] for trial in document["trials"]} == set(engines)
+    assert plan_text(path, engines).count("#") > 15
+
+
+def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is there stays as it is."""
+    path = tmp_path / "plan.toml"
+    path.write_text("mine")
+    assert cli.run(["init", "--engine", "postgres", "-o", str(path)]) == 2
+    assert path.read_text() == "mine"
+    assert "E005" in capsys.readouterr().err
+
+
+def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys that other people's scripts rely on; numbers with their units in the name."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'name = "x"\nfs_setups = ["ext4"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+    )
+    cli.run(["plan", str(path), "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
+    assert document["trials"] == [
+        {"id": "ext4.postgres.scan-b1-a1", "fs_setup": "ext4", "engine": "postgres", "workload": "scan", "block": 1,
+         "attempt": 1, "position": 1}
+    ]  # fmt: skip
+    assert document["commands"][0]["argv"][0] == "mkfs.ext4"

@@ -1,0 +1,128 @@
+"""The folder of golden copies: where it is, how large it may be, and which copies go when it is full.
+
+Each copy KEY has a lock file `.KEY.lock` beside it: held alone by who builds or evicts it, shared by who restores it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.datasets.manifest import load, lock_of
+from dbbench.errors import DiskTooSmall
+from dbbench.units import bytes_of, size_text
+
+DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a small server's memory
+
+
+def cache_folder() -> Path:
+    """DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
+    if own := os.environ.get("DBBENCH_CACHE"):
+        return Path(own).absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "golden"
+
+
+def size_limit() -> int:
+    """Bytes that the cache may have: DBBENCH_CACHE_LIMIT ("80GiB") or the default."""
+    return bytes_of(os.environ.get("DBBENCH_CACHE_LIMIT") or DEFAULT_LIMIT)
+
+
+def exists(key: str, cache: Path | None = None) -> bool:
+    """Whether the copy of that key is in the cache, whole by the sizes of its files."""
+    return load((cache or cache_folder()) / key) is not None
+
+
+@contextlib.contextmanager
+def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a golden copy alone while the block runs; wait for it where another process has it."""
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("waiting for another process that works on the same golden copy")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def make_room(cache: Path, needed: int) -> None:
+    """Evict until `needed` bytes more fit under the limit and on the disk; DiskTooSmall where they cannot."""
+    limit = size_limit()
+    if needed > limit:
+        raise DiskTooSmall(
+            f"the dataset needs about {size_text(needed)}; the cache of golden copies may have {size_text(limit)}",
+            effect="Nothing was built.",
+            remedy="Raise the limit: DBBENCH_CACHE_LIMIT=200GiB",
+        )
+    _sweep(cache)
+    copies = _by_last_use(cache)
+    sizes = {folder: disk_bytes(folder) for folder in copies}
+    for folder in copies:
+        if sum(sizes.values()) + needed <= limit and _free_bytes(cache) >= needed:
+            break
+        if evict(folder):
+            del sizes[folder]
+    if _free_bytes(cache) < needed:
+        raise DiskTooSmall(
+            f"the dataset needs about {size_text(needed)}; {size_text(_free_bytes(cache))} are free at {cache}",
+            effect="Nothing was built.",
+            remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
+        )
+
+
+def evict(folder: Path) -> bool:
+    """Remove the copy in `folder`; False where somebody uses or builds it."""
+    fd = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / "manifest.json").unlink(missing_ok=True)  # first: a half removed copy is none
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed builds of other keys have left."""
+    for making in cache.glob(".making-*"):
+        folder = cache / making.name.removeprefix(".making-")
+        fd = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(making, ignore_errors=True)
+        except BlockingIOError:
+            pass  # somebody builds it
+        finally:
+            os.close(fd)
+
+
+def _by_last_use(cache: Path) -> list[Path]:
+    """The folders of golden copies, those first that were not used for the longest time."""
+    folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    ours = [folder for folder in folders if any(folder.glob("manifest*.json"))]
+
+    def last_use(folder: Path) -> float:
+        lock = lock_of(folder)
+        return lock.stat().st_mtime if lock.exists() else 0.0
+
+    return sorted(ours, key=last_use)
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the folder takes on its disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+def _free_bytes(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_frsize * found.f_bavail

@@ -1,0 +1,238 @@
+"""Datasets that are made by a rule: pgbench's and sysbench's tables, and equal tables to be scanned.
+
+`completed` gives a dataset all its parameters, so that equal datasets have equal keys; `BUILDERS` load one into a
+server that runs; `size_bytes` says about how large it will be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.engines.port import Server
+from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
+from dbbench.model import Dataset, Scalar
+from dbbench.units import bytes_of
+
+PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
+    # `rows` of clone-tables: 0 = as many as make `table_bytes`
+    "pgbench": {"scale": 1, "fillfactor": 100},
+    "sysbench": {"tables": 1, "table_size": 10000, "seed": 1},
+    "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
+    "none": {},
+}
+ENGINES_OF: Final = {"pgbench": ("postgres",)}  # kinds that not every engine can hold
+
+# Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: a scale of pgbench with its indexes at
+# fillfactor 100; a row of sysbench with both indexes (InnoDB; PostgreSQL needs 255); a row of a clone table
+# (PostgreSQL; on InnoDB 15 % more, for its pages are not full); an empty server with the most log that a build keeps.
+SCALE_BYTES: Final = 15_700_000
+SYSBENCH_ROW_BYTES: Final = 305
+CLONE_ROW_BYTES: Final = 256
+SERVER_BYTES: Final = {"postgres": 200_000_000, "mariadb": 130_000_000, "mysql": 220_000_000}
+
+# A program that loads less than this is stuck. Bytes a second; slow disks and machines reach ten times as much.
+STUCK_RATE: Final = 500_000
+STUCK_S: Final = 600.0
+
+POOL_ROWS: Final = 1024  # different texts of the clone tables; 200 kB, more than any filesystem's compression window
+CHUNK_ROWS: Final = 20_000  # InnoDB: rows of a transaction, so that undo and temporary tables stay in memory
+
+
+def completed(dataset: Dataset, engine: str) -> Dataset:
+    """The dataset with all parameters of its kind, sizes in bytes. PlanInvalid: unknown, impossible, or not for
+    this engine."""
+    known = PARAMETERS[dataset.kind]
+    if engine not in ENGINES_OF.get(dataset.kind, (engine,)):
+        raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
+    parameters = dict(known)
+    for name, value in dataset.parameters.items():
+        if name not in known:
+            raise PlanInvalid(f'a dataset of kind {dataset.kind} has no parameter "{name}"; it has {", ".join(known)}')
+        try:
+            parameters[name] = bytes_of(value)
+        except ValueError as error:
+            raise PlanInvalid(f'"{name}" of the dataset: {error}') from None
+    for name in ("scale", "tables"):
+        if parameters.get(name, 1) == 0:
+            raise PlanInvalid(f'"{name}" of the dataset should be 1 or more')
+    if dataset.kind == "clone-tables":
+        parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
+        del parameters["table_bytes"]
+    return Dataset(dataset.kind, dict(sorted(parameters.items())))
+
+
+def size_bytes(dataset: Dataset, engine: str) -> int:
+    """About how many bytes its data directory will have, rather too many."""
+    own = completed(dataset, engine).parameters
+    match dataset.kind:
+        case "pgbench":
+            loaded = _int(own, "scale") * SCALE_BYTES * 100 // max(10, _int(own, "fillfactor"))
+        case "sysbench":
+            loaded = _int(own, "tables") * _int(own, "table_size") * SYSBENCH_ROW_BYTES
+        case "clone-tables":
+            loaded = _int(own, "tables") * _int(own, "rows") * CLONE_ROW_BYTES * 115 // 100
+        case _:
+            loaded = 0
+    return SERVER_BYTES[engine] + loaded * 11 // 10
+
+
+def clone_table(number: int) -> str:
+    """The name of the clone table `number`, from 1."""
+    return f"clone_{number}"
+
+
+def build(server: Server, dataset: Dataset) -> None:
+    """Load the dataset into the server's database, vacuumed, frozen and analysed. DatasetBuildFailed."""
+    dataset = completed(dataset, server.engine)
+    with _building(dataset):
+        BUILDERS[dataset.kind](server, dataset)
+        if server.engine == "postgres":
+            _sql(server, "VACUUM (FREEZE, ANALYZE)")
+
+
+def _none(_server: Server, _dataset: Dataset) -> None:
+    """The server's own database, empty."""
+
+
+def _pgbench(server: Server, dataset: Dataset) -> None:
+    # Client-side generation ("g"): its COPY FREEZE writes each page once and, with wal_level = minimal, no WAL.
+    own = dataset.parameters
+    process.run(
+        [server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet", f"--scale={own['scale']}",
+         f"--fillfactor={own['fillfactor']}", f"--host={server.socket_dir}", f"--username={server.user}",
+         server.database],
+        timeout_s=_deadline(server, dataset),
+    )  # fmt: skip
+
+
+def _sysbench(server: Server, dataset: Dataset) -> None:
+    own = dataset.parameters
+    if server.engine == "postgres":
+        where = ["--db-driver=pgsql", f"--pgsql-host={server.socket_dir}", f"--pgsql-user={server.user}",
+                 f"--pgsql-db={server.database}"]  # fmt: skip
+    else:
+        where = ["--db-driver=mysql", f"--mysql-socket={server.socket}", f"--mysql-user={server.user}",
+                 f"--mysql-db={server.database}"]  # fmt: skip
+    process.run(
+        ["sysbench", "oltp_read_write", *where, f"--tables={own['tables']}", f"--table-size={own['table_size']}",
+         f"--rand-seed={own['seed']}", f"--threads={_threads(dataset)}", "prepare"],
+        timeout_s=_deadline(server, dataset),
+    )  # fmt: skip
+    if server.engine != "postgres":
+        _sql(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
+
+
+def _clone_tables(server: Server, dataset: Dataset) -> None:
+    """Equal tables of text-like rows. The different texts come from here, all rows are made within the server."""
+    texts = clone_texts(_int(dataset.parameters, "seed"))
+    _sql(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
+    with _cursor(server) as cursor:
+        for number, text in enumerate(texts):
+            cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
+    _sql(server, "ANALYZE clone_pool" if server.engine == "postgres" else "ANALYZE TABLE clone_pool")
+    rows = _int(dataset.parameters, "rows")
+    fill = _fill_postgres if server.engine == "postgres" else _fill_innodb
+    with ThreadPoolExecutor(_threads(dataset)) as pool:
+        tables = [clone_table(number) for number in range(1, _int(dataset.parameters, "tables") + 1)]
+        list(pool.map(lambda table: fill(server, table, rows), tables))
+    _sql(server, "DROP TABLE clone_pool")
+
+
+def clone_texts(seed: int) -> list[str]:
+    """The POOL_ROWS different texts of the clone tables: words with the frequencies of a language (Zipf)."""
+    rng = random.Random(seed)
+    letters, weights = "etaoinshrdlucmfwypvbgk", [1 / (rank + 2) for rank in range(22)]
+    words = ["".join(rng.choices(letters, weights, k=rng.randint(2, 9))) for _ in range(2000)]
+    frequencies = [1 / (rank + 1) for rank in range(len(words))]
+    return [" ".join(rng.choices(words, frequencies, k=40))[:170] for _ in range(POOL_ROWS)]
+
+
+# 7919 is a prime, so that neighbouring rows have different texts; the hash makes each row different from all others.
+_ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
+_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {POOL_ROWS}"
+
+
+def _fill_postgres(server: Server, table: str, rows: int) -> None:
+    row = _ROW.format(hash="encode(sha256(n::text::bytea), 'hex')")
+    _sql(
+        server,
+        "BEGIN",  # with wal_level = minimal, rows of a table made in the same transaction are not logged
+        f"CREATE TABLE {table} (id bigint NOT NULL, k integer NOT NULL, body varchar(400) NOT NULL)",
+        f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {_JOIN}",
+        "COMMIT",
+    )
+
+
+def _fill_innodb(server: Server, table: str, rows: int) -> None:
+    depth = "max_recursive_iterations" if server.engine == "mariadb" else "cte_max_recursion_depth"
+    row = _ROW.format(hash="sha2(n, 256)")  # MySQL 9.6 and later have no md5
+    chunks = [
+        f"INSERT INTO {table} WITH RECURSIVE numbers AS (SELECT CAST({first} AS SIGNED) AS n UNION ALL "
+        f"SELECT n + 1 FROM numbers WHERE n < {min(first + CHUNK_ROWS - 1, rows)}) "
+        f"SELECT STRAIGHT_JOIN {row} FROM numbers {_JOIN}"
+        for first in range(1, rows + 1, CHUNK_ROWS)
+    ]
+    _sql(
+        server,
+        f"CREATE TABLE {table} (id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body varchar(400) NOT NULL) "
+        "ENGINE=InnoDB",
+        f"SET SESSION {depth} = {CHUNK_ROWS + 1}",
+        *chunks,
+        f"ANALYZE TABLE {table}",
+    )
+
+
+def _sql(server: Server, *statements: str) -> None:
+    """Statements one after the other in one session, each its own transaction."""
+    with _cursor(server) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            if cursor.description is not None:
+                cursor.fetchall()
+
+
+@contextlib.contextmanager
+def _cursor(server: Server) -> Iterator[Any]:
+    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+        yield cursor
+
+
+@contextlib.contextmanager
+def _building(dataset: Dataset) -> Iterator[None]:
+    remedy = "See the server's log; free disk space and memory are the usual reasons."
+    what = f"the dataset {dataset.kind} ({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())})"
+    try:
+        yield
+    except (CommandFailed, DeadlinePassed) as error:
+        raise DatasetBuildFailed(f"{what}: {error.evidence}", remedy=remedy) from error
+    except Exception as error:
+        # PEP 249: the errors of every database module descend from a class called Error.
+        if not any(kind.__name__ == "Error" for kind in type(error).__mro__):
+            raise
+        raise DatasetBuildFailed(f"{what}: {str(error).strip()}", remedy=remedy) from error
+
+
+def _threads(dataset: Dataset) -> int:
+    return max(1, min(len(os.sched_getaffinity(0)), _int(dataset.parameters, "tables")))
+
+
+def _deadline(server: Server, dataset: Dataset) -> float:
+    return STUCK_S + size_bytes(dataset, server.engine) / STUCK_RATE
+
+
+def _int(parameters: dict[str, Scalar], name: str) -> int:
+    return int(parameters[name])
+
+
+BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
+    "pgbench": _pgbench,
+    "sysbench": _sysbench,
+    "clone-tables": _clone_tables,
+    "none": _none,
+}

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from pathlib import Path
+
+import pytest
+
+from dbbench.datasets import cache, generated
+from dbbench.datasets.golden import Recipe
+from dbbench.errors import PlanInvalid
+from dbbench.model import Dataset, EngineSpec, Setting
+
+
+def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
+    """Datasets that come out equal have equal parameters, in whatever words they were asked for."""
+    assert generated.completed(Dataset("pgbench"), "postgres") == generated.completed(
+        Dataset("pgbench", {"fillfactor": 100, "scale": 1}), "postgres"
+    )
+    by_size = generated.completed(Dataset("clone-tables", {"table_bytes": "1MiB"}), "mysql")
+    by_rows = generated.completed(Dataset("clone-tables", {"rows": by_size.parameters["rows"]}), "mysql")
+    assert by_size == by_rows
+    assert by_size.parameters["rows"] == 2**20 // generated.CLONE_ROW_BYTES
+
+
+@pytest.mark.parametrize(
+    ("dataset", "engine", "names"),
+    [
+        (Dataset("pgbench", {"scales": 3}), "postgres", "scales"),
+        (Dataset("pgbench", {"scale": 3}), "mariadb", "mariadb"),
+        (Dataset("pgbench", {"scale": 0}), "postgres", "scale"),
+        (Dataset("sysbench", {"tables": "many"}), "mysql", "tables"),
+        (Dataset("none", {"scale": 1}), "mysql", "scale"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_by_name(dataset: Dataset, engine: str, names: str) -> None:
+    """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error of the plan."""
+    with pytest.raises(PlanInvalid, match=names):
+        generated.completed(dataset, engine)
+
+
+def test_twice_the_rows_need_about_twice_the_bytes() -> None:
+    """The estimate grows with the dataset, on top of what an empty server takes."""
+    empty = generated.size_bytes(Dataset("none"), "postgres")
+    one = generated.size_bytes(Dataset("pgbench", {"scale": 20}), "postgres") - empty
+    two = generated.size_bytes(Dataset("pgbench", {"scale": 40}), "postgres") - empty
+    assert two == pytest.approx(2 * one, rel=0.01)
+    assert one > 20 * 14_000_000
+
+
+def test_clone_texts_are_seeded_and_compress_moderately() -> None:
+    """The same seed gives the same texts; they compress like text, neither like zeros nor like noise."""
+    texts = generated.clone_texts(7)
+    assert texts == generated.clone_texts(7) != generated.clone_texts(8)
+    assert len(set(texts)) == generated.POOL_ROWS
+    assert all(100 < len(text) <= 170 for text in texts)
+    whole = "".join(texts).encode()
+    assert 1.5 < len(whole) / len(zlib.compress(whole, 1)) < 4
+
+
+def test_every_ingredient_changes_the_key() -> None:
+    """A copy made by another program, version, dataset or setting is another copy."""
+    base = Recipe(
+        EngineSpec("postgres"), "15.18", "aa", Dataset("pgbench", {"scale": 1}), {"fsync": Setting("off", "build")}
+    )
+    others = [
+        dataclasses.replace(base, engine=EngineSpec("mariadb")),
+        dataclasses.replace(base, version="16.1"),
+        dataclasses.replace(base, build="ab"),
+        dataclasses.replace(base, dataset=Dataset("pgbench", {"scale": 2})),
+        dataclasses.replace(base, settings={"fsync": Setting("on", "build")}),
+    ]
+    assert len({base.key, *(other.key for other in others)}) == 6
+    same = dataclasses.replace(base, engine=EngineSpec("postgres", settings={"shared_buffers": "4GB"}))
+    assert same.key == base.key  # a trial's settings do not make the bytes
+    assert base.key.startswith("postgres-15.18-pgbench-")
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored."""
+    monkeypatch.setenv("DBBENCH_CACHE", "/data/golden")
+    assert cache.cache_folder() == Path("/data/golden")
+    monkeypatch.delenv("DBBENCH_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/data/cache")
+    assert cache.cache_folder() == Path("/data/cache/dbbench/golden")
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert cache.cache_folder() == Path("/home/ann/.cache/dbbench/golden")
+
+
+def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DBBENCH_CACHE_LIMIT is a size as people write it."""
+    monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "80GiB")
+    assert cache.size_limit() == 80 * 2**30
+    monkeypatch.delenv("DBBENCH_CACHE_LIMIT")
+    assert cache.size_limit() == 50 * 2**30

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from dbbench.datasets import cache, manifest, restored
+from dbbench.datasets.manifest import Golden, Manifest
+from dbbench.errors import RestoreFailed, RestoreUnequal
+from dbbench.model import Dataset
+from dbbench.process import User
+
+ME = User("me", os.geteuid(), os.getegid())
+
+
+def a_copy(folder: Path) -> Golden:
+    """A golden copy with all that a data directory has: links, an empty folder, modes, empty and large files."""
+    data = folder / "data"
+    (data / "base" / "5").mkdir(parents=True)
+    (data / "pg_notify").mkdir(mode=0o700)
+    noise = random.Random(1).randbytes(3 * 2**20 + 17)
+    (data / "base" / "5" / "16384").write_bytes(noise)
+    (data / "base" / "5" / "16385").touch(0o600)
+    (data / "PG_VERSION").write_text("15\n")
+    (data / "PG_VERSION").chmod(0o640)
+    (data / "pg_wal").symlink_to("../wal")
+    with (data / "sparse").open("wb") as file:
+        file.truncate(2**20)
+    (data / "base").chmod(0o550)
+    entries = manifest.scan(data, 2)
+    whole = Manifest(
+        key=folder.name,
+        engine="postgres",
+        version="15",
+        build="",
+        dataset=Dataset("none"),
+        page_size=8192,
+        locale="C.UTF-8",
+        logical_bytes=sum(entry.size for entry in entries),
+        build_s=1.0,
+        compressibility=manifest.compressibility([data / "base" / "5" / "16384"]),
+        entries=entries,
+    )
+    manifest.save(folder, whole)
+    return Golden(folder, whole)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Golden:
+    """A golden copy in a cache of its own."""
+    (tmp_path / "cache").mkdir()
+    return a_copy(tmp_path / "cache" / "copy")
+
+
+def test_a_manifest_is_read_back_as_it_was_written(made: Golden) -> None:
+    """A copy that is loaded from its folder is the one that was saved."""
+    assert manifest.load(made.path) == made
+    assert made.manifest.compressibility == pytest.approx(1.0, abs=0.01)  # noise
+
+
+def test_a_restored_copy_is_the_golden_copy(made: Golden, tmp_path: Path) -> None:
+    """Names, bytes, modes, links and empty folders are restored, for the owner; figures are the manifest's."""
+    said: list[tuple[int, int]] = []
+    found = restored(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
+    assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
+    assert (found.bytes, found.files) == (made.manifest.logical_bytes, 4)
+    assert 0 < found.copy_s <= found.seconds
+    assert said[-1] == (found.bytes, found.bytes)
+
+
+def test_no_holes_are_made(made: Golden, tmp_path: Path) -> None:
+    """A sparse file of the golden copy takes all its blocks, as on every other filesystem."""
+    assert (made.data / "sparse").stat().st_blocks == 0
+    restored(made, tmp_path / "data", ME)
+    assert (tmp_path / "data" / "sparse").stat().st_blocks * 512 >= 2**20
+
+
+def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path: Path) -> None:
+    """The data directory may be there already, with attributes; what lies in it is never overwritten."""
+    (tmp_path / "data").mkdir()
+    restored(made, tmp_path / "data", ME)
+    with pytest.raises(RestoreFailed, match="not an empty folder"):
+        restored(made, tmp_path / "data", ME)
+
+
+def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored file that differs by one bit is named, and the golden copy, which is sound, stays."""
+    write = os.write
+
+    def flip(fd: int, block: memoryview) -> int:
+        torn = bytearray(block)
+        if len(torn) == 17:
+            torn[9] ^= 1
+        return write(fd, torn)
+
+    monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
+    with pytest.raises(RestoreUnequal, match=r"base/5/16384 is not equal .* sound"):
+        restored(made, tmp_path / "data", ME)
+    assert cache.exists("copy", made.path.parent)
+
+
+def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_path: Path) -> None:
+    """A bit that rotted in the cache is told from one that went wrong on the way."""
+    with (made.data / "base" / "5" / "16384").open("r+b") as file:
+        file.seek(70_000)
+        byte = file.read(1)[0]
+        file.seek(70_000)
+        file.write(bytes([byte ^ 0x40]))
+    assert cache.exists("copy", made.path.parent)  # sizes alone do not show it
+    with pytest.raises(RestoreUnequal, match=r"golden copy .* is damaged: base/5/16384 is"):
+        restored(made, tmp_path / "data", ME)
+    assert not cache.exists("copy", made.path.parent)
+
+
+def test_a_file_missing_in_the_golden_copy_is_named(made: Golden, tmp_path: Path) -> None:
+    """A file that went away is found before a restore by its size, and in a restore by its name."""
+    (made.data / "PG_VERSION").unlink()
+    assert not cache.exists("copy", made.path.parent)
+    with pytest.raises(RestoreFailed, match="PG_VERSION"):
+        restored(made, tmp_path / "data", ME)
+
+
+def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -> None:
+    """What is gone from the cache is an error with its remedy, before anything is written."""
+    assert cache.evict(made.path)
+    with pytest.raises(RestoreFailed, match="is gone"):
+        restored(made, tmp_path / "data", ME)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
+    """Neither while it is restored nor while somebody builds it."""
+    with manifest.in_use(made):
+        assert not cache.evict(made.path)
+    with made.lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not cache.evict(made.path)
+    assert cache.evict(made.path)
+
+
+def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the limit, copies go by their last use until the new one fits; folders that are not ours stay."""
+    for number, name in enumerate(["old", "used", "new"]):
+        copy = a_copy(tmp_path / name)
+        copy.lock.touch()
+        os.utime(copy.lock, (0, 1000 + number))
+    os.utime(tmp_path / ".old.lock", (0, 5000))
+    (tmp_path / "letters").mkdir()
+    size = cache.disk_bytes(tmp_path / "new")
+    monkeypatch.setenv("DBBENCH_CACHE_LIMIT", str(2 * size + 4096))
+    cache.make_room(tmp_path, size)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["letters", "old"]

@@ -115,8 +115,6 @@ def test_a_restored_postgres_holds_the_rows_vacuumed(pgbench: Golden, open_folde
         assert made == visible
         assert filled is True
         assert row(server, "SELECT indisvalid FROM pg_index WHERE indrelid = 'pgbench_accounts'::regclass") == (True,)
-            True,
-        )
     assert engine.check(data, settings, here).startswith("checksums of")
 
 

@@ -37,6 +37,7 @@ BUNDLED: Final = (
 )
 _WRAPPER: Final = "dbbench_events.lua"
 _OWN: Final = {"clients", "rate", "script"}
+_OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
 _LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
 
 
@@ -107,7 +108,8 @@ def _script(cell: Cell) -> str:
 
 
 def _script_options(cell: Cell) -> dict[str, Scalar]:
-    asked = {**cell.dataset.parameters, **cell.workload.options, **cell.parameters}
+    loaded = {name: value for name, value in cell.dataset.parameters.items() if name in _OF_DATASET}
+    asked = {**loaded, **cell.workload.options, **cell.parameters}
     return {name: asked[name] for name in sorted(asked.keys() - _OWN)}
 
 

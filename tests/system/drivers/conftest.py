@@ -1,0 +1,162 @@
+"""Real servers with small datasets, and one way to drive them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from dbbench.clock import Clock
+from dbbench.datasets import generated
+from dbbench.drivers import DRIVERS
+from dbbench.drivers.port import Live, Load, Outcome
+from dbbench.engines import ENGINES
+from dbbench.engines.port import Place, Server
+from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload, merged
+
+SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
+PGBENCH = Dataset("pgbench", {"scale": 4})
+
+
+@contextlib.contextmanager
+def _served(engine: str, *datasets: Dataset) -> Iterator[Server]:
+    """A server of our own with these datasets; gone with its data at the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="dbb"))  # short: the path of a socket has at most 107 bytes
+    folder.chmod(0o755)  # the server's account enters it
+    kind = ENGINES[engine]
+    settings = merged(("default", kind.defaults(256 * 2**20)))
+    place = Place(folder / "s", folder / "log", _bin(engine))
+    try:
+        kind.create(folder / "data", place)
+        with kind.serving(folder / "data", settings, place) as server:
+            for dataset in datasets:
+                generated.build(server, dataset)
+            yield server
+    finally:
+        shutil.rmtree(folder)
+
+
+def _bin(engine: str) -> Path | None:
+    """As tests/conftest.py looks for it: a server that is not installed may be named."""
+    given = os.environ.get(f"DBBENCH_TEST_{engine.upper()}_BIN")
+    return Path(given) if given else None
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """PostgreSQL with tables of pgbench and of sysbench."""
+    with _served("postgres", PGBENCH, SYSBENCH) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    """MariaDB with tables of sysbench."""
+    with _served("mariadb", SYSBENCH) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[Server]:
+    """MySQL with tables of sysbench."""
+    with _served("mysql", SYSBENCH) as server:
+        yield server
+
+
+@dataclasses.dataclass(frozen=True)
+class Driven:
+    """A load's outcome, and what it left behind."""
+
+    outcome: Outcome
+    raw: Path
+    seen: list[Live]
+
+
+class Drive:
+    """Drives a server as a trial does: warm-up, window, outcome. `scratch` and `raw` are empty at the start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.raw, self.scratch = folder / "raw", folder / "scratch"
+
+    def __call__(
+        self,
+        server: Server,
+        driver: str,
+        script: str = "",
+        *,
+        warmup_s: float = 0,
+        measure_s: float = 1,
+        during: Callable[[Load], None] = lambda load: None,
+        user: str | None = None,
+        **parameters: Scalar,
+    ) -> Driven:
+        """`during` is called when the warm-up is over, `user` comes in the place of the server's own."""
+        for folder in (self.raw, self.scratch):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        seen: list[Live] = []
+        window = Window("to-completion" if driver == "scan" else "fixed", warmup_s, measure_s)
+        cell = _cell(server.engine, driver, script, window, parameters)
+        driven = cast(Server, _As(server, user)) if user else server
+        with DRIVERS[driver].driving(driven, cell, 42, Clock(), self.raw, self.scratch) as load:
+            load.wait_until(warmup_s, seen.append)
+            during(load)
+            load.wait(seen.append)
+        return Driven(load.outcome(), self.raw, seen)
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Drive:
+    """Runs a load to its end."""
+    return Drive(tmp_path)
+
+
+def _cell(engine: str, driver: str, script: str, window: Window, parameters: dict[str, Scalar]) -> Cell:
+    workload = Workload("t", cast(Any, driver), (cast(Any, engine),), {"kind": "none"}, script=script)
+    setup, spec = FsSetup("ext4", Mkfs("ext4")), EngineSpec(cast(Any, engine))
+    return Cell("c", "ext4", setup, spec, workload, parameters, Dataset("none"), window)
+
+
+class _As:
+    """A server under another user's name: everything else is the real one's."""
+
+    def __init__(self, server: Server, user: str) -> None:
+        self._server, self.user = server, user
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+@pytest.fixture(scope="session")
+def served() -> Callable[..., contextlib.AbstractContextManager[Server]]:
+    """For a test that needs a server of its own, or kills it: `with served("postgres", dataset) as server`."""
+    return _served
+
+
+@pytest.fixture
+def stall() -> Callable[[Server, float], None]:
+    """Stops all processes of a server for some seconds."""
+
+    def stopped(server: Server, seconds: float) -> None:
+        _signal_all(server, signal.SIGSTOP)
+        time.sleep(seconds)
+        _signal_all(server, signal.SIGCONT)
+
+    return stopped
+
+
+def _signal_all(server: Server, how: signal.Signals) -> None:
+    top = psutil.Process(server.pid)
+    for process in (*top.children(recursive=True), top):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(how)

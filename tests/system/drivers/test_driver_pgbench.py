@@ -1,0 +1,191 @@
+"""pgbench against a real server."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.errors import ClientErrors, DriverFailed, EngineDied, FileMissing, NoProgress
+from dbbench.model import Dataset
+
+pytestmark = pytest.mark.needs("root", "engine:postgres")
+
+
+def by_hand(raw: Path, first: float, last: float) -> list[float]:
+    """Latencies in ms, sorted, of transactions that ended in [first, last), from the kept logs of all workers."""
+    found = []
+    for path in raw.glob("pgbench_log.*.gz"):
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+            words = line.split()
+            if first <= int(words[4]) + int(words[5]) / 1e6 < last:
+                found.append(int(words[2]) / 1000)
+    return sorted(found)
+
+
+def test_figures_are_those_of_the_raw_logs_of_all_workers(drive: Any, postgres: Any) -> None:
+    """Count and percentiles of the window, without warm-up, recomputed by hand from raw/."""
+    driven = drive(postgres, "pgbench", "tpcb-like", warmup_s=1, measure_s=2, clients=4, threads=2)
+    outcome, begin = driven.outcome, driven.outcome.begin_utc
+    exact = by_hand(driven.raw, begin + 1, begin + 3)
+    assert len(list(driven.raw.glob("pgbench_log.*.gz"))) == 2
+    assert outcome.transactions == pytest.approx(len(exact), abs=2)  # the begin is known to a microsecond or two
+    assert outcome.histogram.total == outcome.transactions
+    for percent in (50, 95, 99):
+        by_rank = exact[math.ceil(len(exact) * percent / 100) - 1]
+        assert outcome.histogram.percentile_ms(percent) == pytest.approx(by_rank, rel=0.01)
+    assert outcome.figures["max_ms"] == pytest.approx(exact[-1], rel=0.01)
+    assert outcome.window_s == 2
+
+
+def test_each_second_has_its_own_transactions_and_percentiles(drive: Any, postgres: Any) -> None:
+    """The series begins with the warm-up and is recomputed second by second."""
+    driven = drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=1, clients=2)
+    series, begin = driven.outcome.series, driven.outcome.begin_utc
+    assert series.seconds == 2
+    for second in range(2):
+        exact = by_hand(driven.raw, begin + second, begin + second + 1)
+        assert series["tps"][second] == pytest.approx(len(exact), abs=2)
+        by_rank = exact[math.ceil(len(exact) * 0.95) - 1]
+        assert series["p95_ms"][second] == pytest.approx(by_rank, rel=0.01)
+    assert sum(series["tps"][1:]) == driven.outcome.transactions
+
+
+def test_tps_is_the_one_that_pgbench_prints(drive: Any, postgres: Any) -> None:
+    """Without a warm-up both look at the same seconds, apart from the start."""
+    driven = drive(postgres, "pgbench", "simple-update", measure_s=2, clients=4, threads=2)
+    printed = re.search(r"^tps = ([\d.]+)", (driven.raw / "pgbench.out").read_text(), re.MULTILINE)
+    assert printed is not None
+    assert driven.outcome.transactions / 2 == pytest.approx(float(printed[1]), rel=0.05)
+    assert driven.seen[0].second == 1
+
+
+def test_a_lost_log_of_a_worker_is_an_error(drive: Any, postgres: Any) -> None:
+    """Half of the transactions is not a result."""
+
+    def lose_one(_load: Any) -> None:
+        max(drive.scratch.glob("pgbench_log.*"), key=lambda path: len(path.name)).unlink()
+
+    with pytest.raises(DriverFailed, match="1 logs of 2 workers"):
+        drive(postgres, "pgbench", "select-only", warmup_s=1, clients=2, threads=2, during=lose_one)
+
+
+def test_logs_that_lack_lines_are_an_error(drive: Any, postgres: Any) -> None:
+    """What the logs hold is held against what pgbench says it processed."""
+
+    def cut(load: Any) -> None:
+        load.program.wait(10)
+        log = next(drive.scratch.glob("pgbench_log.*"))
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+
+    with pytest.raises(DriverFailed, match=r"transactions were counted, but pgbench says"):
+        drive(postgres, "pgbench", "select-only", clients=1, during=cut)
+
+
+def test_a_client_that_gives_up_fails_the_trial_at_once(drive: Any, postgres: Any, tmp_path: Path) -> None:
+    """pgbench would go on with one client less and exit with a result."""
+    script = tmp_path / "divide.sql"
+    script.write_text("\\if :client_id = 1\nSELECT 1/0;\n\\endif\nSELECT 1;\n")
+    began = time.monotonic()
+    with pytest.raises(ClientErrors, match=r"client 1 .*aborted.*division by zero"):
+        drive(postgres, "pgbench", str(script), measure_s=20, clients=2)
+    assert time.monotonic() - began < 5
+
+
+def test_a_role_that_does_not_exist_is_told_in_pgbenchs_words(drive: Any, postgres: Any) -> None:
+    """The load never began."""
+    with pytest.raises(DriverFailed, match='role "nobody_here" does not exist'):
+        drive(postgres, "pgbench", "select-only", measure_s=20, clients=1, user="nobody_here")
+
+
+def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+    """Not at the end of the window."""
+    began = 0.0
+
+    def kill(load: Any) -> None:
+        nonlocal began
+        began = time.monotonic()
+        os.kill(load.server.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineDied, match="is gone"), served("postgres", Dataset("pgbench", {"scale": 1})) as server:
+        drive(server, "pgbench", "tpcb-like", warmup_s=1, measure_s=60, clients=2, during=kill)
+    assert time.monotonic() - began < 10
+
+
+def test_under_a_rate_latency_counts_from_the_schedule(drive: Any, postgres: Any, stall: Any) -> None:
+    """A stall of 1.5 s in a window of 3 delays half of the schedule, not the one transaction that met it."""
+    outcome = drive(
+        postgres,
+        "pgbench",
+        "select-only",
+        warmup_s=1,
+        measure_s=3,
+        clients=2,
+        rate=100,
+        during=lambda load: stall(load.server, 1.5),
+    ).outcome
+    assert 1000 < outcome.histogram.percentile_ms(95) < 1600
+    assert outcome.transactions == pytest.approx(300, rel=0.25)
+
+
+def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, stall: Any) -> None:
+    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long transaction each."""
+    outcome = drive(
+        postgres,
+        "pgbench",
+        "select-only",
+        warmup_s=1,
+        measure_s=3,
+        clients=2,
+        during=lambda load: stall(load.server, 2.5),
+    ).outcome
+    assert (outcome.series["tps"][2], outcome.series["p95_ms"][2]) == (0.0, None)
+    assert outcome.series["tps"][3] > 0
+    assert outcome.histogram.percentile_ms(99) < 100 < 2000 < outcome.figures["max_ms"]
+
+
+def test_a_window_without_a_transaction_is_an_error(drive: Any, postgres: Any, tmp_path: Path) -> None:
+    """Zero tps is no figure."""
+    script = tmp_path / "sleep.sql"
+    script.write_text("SELECT pg_sleep(1.5);\n")
+    with pytest.raises(NoProgress):
+        drive(postgres, "pgbench", str(script), measure_s=1, clients=1)
+
+
+def test_an_own_script_gets_the_workloads_parameters(drive: Any, postgres: Any, tmp_path: Path) -> None:
+    """A parameter that the driver does not know is a variable of the script."""
+    script = tmp_path / "own.sql"
+    script.write_text("SELECT 1/(:answer - 41);\n")
+    assert drive(postgres, "pgbench", str(script), clients=1, answer=42).outcome.transactions > 0
+
+
+def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: Any) -> None:
+    """With its name."""
+    with pytest.raises(FileMissing, match=r"nowhere\.sql"):
+        drive(postgres, "pgbench", "nowhere.sql", clients=1)
+
+
+def test_an_early_end_is_an_error(drive: Any, postgres: Any) -> None:
+    """Somebody stopped pgbench: what it did until then is no window."""
+    with pytest.raises(DriverFailed, match="ended with status"):
+        drive(postgres, "pgbench", "select-only", measure_s=20, clients=1, during=lambda load: load.program.stop())
+
+
+def test_nothing_of_pgbench_outlives_its_block(drive: Any, postgres: Any) -> None:
+    """Whoever leaves the block early leaves no load behind."""
+    pids = []
+
+    def leave(load: Any) -> None:
+        pids.extend(load.pids)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=20, clients=2, during=leave)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -1,0 +1,126 @@
+"""Full scans on real servers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from dbbench.drivers.scan_queries import DIALECTS
+from dbbench.errors import DriverFailed, EngineDied
+from dbbench.model import Dataset
+
+pytestmark = pytest.mark.needs("root")
+SCAN = Dataset("clone-tables", {"tables": 3, "table_bytes": 8 * 2**20})
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("postgres", "mariadb", "mysql")],
+)
+def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
+    """A server with three equal tables."""
+    with served(request.param, SCAN) as running:
+        yield running
+
+
+def test_the_rate_is_the_tables_size_by_the_time_of_the_slowest(drive: Any, server: Any) -> None:
+    """10^6 bytes a second from the common start to the last session's end."""
+    outcome = drive(server, "scan", tables=3).outcome
+    tables = json.loads((drive.raw / "scan.json").read_text())["tables"]
+    size, slowest = sum(table["size_bytes"] for table in tables), max(table["duration_s"] for table in tables)
+    assert outcome.figures["duration_s"] == slowest
+    assert outcome.figures["mb_per_s"] == pytest.approx(size / slowest / 1e6)
+    assert 3 * 7 * 2**20 < size < 3 * 12 * 2**20
+    assert outcome.transactions == len(tables) == 3
+
+
+def test_a_scan_has_no_transactions_a_second(drive: Any, server: Any) -> None:
+    """Gaps, not zeros; a row for every second that it lasted."""
+    outcome = drive(server, "scan", tables=3).outcome
+    assert outcome.series.seconds == 1
+    assert [outcome.series[name] for name in ("tps", "p95_ms", "errors")] == [[None], [None], [None]]
+    assert outcome.histogram is None
+
+
+def test_every_row_is_read_and_no_index_used(drive: Any, server: Any) -> None:
+    """The plans are kept and say so."""
+    drive(server, "scan", tables=3)
+    plans = [json.loads(path.read_text()) for path in sorted(drive.raw.glob("plan_clone_*.json"))]
+    assert len(plans) == 3
+    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute("SELECT COUNT(*) FROM clone_1")
+        rows = cursor.fetchone()[0]
+    if server.engine == "postgres":
+        assert ("Seq Scan", rows) == (plans[0][0]["Plan"]["Node Type"], plans[0][0]["Plan"]["Actual Rows"])
+        assert "Workers" not in json.dumps(plans)
+    else:
+        assert '"access_type": "ALL"' in json.dumps(plans[0]) or '"access_type": "table"' in json.dumps(plans[0])
+
+
+def test_another_number_of_tables_than_asked_is_an_error(drive: Any, server: Any) -> None:
+    """The dataset is not the one that the plan means."""
+    with pytest.raises(DriverFailed, match="3 tables to scan, 4 were asked for"):
+        drive(server, "scan", tables=4)
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans that take a minute."""
+    for engine, sleep in (
+        ("postgres", "SELECT pg_sleep(60)"),
+        ("mariadb", "SELECT SLEEP(60)"),
+        ("mysql", "SELECT SLEEP(60)"),
+    ):
+        slow = dataclasses.replace(DIALECTS[engine], statement=lambda _connection, _table, sleep=sleep: sleep)
+        monkeypatch.setitem(DIALECTS, engine, slow)
+
+
+@pytest.mark.usefixtures("endless")
+def test_no_session_outlives_its_block(drive: Any, server: Any) -> None:
+    """Whoever leaves the block early leaves no scan behind."""
+    listing = (
+        "SELECT query FROM pg_stat_activity WHERE state = 'active'"
+        if server.engine == "postgres"
+        else "SHOW PROCESSLIST"
+    )
+
+    def sleepers() -> int:
+        with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(listing)
+            return sum("select" in str(row).lower() and "sleep(60)" in str(row).lower() for row in cursor.fetchall())
+
+    def leave(_load: Any) -> None:
+        time.sleep(0.5)
+        assert sleepers() == 3
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(server, "scan", tables=3, during=leave)
+    until = time.monotonic() + 5
+    while sleepers() and time.monotonic() < until:  # the server sees a closed session a little later
+        time.sleep(0.05)
+    assert sleepers() == 0
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.needs("engine:mariadb")
+def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+    """Not when the scan would have ended."""
+    began = 0.0
+
+    def kill(load: Any) -> None:
+        nonlocal began
+        began = time.monotonic()
+        os.kill(load.server.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineDied, match="is gone"), served("mariadb", SCAN) as own:
+        drive(own, "scan", tables=3, during=kill)
+    assert time.monotonic() - began < 10

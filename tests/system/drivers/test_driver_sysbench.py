@@ -1,0 +1,178 @@
+"""sysbench against real servers, through our wrapper."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.drivers.sysbench import BUNDLED
+from dbbench.errors import DriverFailed, EngineDied, FileMissing, LoadEndedEarly
+from dbbench.model import Dataset
+
+pytestmark = pytest.mark.needs("root", "sysbench")
+on_mariadb = pytest.mark.needs("engine:mariadb")
+SMALL = {"tables": 2, "table_size": 2000}  # what conftest loads
+
+
+def summary(raw: Path, name: str) -> float:
+    """A figure of sysbench's final report."""
+    found = re.search(rf"^ +{name}: +([\d.]+)", (raw / "sysbench.out").read_text(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+@pytest.mark.parametrize("script", BUNDLED)
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql", "postgres")],
+)
+def test_every_bundled_script_runs(drive: Any, request: pytest.FixtureRequest, engine: str, script: str) -> None:
+    """All that come with sysbench, through the wrapper, each transaction that sysbench counts counted once."""
+    outcome = drive(request.getfixturevalue(engine), "sysbench", script, clients=2, **SMALL).outcome
+    assert 0 < outcome.transactions <= summary(drive.raw, "transactions")
+    assert outcome.histogram.total == outcome.transactions
+
+
+@on_mariadb
+def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any) -> None:
+    """Transactions and histogram of the window, without warm-up, are those of the lines in raw/."""
+    outcome = drive(mariadb, "sysbench", "oltp_read_write", warmup_s=1, measure_s=2, clients=3, **SMALL).outcome
+    kept = gzip.decompress((drive.raw / "sysbench_events.txt.gz").read_bytes()).decode()
+    rows = [line.split() for line in kept.splitlines()]
+    by_second, buckets = Counter[int](), Counter[int]()
+    for second, what, value in ([int(word) for word in row] for row in rows):
+        if what >= 0:
+            by_second[second] += value
+            buckets[what] += value if second in (1, 2) else 0
+    assert outcome.series["tps"] == [by_second[second] for second in range(3)]
+    assert outcome.transactions == by_second[1] + by_second[2]
+    assert +buckets == outcome.histogram.counts
+    assert by_second.total() == summary(drive.raw, "transactions")
+    assert outcome.window_s == 2
+
+
+@on_mariadb
+def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any) -> None:
+    """Within the 1.8 % of its buckets and the 1 % of ours; the mean second's tps agrees too."""
+    driven = drive(mariadb, "sysbench", "oltp_read_only", measure_s=2, clients=2, **SMALL)
+    assert driven.outcome.histogram.percentile_ms(95) == pytest.approx(summary(driven.raw, "95th percentile"), rel=0.03)
+    assert driven.outcome.figures["max_ms"] == pytest.approx(summary(driven.raw, "max"), abs=0.1)
+    assert driven.seen[0].tps == pytest.approx(driven.outcome.series["tps"][0], rel=0.1)
+    assert driven.seen[0].p95_ms == pytest.approx(driven.outcome.series["p95_ms"][0], rel=0.1)
+
+
+@on_mariadb
+def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(drive: Any, mariadb: Any) -> None:
+    """Deadlocks on twenty rows: errors are sysbench's, transactions are not counted twice."""
+    outcome = drive(mariadb, "sysbench", "oltp_write_only", measure_s=2, clients=4, tables=1, table_size=20).outcome
+    assert 0 < outcome.errors <= summary(drive.raw, "ignored errors")
+    assert outcome.errors == sum(outcome.series["errors"])
+    assert [warning.id for warning in outcome.warnings] == ["W019"]
+
+
+@on_mariadb
+@pytest.mark.parametrize("engine", ["mariadb", pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))])
+def test_a_user_that_may_not_enter_is_told_in_sysbenchs_words(
+    drive: Any, request: pytest.FixtureRequest, engine: str
+) -> None:
+    """The load never began."""
+    server = request.getfixturevalue(engine)
+    with pytest.raises(DriverFailed, match=r"Access denied for user 'nobody_here'|role \"nobody_here\" does not exist"):
+        drive(server, "sysbench", "oltp_read_only", measure_s=20, clients=2, user="nobody_here", **SMALL)
+
+
+@on_mariadb
+def test_no_password_is_printed_or_kept(drive: Any, mariadb: Any) -> None:
+    """The command that is kept in raw/ can be typed again and holds no secret."""
+    drive(mariadb, "sysbench", "oltp_read_only", clients=1, **SMALL)
+    command = (drive.raw / "sysbench.command").read_text()
+    assert "password=" not in command
+    assert "DBBENCH_SCRIPT=oltp_read_only" in command and command.rstrip().endswith("dbbench_events.lua run")
+
+
+@on_mariadb
+def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+    """Not at the end of the window."""
+    began = 0.0
+
+    def kill(load: Any) -> None:
+        nonlocal began
+        began = time.monotonic()
+        os.kill(load.server.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineDied, match="is gone"), served("mariadb", Dataset("sysbench", dict(SMALL))) as server:
+        drive(server, "sysbench", "oltp_read_write", measure_s=60, clients=2, during=kill, **SMALL)
+    assert time.monotonic() - began < 10
+
+
+@on_mariadb
+def test_under_a_rate_latency_has_the_wait_in_the_queue(drive: Any, mariadb: Any, stall: Any) -> None:
+    """A stall of 1.5 s in a window of 3 delays half of the schedule, not the two events that met it."""
+    outcome = drive(
+        mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=3, clients=2, rate=100, **SMALL,
+        during=lambda load: stall(load.server, 1.5),
+    ).outcome  # fmt: skip
+    assert 1000 < outcome.histogram.percentile_ms(95) < 1600
+    assert outcome.transactions == pytest.approx(300, rel=0.25)
+    assert outcome.histogram.total == pytest.approx(outcome.transactions, rel=0.1)
+
+
+@on_mariadb
+def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, mariadb: Any, stall: Any) -> None:
+    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long event each."""
+    outcome = drive(
+        mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=3, clients=2, **SMALL,
+        during=lambda load: stall(load.server, 2.5),
+    ).outcome  # fmt: skip
+    assert (outcome.series["tps"][2], outcome.series["p95_ms"][2]) == (0.0, None)
+    assert outcome.series["tps"][3] > 0
+    assert outcome.histogram.percentile_ms(99) < 100 < 2000 < outcome.figures["max_ms"]
+
+
+@on_mariadb
+def test_a_script_that_ends_by_itself_is_an_error(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+    """sysbench exits with 0 and a report; the window was not filled."""
+    script = tmp_path / "short.lua"
+    script.write_text("local n = 0\nfunction event() n = n + 1; return n > 10 end\n")
+    with pytest.raises(LoadEndedEarly):
+        drive(mariadb, "sysbench", str(script), measure_s=20, clients=1)
+
+
+@on_mariadb
+def test_an_own_script_is_counted_like_a_bundled_one(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+    """A file in the place of a name; it takes oltp_common from where sysbench has it, and its options from the plan."""
+    script = tmp_path / "own.lua"
+    script.write_text(
+        'require("oltp_common")\nsysbench.cmdline.options.pause = {"ms", 0}\nfunction prepare_statements() end\n'
+        'function event() con:query("SELECT SLEEP(" .. sysbench.opt.pause / 1000 .. ")") end\n'
+    )
+    outcome = drive(mariadb, "sysbench", str(script), clients=2, pause=50).outcome
+    assert 30 <= outcome.transactions <= 40
+    assert 50 <= outcome.histogram.percentile_ms(50) < 60
+
+
+@on_mariadb
+def test_a_missing_script_is_told_before_anything_starts(drive: Any, mariadb: Any) -> None:
+    """With its name."""
+    with pytest.raises(FileMissing, match="oltp_nothing"):
+        drive(mariadb, "sysbench", "oltp_nothing", clients=1)
+
+
+@on_mariadb
+def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
+    """What the threads counted is held against what sysbench says."""
+
+    def lose_one(load: Any) -> None:
+        load.program.wait(10)
+        (drive.scratch / "events.1").unlink()
+
+    with pytest.raises(DriverFailed, match="1 files of counts of 2 threads"):
+        drive(mariadb, "sysbench", "oltp_point_select", clients=2, during=lose_one, **SMALL)

@@ -23,9 +23,9 @@ class Clock:
         return time.time() - self.now_utc()
 
 
-def iso(utc: float) -> str:
-    """Epoch seconds as UTC, ISO 8601 with milliseconds: 2026-11-21T10:15:30.123Z."""
-    return datetime.fromtimestamp(utc, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def iso(utc: float, digits: str = "milliseconds") -> str:
+    """Epoch seconds as UTC, ISO 8601 with milliseconds (or `digits`): 2026-11-21T10:15:30.123Z."""
+    return datetime.fromtimestamp(utc, UTC).isoformat(timespec=digits).replace("+00:00", "Z")
 
 
 def epoch(text: str) -> float:

@@ -68,7 +68,7 @@ def _series(trial: Record, seen: Seen) -> None:
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
     trial.series, trial.histogram = series, outcome.histogram
     trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
-    trial.note(anchor_utc=iso(outcome.begin_utc))
+    trial.note(anchor_utc=iso(outcome.begin_utc, "microseconds"))  # exact: figures are recomputed from it
 
 
 def _facts(trial: Record, seen: Seen) -> None:

@@ -137,8 +137,8 @@ def run(
         try:
             stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            popen.kill()
-            popen.communicate()
+            popen.kill()  # its pipes are left alone: a daemon of it may hold them for ever
+            popen.wait()
             raise DeadlinePassed(f"{' '.join(words)} still ran after {timeout_s:.0f} s and was killed") from None
         except BaseException:
             popen.kill()

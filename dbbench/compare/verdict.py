@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
 from dbbench.compare.pairs import chosen, groups, paired
 from dbbench.metrics import METRICS, Metric
 from dbbench.model import Status, Trial
 
-WORDS = {  # (words of the metric, candidate is better) -> word
+UNKNOWN: Final = "unknown"  # no trial came far enough to tell its class
+WORDS: Final = {  # (words of the metric, candidate is better) -> word
     ("speed", True): "faster",
     ("speed", False): "slower",
     ("quality", True): "better",
@@ -67,8 +69,9 @@ def _group_rows(engine: str, workload: str, group: list[Trial], baseline: str, m
         counted = [t for t in chosen(group) if t.fs_setup == arm]
         values = [v for t in counted if (v := t.summary.get(metric.name)) is not None]
         own_class = _class_of(group, arm)
+        mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
         row = Row(arm, engine, workload, _mean(values), None, None, None, "inconclusive", 0, 0, None,
-                  own_class, own_class != base_class, tuple(_notes(group, arm, counted, metric)))  # fmt: skip
+                  own_class, mixed, tuple(_notes(group, arm, counted, metric)))  # fmt: skip
         if arm == baseline:
             row = replace(row, ratio=1.0 if values else None, verdict="baseline", n=len(values))
         else:
@@ -127,7 +130,7 @@ def _has(trial: Trial, warning: str) -> bool:
 def _class_of(group: list[Trial], arm: str) -> str:
     found = {t.filesystem.durability_class for t in group if t.fs_setup == arm and t.filesystem is not None
              and t.status is not Status.FAILED}  # fmt: skip
-    return " / ".join(sorted(found)) or "unknown"
+    return " / ".join(sorted(found)) or UNKNOWN
 
 
 def _mean(values: list[float]) -> float | None:

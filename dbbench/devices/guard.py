@@ -26,9 +26,13 @@ UNTOUCHED: Final = "Nothing was changed."
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a device is not free. A signature has its UUID and label, or ""."""
+    """Why a device is not free. A signature has its UUID and label, or "".
 
-    kind: Literal["in use", "signature"]
+    "unseen" is a process that we may not look into (in a container often its first one): it might hold the device
+    open. Mounts, swap and md would have refused O_EXCL, so this yields to the typed identity, and to nothing else.
+    """
+
+    kind: Literal["in use", "unseen", "signature"]
     text: str
     uuid: str = ""
     label: str = ""
@@ -82,7 +86,7 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
         ]
     except (OSError, CommandFailed, ProgramMissing) as error:
         texts = [f"who uses it cannot be found out: {error}"]
-    return [Reason("in use", text) for text in texts] + signatures
+    return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
 
 
 def signatures_of(fd: int) -> list[Reason]:
@@ -118,10 +122,11 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
             effect=UNTOUCHED,
             remedy="Free it (umount, swapoff, losetup -d, the line in fstab), or name another device.",
         )
-    if not found or permit.wipe(word) or all(permit.made_by_us(word, reason.uuid) for reason in found):
+    ours = all(reason.kind == "signature" and permit.made_by_us(word, reason.uuid) for reason in found)
+    if ours or permit.wipe(word):
         return
     raise DeviceNotEmpty(
-        f"{shown} is not empty:{lines}",
+        f"{shown} is not known to be empty and free:{lines}",
         effect=UNTOUCHED,
         remedy=f"If it may be erased:  dbbench run PLAN --wipe {word}",
     )

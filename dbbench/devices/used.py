@@ -35,6 +35,12 @@ class Target:
         return (found.st_dev, found.st_ino) in self.files
 
 
+class Unseen(str):
+    """A finding of its own kind: who might use the device could not be looked into."""
+
+    __slots__ = ()
+
+
 def target(name: str) -> Target:
     """The device of that kernel name with what lies on it. Raises OSError where a loop device cannot be asked."""
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
@@ -163,13 +169,13 @@ def _mounts(entry: Mount, device: Target) -> bool:
 
 def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
     """Call `look` with every process's folder; a sentence for each that exists and cannot be read."""
-    unreadable = []
+    unreadable: list[str] = []
     for process in _processes(proc):
         try:
             look(process)
         except OSError as error:
             if error.errno not in _ENDED:
-                unreadable.append(f"{what} of {_who(process)} cannot be read: {error.strerror}")
+                unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
     return unreadable
 
 

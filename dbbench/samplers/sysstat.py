@@ -18,6 +18,9 @@ from dbbench.series import Series, on_the_second
 LONGEST_INTERVAL_S: Final = 2
 
 
+FIRST_SAMPLE_S: Final = 3  # a load that is shorter may have ended before the recorder's first interval did
+
+
 @dataclass(frozen=True)
 class Entry:
     """One interval: the whole UTC second of its end, its length, columns with units in their names."""
@@ -122,7 +125,8 @@ class Recording:
         if why := self.ended_early or fault:
             good = sum(value is not None for value in column)
             text = f"{why}; {good} of {seconds} seconds have data"
-            self._warnings.append(TrialWarning("W013", text, _first_hole(column), suspect=True))
+            short = self.ended_early is None and seconds < FIRST_SAMPLE_S
+            self._warnings.append(TrialWarning("W013", text, _first_hole(column), suspect=not short))
         if gaps := gap_warning(self.name, column):
             self._warnings.append(gaps)
         return series

@@ -132,9 +132,12 @@ def test_holm_gives_each_row_its_level() -> None:
 def test_engines_are_never_compared_with_each_other() -> None:
     """Each engine and workload has its own baseline row."""
     trials = [trial(a, b, 1.0, engine=e) for e in ("mariadb", "postgres") for a in ("ext4", "xfs") for b in (1, 2, 3)]
-    assert [
-        (row.engine, row.fs_setup) for row in rows(trials, "ext4")
-    ] == [("mariadb", "ext4"), ("mariadb", "xfs"), ("postgres", "ext4"), ("postgres", "xfs")]
+    assert [(row.engine, row.fs_setup) for row in rows(trials, "ext4")] == [
+        ("mariadb", "ext4"),
+        ("mariadb", "xfs"),
+        ("postgres", "ext4"),
+        ("postgres", "xfs"),
+    ]
 
 
 def entry(arm: str, block: int, tps: list[float | None], **more: Any) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+#!/bin/bash
+# One trial's steps by hand, without the load: make, restore, start, checkpoint, stop, drop, prove, start, stop, check.
+# by_hand.sh IMAGE GOLDEN-DATA BIN   (root; prints nothing; its duration is what the benchmark wants)
+set -euo pipefail
+image=$1 golden=$2 bin=$3
+room=$(mktemp -d /tmp/by-hand-XXXXXX)
+chmod 755 "$room"; mkdir "$room/mnt" "$room/s"; chown postgres "$room/s"
+loop=$(losetup --find --show --direct-io=on "$image")
+trap 'umount "$room/mnt" 2>/dev/null || :; losetup -d "$loop"; rm -rf "$room"' EXIT
+server() { setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/pg_ctl" -D "$room/mnt/data" -s -w \
+    -l "$room/s/log" -o "-c listen_addresses= -c unix_socket_directories=$room/s -c shared_buffers=256MB" "$@"; }
+
+wipefs -qa "$loop"
+mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard "$loop"
+mount -o noatime "$loop" "$room/mnt"
+cp -a "$golden" "$room/mnt/data"
+chown -R postgres:postgres "$room/mnt/data"; chmod 700 "$room/mnt/data"
+echo 'local all all trust' > "$room/mnt/data/pg_hba.conf"
+sync -f "$room/mnt"
+server start
+"$bin/psql" -qh "$room/s" -U dbbench postgres -c CHECKPOINT
+server -m fast stop
+echo 3 > /proc/sys/vm/drop_caches
+find "$room/mnt/data/base" -type f -size +0 -exec fincore --bytes --noheadings {} + >/dev/null
+server start
+server -m fast stop
+setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/pg_checksums" --check -D "$room/mnt/data" >/dev/null

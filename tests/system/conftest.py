@@ -1,0 +1,137 @@
+"""What system tests share: the command line on real parts, with a cache and results of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+@dataclass
+class Traces:
+    """What could be left on the machine: loop devices, mounts, processes."""
+
+    loops: set[str] = field(default_factory=set)
+    mounts: set[str] = field(default_factory=set)
+    processes: set[int] = field(default_factory=set)
+
+    @classmethod
+    def now(cls) -> Traces:
+        loops = {p.parent.parent.name for p in Path("/sys/block").glob("loop*/loop/backing_file")}
+        mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+        names = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat")
+        ours = {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in names}
+        return cls(loops, mounts, ours)
+
+    def beyond(self, before: Traces) -> dict[str, set[Any]]:
+        """What is here now and was not before; {} when nothing is."""
+        found = {name: getattr(self, name) - getattr(before, name) for name in ("loops", "mounts", "processes")}
+        return {name: more for name, more in found.items() if more}
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """The test leaves no loop device, mount or process behind (a killed trial has a second for it)."""
+    before = Traces.now()
+    yield
+    until = time.monotonic() + 2.0
+    while (more := Traces.now().beyond(before)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert more == {}
+
+
+@dataclass
+class Dbbench:
+    """The command line, in a folder of its own."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dbbench", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.env,
+        )  # fmt: skip
+
+    def __call__(self, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "dbbench", *words],
+            capture_output=True, text=True, cwd=self.folder, env=self.env, timeout=300, check=False,
+        )  # fmt: skip
+        assert status == done.returncode, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def plan(self, text: str, name: str = "plan.toml") -> str:
+        (self.folder / name).write_text(text)
+        return name
+
+    def run_and(self, plan: str, at: Callable[[dict[str, Any]], bool], do: Callable[[int], None]) -> tuple[int, str]:
+        """Start `run PLAN --name r`, call `do(pid)` at the first event for which `at` holds; exit status, stderr."""
+        child = self.start("run", plan, "--name", "r", "--progress", "json")
+        assert child.stderr is not None
+        said, done = [], False
+        for line in child.stderr:
+            said.append(line)
+            event = _event(line)
+            if not done and event is not None and at(event):
+                do(child.pid)
+                done = True
+        child.communicate(timeout=60)
+        assert done, "".join(said)
+        return child.returncode, "".join(said)
+
+    @staticmethod
+    def in_window(event: dict[str, Any]) -> bool:
+        """The first second of a measured window was told."""
+        return bool(event["kind"] == "second" and event["phase"] == "measure")
+
+    @staticmethod
+    def kill(name: str) -> Callable[[int], None]:
+        """Something to do with a run: SIGKILL the eldest process called `name` below it."""
+
+        def do(pid: int) -> None:
+            found = [p for p in psutil.Process(pid).children(recursive=True) if p.name() == name]
+            min(found, key=lambda p: p.create_time()).send_signal(signal.SIGKILL)
+
+        return do
+
+    def trials(self, run: str = "r") -> dict[str, dict[str, Any]]:
+        """trial.json of every finished trial, by id."""
+        found = sorted((self.folder / "results" / run / "trials").glob("[!.]*/trial.json"))
+        return {path.parent.name: json.loads(path.read_text()) for path in found}
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return {"kind": found["kind"], **found["data"]} if "kind" in found else None
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Golden copies of the whole session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def dbbench_in(cache: Path) -> Callable[[Path], Dbbench]:
+    """A maker of command lines that work in a given folder, with the session's golden copies."""
+    return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def dbbench(tmp_path: Path, dbbench_in: Callable[[Path], Dbbench]) -> Dbbench:
+    """The command line in an empty folder."""
+    return dbbench_in(tmp_path)

@@ -1,0 +1,399 @@
+"""Whole runs through the command line on real filesystems, servers and load generators."""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import csv
+import gzip
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
+
+TPCB = """
+name = "small"
+fs_setups = {setups}
+blocks = {blocks}
+warmup = "1s"
+measure = "{measure}s"
+repeat_suspect = false
+[device]
+size = "{size}"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = {scale}
+clients = 2
+threads = 2
+"""
+REST = """
+engines = ["postgres"]
+[[engine]]
+name = "mariadb"
+[[workload]]
+name = "sysbench-oltp-read-write"
+engines = ["mariadb"]
+tables = 2
+table_size = 2000
+clients = 2
+[[workload]]
+name = "scan"
+engines = ["postgres"]
+tables = 2
+table_bytes = "16MiB"
+"""
+
+
+def tpcb(setups: str = '["ext4"]', blocks: int = 1, measure: int = 3, size: str = "512MiB", scale: int = 1) -> str:
+    """A plan of TPC-B trials that last seconds."""
+    return TPCB.format(setups=setups, blocks=blocks, measure=measure, size=size, scale=scale)
+
+
+# --- a whole run -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
+    """One run of three filesystems, two engines, three workloads; `.done` is what the command printed."""
+    dbbench = dbbench_in(tmp_path_factory.mktemp("whole"))
+    dbbench.plan(tpcb('["ext4", "xfs", "btrfs"]', size="1GiB") + REST)
+    dbbench.done = dbbench("run", "plan.toml", "--name", "r", "--progress", "plain")
+    return dbbench
+
+
+def of(whole: Any, workload: str) -> dict[str, dict[str, Any]]:
+    """The trials of one workload, by fs setup."""
+    return {t["fs_setup"]: t for t in whole.trials().values() if t["workload"] == workload}
+
+
+def folder_of(whole: Any, trial: dict[str, Any]) -> Path:
+    """Where a trial's files lie."""
+    return Path(whole.folder, "results/r/trials", trial["id"])
+
+
+def rows_of(whole: Any, trial: dict[str, Any]) -> list[dict[str, str]]:
+    """series.csv.gz, row by row."""
+    with gzip.open(folder_of(whole, trial) / "series.csv.gz", "rt") as text:
+        return list(csv.DictReader(text))
+
+
+@pytest.mark.needs("mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs", "engine:mariadb", "sysbench")
+class TestWhole:
+    """Nine trials, read back as other people's scripts would."""
+
+    def test_every_cell_has_a_good_trial(self, whole: Any) -> None:
+        """Three filesystems under three workloads: no trial failed, each proved its cold cache and its flushes."""
+        trials = whole.trials().values()
+        assert len(trials) == 9
+        assert [(t["id"], t["error"]) for t in trials if t["status"] == "failed"] == []
+        assert all(t["cache"]["proved"] and t["cache"]["before_bytes"] > 0 for t in trials)
+        assert all(t["device"]["direct_io"] for t in trials)
+        assert {t["device"]["image_blocks_before"] for t in trials} == {
+            t["device"]["image_blocks_after"] for t in trials
+        }
+        assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
+
+    def test_tps_is_what_the_raw_logs_of_all_workers_say(self, whole: Any) -> None:
+        """Counted by hand from the per-transaction logs: transactions that ended in the window ÷ its seconds."""
+        for trial in of(whole, "pgbench-tpcb").values():
+            logs = sorted((folder_of(whole, trial) / "raw").glob("pgbench_log.*.gz"))
+            assert len(logs) == 2
+            begin = time.strptime(trial["anchor_utc"][:19], "%Y-%m-%dT%H:%M:%S")
+            anchor = calendar_s(begin) + float("0" + trial["anchor_utc"][19:-1])
+            window, latencies = trial["window"], []
+            for log in logs:
+                for line in gzip.decompress(log.read_bytes()).decode().splitlines():
+                    fields = line.split()
+                    second = int(fields[4]) + int(fields[5]) / 1e6 - anchor
+                    if window["warmup_s"] <= second < window["warmup_s"] + window["measure_s"]:
+                        latencies.append(int(fields[2]) / 1000)
+            latencies.sort()
+            assert trial["summary"]["tps"] == pytest.approx(len(latencies) / window["measure_s"])
+            exact = latencies[math.ceil(0.95 * len(latencies)) - 1]
+            assert trial["summary"]["p95_ms"] == pytest.approx(exact, rel=0.01)
+
+    def test_series_adds_up_to_the_summary(self, whole: Any) -> None:
+        """The measured seconds' tps sum to the transactions of the window; the warm-up is not among them."""
+        for name in ("pgbench-tpcb", "sysbench-oltp-read-write"):
+            for trial in of(whole, name).values():
+                rows = rows_of(whole, trial)
+                assert [row["phase"] for row in rows] == ["warmup"] + ["measure"] * 3
+                measured = sum(float(row["tps"]) for row in rows if row["phase"] == "measure")
+                assert measured == pytest.approx(trial["summary"]["transactions"], abs=0.5)
+
+    def test_histogram_holds_the_window_and_gives_the_percentiles(self, whole: Any) -> None:
+        """Its counts are the transactions; the 95 % rank lies in the bucket of p95."""
+        for trial in of(whole, "sysbench-oltp-read-write").values():
+            found = json.loads((folder_of(whole, trial) / "histogram.json").read_text())["counts"]
+            assert sum(found.values()) == trial["summary"]["transactions"]
+            rank, seen = math.ceil(0.95 * sum(found.values())), 0
+            for bucket in sorted(found, key=int):
+                seen += found[bucket]
+                if seen >= rank:
+                    break
+            assert trial["summary"]["p95_ms"] == pytest.approx(math.exp((int(bucket) + 0.5) / 100) / 1000)
+
+    def test_sysbench_agrees_with_its_own_report(self, whole: Any) -> None:
+        """Every transaction that the tool reports is in our counts: in the seconds, or in what came after the last."""
+        for trial in of(whole, "sysbench-oltp-read-write").values():
+            raw = folder_of(whole, trial) / "raw"
+            printed = (raw / "sysbench.out").read_text()
+            total = next(int(line.split()[1]) for line in printed.splitlines() if "transactions:" in line)
+            ours = sum(float(row["tps"]) for row in rows_of(whole, trial))
+            assert total * 0.8 < ours <= total
+
+    def test_telemetry_stands_beside_the_load(self, whole: Any) -> None:
+        """CPU, disk and awaits of the device under test have data in most seconds of each OLTP trial."""
+        for trial in of(whole, "pgbench-tpcb").values():
+            rows = rows_of(whole, trial)
+            for column in ("cpu_user_pct", "cpu_iowait_pct", "disk_write_kb_per_s", "w_await_ms"):
+                assert sum(row[column] != "" for row in rows) >= len(rows) - 1, column
+            assert sum(float(row["disk_write_kb_per_s"] or 0) for row in rows) > 0
+
+    def test_compare_says_the_same_as_the_trials(self, whole: Any) -> None:
+        """One block: the ratio is the quotient of the two trials, and nothing is claimed of it."""
+        document = json.loads(whole("compare", "r", "--json").stdout)
+        for row in document["rows"]:
+            if row["workload"] == "pgbench-tpcb" and row["fs_setup"] != "ext4":
+                trials = of(whole, "pgbench-tpcb")
+                expected = trials[row["fs_setup"]]["summary"]["tps"] / trials["ext4"]["summary"]["tps"]
+                assert row["ratio"] == pytest.approx(expected)
+                assert (row["lo"], row["hi"], row["verdict"]) == (None, None, "inconclusive")
+
+    def test_page_is_one_file_without_network(self, whole: Any) -> None:
+        """report.html has each setup, the warning about short windows and no address to load from."""
+        page = Path(whole.folder, "results/r/report.html").read_text()
+        for text in ("ext4", "xfs", "btrfs", "for seeing"):
+            assert text in page
+        found: list[str] = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda _, attributes: found.extend(
+            v or "" for k, v in attributes if k in ("src", "href")
+        )  # type: ignore[method-assign]
+        parser.feed(page)
+        assert [address for address in found if not address.startswith("#")] == []
+
+    def test_short_window_says_burst(self, whole: Any) -> None:
+        """No checkpoint fits into three seconds, and the verdict says it."""
+        assert all("W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values())
+        assert "burst: no checkpoint in the window" in whole("compare", "r").stdout
+
+    def test_same_golden_bytes_on_every_filesystem(self, whole: Any) -> None:
+        """The restored dataset has the same size in all trials of a workload."""
+        for name in ("pgbench-tpcb", "sysbench-oltp-read-write", "scan"):
+            assert len({t["summary"]["dataset_bytes"] for t in of(whole, name).values()}) == 1
+
+    def test_same_command_again_drives_nothing(self, whole: Any) -> None:
+        """A finished run says so, exits 0, and changes no file."""
+        before = digest(Path(whole.folder, "results/r/trials"))
+        done = whole("run", "plan.toml", "--name", "r")
+        assert "finished before" in done.stderr
+        assert before == digest(Path(whole.folder, "results/r/trials"))
+
+    def test_run_leaves_no_image(self, whole: Any) -> None:
+        """The run's disk image goes with its end."""
+        assert [*Path(whole.folder).rglob("*.img"), *Path(whole.folder).rglob("*.partial")] == []
+
+
+def calendar_s(moment: time.struct_time) -> float:
+    """Epoch seconds of a UTC time."""
+    return calendar.timegm(moment)
+
+
+def digest(folder: Path) -> str:
+    """One sum over all files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(str(p).encode() + p.read_bytes() for p in files)).hexdigest()
+
+
+# --- being stopped ---------------------------------------------------------------------------------
+
+
+def test_killed_run_leaves_nothing_and_is_resumed(dbbench: Any, nothing_left: None) -> None:
+    """SIGKILL in mid-window: within a second nothing of it runs, is mounted or attached; the rest is driven later."""
+    dbbench.plan(tpcb(blocks=2))
+    second = []
+
+    def at(event: dict[str, Any]) -> bool:
+        second.append(event["kind"] == "trial_begin" and event["position"] == 2)
+        return any(second) and dbbench.in_window(event)
+
+    status, _ = dbbench.run_and("plan.toml", at, lambda pid: os.kill(pid, signal.SIGKILL))
+    time.sleep(1.0)
+    assert status == -signal.SIGKILL
+    assert [p.pid for p in psutil.process_iter() if _is_below(p, dbbench.folder)] == []
+    assert [p for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(dbbench.folder) in p.read_text()] == []
+    first = digest(dbbench.folder / "results/r/trials")
+    assert len(dbbench.trials()) == 1
+    dbbench("run", "plan.toml", "--name", "r")
+    assert len(dbbench.trials()) == 2
+    partial = dbbench.folder / "results/r/trials"
+    assert list(partial.glob(".partial-*")) == []
+    assert first != ""
+
+
+def _is_below(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return str(folder) in " ".join(process.cmdline()) and process.pid != os.getpid()
+    except psutil.Error:
+        return False
+
+
+def test_interrupted_run_ends_cleanly_and_says_how_to_go_on(dbbench: Any, nothing_left: None) -> None:
+    """SIGINT: exit 130, the command that resumes; then it resumes."""
+    dbbench.plan(tpcb())
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGINT))
+    assert status == 130
+    assert "dbbench run plan.toml --name r" in said
+    assert dbbench.trials() == {}
+    dbbench("run", "plan.toml", "--name", "r")
+    assert len(dbbench.trials()) == 1
+
+
+def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
+    """Who comes second is told who holds the run, exit 5."""
+    dbbench.plan(tpcb())
+    refused: list[subprocess.CompletedProcess[str]] = []
+    dbbench.run_and(
+        "plan.toml", dbbench.in_window, lambda _: refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
+    )
+    assert "E803" in refused[0].stderr
+
+
+# --- faults ----------------------------------------------------------------------------------------
+
+
+def test_server_killed_in_the_window_fails_the_trial(dbbench: Any, nothing_left: None) -> None:
+    """kill -9 of the postmaster: the trial is failed as such, the run goes on, exit 1."""
+    dbbench.plan(tpcb(blocks=2, measure=5))
+    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("postgres"))
+    first, second = (dbbench.trials()[name] for name in sorted(dbbench.trials()))
+    assert (status, first["status"], first["error"]["id"]) == (1, "failed", "E402")
+    assert second["status"] != "failed"
+
+
+def test_recorder_killed_in_the_window_makes_the_trial_suspect(dbbench: Any, nothing_left: None) -> None:
+    """kill -9 of sadc: what is missing is a gap and a warning, never silence."""
+    dbbench.plan(tpcb(measure=5))
+    dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("sadc"))
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] == "suspect"
+    assert any(w["id"] == "W013" and "sa" in w["text"] for w in trial["warnings"])
+    assert rows_of(dbbench, trial)[-1]["cpu_user_pct"] == ""
+
+
+def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> None:
+    """A script that divides by zero now and then aborts its clients: E602, not a slow good trial."""
+    (dbbench.folder / "mine/workloads").mkdir(parents=True)
+    workload = (
+        'title = "aborts"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "abort.sql"\n'
+        'dataset = { kind = "pgbench", scale = 1 }\n'
+    )
+    (dbbench.folder / "mine/workloads/aborts.toml").write_text(workload)
+    (dbbench.folder / "mine/workloads/abort.sql").write_text("\\set n random(0, 200)\nSELECT 1 / :n;\n")
+    plan = tpcb().replace('name = "pgbench-tpcb"\nscale = 1\nclients = 2\nthreads = 2', 'name = "aborts"')
+    dbbench.plan(plan)
+    dbbench("run", "plan.toml", "--name", "r", "--path", "mine", status=1)
+    (trial,) = dbbench.trials().values()
+    assert (trial["status"], trial["error"]["id"]) == ("failed", "E602")
+
+
+@contextlib.contextmanager
+def mounted(device: Any, *options: str) -> Iterator[Path]:
+    """Somebody's ext4 on the device, mounted where every account can get to."""
+    subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
+    at = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+        at.rmdir()
+
+
+def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: Any) -> None:
+    """A dataset that does not fit into the directory's filesystem: E305 in restore, the directory as it was."""
+    with mounted(loop_device) as at:
+        (at / "target").mkdir()
+        dbbench.plan(in_directory(tpcb(scale=40), at / "target"))
+        dbbench("run", "plan.toml", "--name", "r", status=1)
+        assert not list((at / "target").iterdir())
+    (trial,) = dbbench.trials().values()
+    assert (trial["error"]["id"], trial["error"]["phase"]) == ("E305", "restore")
+
+
+def test_phase_that_hangs_ends_by_its_deadline(dbbench: Any, nothing_left: None) -> None:
+    """A deadline of the plan ends a restore that takes longer, with its own error."""
+    dbbench.plan(tpcb() + '[deadlines]\nrestore = "1ms"\n')
+    dbbench("run", "plan.toml", "--name", "r", status=1)
+    (trial,) = dbbench.trials().values()
+    assert (trial["error"]["id"], trial["error"]["phase"]) == ("E901", "restore")
+
+
+def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) -> None:
+    """Each with its line; exit 2; no run folder."""
+    plan = tpcb().replace('"ext4"', '"ext5"').replace("blocks = 1", "blocks = 0").replace("scale", "scael")
+    plan = plan.replace('measure = "3s"', 'measure = "3 apples"').replace('"postgres"', '"postgers"')
+    done = dbbench("run", dbbench.plan(plan), status=2)
+    assert "Traceback" not in done.stderr
+    for wrong in ("ext5", "blocks", "scael", "apples", "postgers"):
+        assert wrong in done.stderr
+    assert done.stderr.count("plan.toml:") >= 5
+    assert not (dbbench.folder / "results").exists()
+
+
+def test_mounted_device_is_refused_and_untouched(dbbench: Any, loop_device: Any) -> None:
+    """A block device that somebody mounted: E104, exit 5, not one byte changed, whatever was typed."""
+    with mounted(loop_device, "-o", "ro") as at:
+        before = hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
+        plan = tpcb().replace('size = "512MiB"', f'kind = "block"\npath = "{loop_device.path}"')
+        done = dbbench("run", dbbench.plan(plan), "--wipe", loop_device.path.name, status=5)
+        assert "E104" in done.stderr and str(at) in done.stderr
+        assert before == hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
+
+
+def test_block_device_is_formatted_only_with_its_identity_typed(dbbench: Any, image: Path) -> None:
+    """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials are driven on it."""
+    attach = ["losetup", "--find", "--show", "--direct-io=on", str(image)]
+    device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        subprocess.run(["mkfs.xfs", "-q", device], check=True)
+        dbbench.plan(tpcb(blocks=2, measure=2).replace('size = "512MiB"', f'kind = "block"\npath = "{device}"'))
+        refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
+        assert "E106" in refused and "xfs" in refused
+        identity = refused.split("--wipe ")[1].split()[0]
+        dbbench("run", "plan.toml", "--name", "r", "--wipe", identity)
+        assert [t["filesystem"]["family"] for t in dbbench.trials().values()] == ["ext4", "ext4"]
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def in_directory(plan: str, target: Path) -> str:
+    """The plan with an existing directory as its device."""
+    return plan.replace('[device]\nsize = "512MiB"', f'[device]\nkind = "dir"\npaths = {{ ext4 = "{target}" }}')
+
+
+def test_existing_directory_needs_no_mkfs(dbbench: Any, nothing_left: None) -> None:
+    """Kind dir: the directory's own filesystem, cold by eviction with proof, nothing left in it."""
+    target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # the server's account must be able to get there
+    target.chmod(0o755)
+    dbbench("run", dbbench.plan(in_directory(tpcb(), target)), "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] != "failed"
+    assert trial["cache"]["proved"]
+    target.rmdir()  # fails where anything was left in it

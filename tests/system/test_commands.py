@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench.devices.port import Device
+
+PLAN: Final = """\
+name = "small"
+fs_setups = ["ext4", "xfs"]
+blocks = 1
+warmup = "1s"
+measure = "3s"
+repeat_suspect = false
+[device]
+size = "600MiB"
+[engine]
+name = "postgres"
+settings = { shared_buffers = "32MB", max_wal_size = "200MB" }
+[workload]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+"""
+HEAVY: Final = ("pydantic", "rich", "numpy", "scipy", "plotly", "jinja2", "psutil", "psycopg2", "mysql")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What the command line needs; Python buffers as it does for everybody."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONUNBUF", "DBBENCH_PATH"))}
+    return {**kept, **more}
+
+
+def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own."""
+    command = [sys.executable, "-m", "dbbench", *argv]
+    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=300)
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    """`dbbench --help` is quick because it imports no command and no library but click."""
+    code = "import sys; from dbbench.cli import run; run(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    modules = set(done.stderr.split())
+    assert "click" in modules
+    assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
+    assert {name for name in modules if name.startswith("dbbench.commands.")} == {"dbbench.commands.options"}
+
+
+def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:
+    """`dbbench plan P | head -1` says nothing on stderr and ends as the shell's tools do."""
+    (tmp_path / "plan.toml").write_text(PLAN.replace("blocks = 1", "blocks = 2000"))  # more than a pipe holds
+    command = [sys.executable, "-m", "dbbench", "plan", "plan.toml", "--json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.read(1)
+        child.stdout.close()
+        assert (child.stderr.read(), child.wait(60)) == (b"", 141)
+
+
+def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
+    """One row a check with the keys of the contract; each disk with the identity to type."""
+    done = dbbench("doctor", "--json", cwd=tmp_path)
+    rows = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert all(set(row) == {"check", "ok", "found", "needed", "fix"} for row in rows)
+    checks = {row["check"]: row for row in rows}
+    assert {"engine postgres", "sysbench", "mkfs.xfs", "root", "CPU governor", "other load"} <= set(checks)
+    assert all(row["ok"] or row["fix"] for row in rows)
+    disks = [row for check, row in checks.items() if check.startswith("device /dev/")]
+    assert all("identity " in row["found"] for row in disks)
+
+
+def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
+    """`fs list` and `workload list` have the keys of the contract; what does not work has its reason."""
+    setups = json.loads(dbbench("fs", "list", "--json", cwd=tmp_path).stdout)
+    assert {"name", "family", "layers", "works", "reason", "install", "durability_class", "cow", "compresses",
+            "snapshots"} == set(setups[0])  # fmt: skip
+    workloads = json.loads(dbbench("workload", "list", "--json", cwd=tmp_path).stdout)
+    assert {"name", "driver", "engines", "works", "reason"} <= set(workloads[0])
+    assert all(row["works"] == (row["reason"] is None) for row in [*setups, *workloads])
+    classes = {row["name"]: row["durability_class"] for row in setups}
+    assert (classes["ext4"], classes["ext4-nobarrier"]) == ("full", "no-barrier")
+
+
+@pytest.mark.needs("mkfs.xfs")
+def test_show_prints_file_and_commands(tmp_path: Path) -> None:
+    """The catalogue's file as it is, and the commands that a trial would run."""
+    text = dbbench("fs", "show", "xfs", cwd=tmp_path).stdout
+    assert 'family = "xfs"' in text
+    assert "mkfs.xfs" in text and "mount -t xfs -o noatime" in text
+    assert 'name = "pgbench-tpcb"' in dbbench("workload", "show", "pgbench-tpcb", cwd=tmp_path).stdout
+
+
+# --- a run -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
+    """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's last line."""
+    folder = tmp_path_factory.mktemp("driven")
+    (folder / "plan.toml").write_text(PLAN)
+    command = [sys.executable, "-m", "dbbench", "run", "plan.toml", "--progress", "json"]
+    events, rest = [], ""
+    with subprocess.Popen(
+        command, cwd=folder, env=cached(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            if not line.startswith("{"):
+                rest += line
+                continue
+            events.append(json.loads(line))
+            if events[-1]["kind"] == "second" and any(event["kind"] == "trial_end" for event in events):
+                child.send_signal(signal.SIGINT)
+        code = child.wait(60)
+    yield folder, events, code, rest
+
+
+def cached(folder: Path) -> dict[str, str]:
+    """An environment with a cache of golden copies of its own."""
+    return environment(DBBENCH_CACHE=str(folder / "cache"))
+
+
+needs_all = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf")
+
+
+@needs_all
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> None:
+    """Exit code 130; the first trial is a result, the second is none; nothing stays attached."""
+    folder, events, code, rest = driven
+    assert code == 130
+    assert "The same command resumes it:  dbbench run plan.toml --progress json" in rest
+    run = next((folder / "results").iterdir())
+    trials = [path.name for path in (run / "trials").iterdir() if not path.name.startswith(".")]
+    assert trials == [event["data"]["id"] for event in events if event["kind"] == "trial_end"]
+    assert len(trials) == 1
+    images = subprocess.run(["losetup", "--list", "--noheadings", "-O", "BACK-FILE"], capture_output=True, text=True)
+    assert str(folder) not in images.stdout
+
+
+@needs_all
+def test_the_same_command_resumes_then_re_runs_nothing(driven: Any) -> None:
+    """The second start drives only what is left; the third drives nothing and exits with 0."""
+    folder = driven[0]
+    first = next((folder / "results").iterdir())
+    kept = next(path for path in (first / "trials").iterdir() if not path.name.startswith("."))
+    before = (kept / "trial.json").stat().st_mtime_ns
+    done = dbbench("run", "plan.toml", "--progress", "json", "--json", cwd=folder, **cached(folder))
+    document = json.loads(done.stdout)
+    assert document["ok"] + document["suspect"] + document["failed"] == 2
+    assert done.returncode == (1 if document["failed"] else 0)  # a disk that stalls for seconds fails a short window
+    begun = [json.loads(line)["data"]["id"] for line in done.stderr.splitlines() if '"trial_begin"' in line]
+    assert len(begun) == 1 and begun[0] != kept.name
+    assert (kept / "trial.json").stat().st_mtime_ns == before
+    assert Path(document["report"]).read_text().startswith("<!doctype html")
+    again = dbbench("run", "plan.toml", cwd=folder, **cached(folder))
+    assert again.returncode == 0
+    assert "was finished before" in again.stderr
+    assert "postgres pgbench-tpcb: throughput" in again.stdout
+    assert [path.name for path in (folder / "results").iterdir()] == [first.name]
+
+
+@needs_all
+def test_what_was_driven_is_listed_shown_and_cleaned(driven: Any) -> None:
+    """`list`, `show` and `clean` agree on one real run; no image is left behind it."""
+    folder = driven[0]
+    row = json.loads(dbbench("list", "--json", cwd=folder).stdout)[0]
+    shown = json.loads(dbbench("show", row["name"], "--json", cwd=folder).stdout)
+    assert (row["state"], row["done"]) == ("finished", len(shown["trials"]))
+    assert {trial["fs_setup"] for trial in shown["trials"]} == {"ext4", "xfs"}
+    assert dbbench("clean", cwd=folder).stdout.strip() == "nothing to remove"
+    assert not list((folder / "results").rglob("*.img"))
+
+
+# --- refused before anything is changed ------------------------------------------------------------
+
+
+def refused(folder: Path, text: str, code: int, told: str) -> None:
+    """Run the plan of that text: it ends with `code`, says `told`, and has made no folder."""
+    (folder / "plan.toml").write_text(text)
+    done = dbbench("run", "plan.toml", cwd=folder, DBBENCH_CACHE=str(folder / "cache"))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert "Nothing was changed." in done.stderr
+    assert sorted(path.name for path in folder.iterdir() if path.name != "image") == ["plan.toml"]
+
+
+@needs_all
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "postgres"', 'name = "postgres"\nbin = "/nonexistent"', "error E201"),
+        ('size = "600MiB"', 'size = "900TiB"', "error E203"),
+        ('size = "600MiB"', 'kind = "block"\npath = "/dev/nonexistent"', "error E101"),
+    ],
+)
+def test_what_is_lacking_is_told_before_anything_is_changed(tmp_path: Path, old: str, new: str, told: str) -> None:
+    """A missing program, too little disk, a device that is not there: nothing was begun."""
+    refused(tmp_path, PLAN.replace(old, new, 1), 5 if "E101" in told else 2, told)
+
+
+@needs_all
+def test_a_device_with_something_on_it_is_refused(tmp_path: Path, loop_device: Device) -> None:
+    """A signature stops the run before its folder is made, and the identity to type is printed."""
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(loop_device.path)], check=True)
+    text = PLAN.replace('size = "600MiB"', f'kind = "block"\npath = "{loop_device.path}"')
+    refused(tmp_path, text, 5, "error E10")

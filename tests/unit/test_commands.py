@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import cli, store
+from dbbench.commands import checking
+from dbbench.commands.choosing import choose, free_name, keep_scripts
+from dbbench.commands.planning import Asked, asked
+from dbbench.commands.verdicts import KEYS
+from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
+from dbbench.journal import Journal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+from synthetic import Shape
+
+TPCB = (("postgres", "pgbench-tpcb"),)
+PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """`run` takes SIGTERM for the life of a command line."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A results folder with a run `demo` of three filesystems, three workloads and three blocks."""
+    synthetic.write(tmp_path / "results", Shape())
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str], results: Path) -> Any:
+    """A function that runs a command line on `results` and returns what it prints."""
+
+    def tell(*argv: str, code: int = 0) -> str:
+        assert cli.run([*argv, "--results", str(results)]) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 else err
+
+    return tell
+
+
+def plan_asked(tmp_path: Path, text: str = PLAN) -> Asked:
+    """A plan as `run` reads it."""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return asked(str(path), [], None, None, False, None)
+
+
+# --- what is printed -------------------------------------------------------------------------------
+
+
+def test_the_contract_of_compare_json(told: Any) -> None:
+    """The keys of the document and of its rows; the baseline's row is there, first in its table."""
+    document = json.loads(told("compare", "demo", "--json"))
+    assert set(document) == {"schema", "baseline", "metric", "rows"}
+    assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
+    assert set(KEYS) == {"fs_setup", "engine", "workload", "value", "ratio", "lo", "hi", "verdict", "n", "wins",
+                         "level", "durability_class", "mixed_durability", "notes"}  # fmt: skip
+    assert all(set(row) == {*KEYS, "metric"} for row in document["rows"])
+    assert [row["verdict"] for row in document["rows"] if row["fs_setup"] == "ext4"] == ["baseline"] * 3
+    assert {row["metric"] for row in document["rows"]} == {"tps", "duration_s"}
+
+
+def test_each_workload_is_judged_by_its_own_metric(told: Any) -> None:
+    """Tables of different metrics have their own headings; one metric can be asked for."""
+    text = told("compare", "demo")
+    assert "postgres pgbench-tpcb: throughput, tx/s (higher is better)" in text
+    assert "postgres scan: duration, s (lower is better)" in text
+    only = json.loads(told("compare", "demo", "--metric", "p95_ms", "--json"))
+    assert only["metric"] == "p95_ms"
+    assert {row["workload"] for row in only["rows"]} == {"pgbench-tpcb", "oltp_read_write"}
+
+
+def test_another_baseline_turns_the_ratios(told: Any) -> None:
+    """ext4 ÷ btrfs is the inverse of btrfs ÷ ext4."""
+    rows = [json.loads(told("compare", "demo", "--json", "--baseline", b))["rows"] for b in ("ext4", "btrfs")]
+
+    def ratio(table: list[dict[str, Any]], arm: str) -> float:
+        return next(row["ratio"] for row in table if (row["fs_setup"], row["workload"]) == (arm, "pgbench-tpcb"))
+
+    assert ratio(rows[0], "btrfs") == pytest.approx(1 / ratio(rows[1], "ext4"))
+
+
+def test_csv_and_markdown_hold_the_same_rows(told: Any) -> None:
+    """Every format has one line a row of the JSON."""
+    rows = json.loads(told("compare", "demo", "--json"))["rows"]
+    table = list(csv.DictReader(io.StringIO(told("compare", "demo", "--format", "csv"))))
+    assert [row["fs_setup"] for row in table] == [row["fs_setup"] for row in rows]
+    assert [float(row["value"]) for row in table] == [row["value"] for row in rows]
+    lines = [line for line in told("compare", "demo", "--format", "md").splitlines() if line.startswith("| ")]
+    assert len([line for line in lines if " --- " not in line and "filesystem" not in line]) == len(rows)
+
+
+def test_two_runs_are_paired_within_their_own_blocks(told: Any, results: Path) -> None:
+    """Blocks of a second run come after those of the first: pairs add up, none is made across runs."""
+    synthetic.write(results, Shape(name="again", work=TPCB, blocks=2))
+    rows = json.loads(told("compare", "demo", "again", "--json"))["rows"]
+    assert {row["n"] for row in rows if row["workload"] == "pgbench-tpcb"} == {5}
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("compare", "demp"), 'no run "demp"; did you mean "demo"?'),
+        (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
+        (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
+        (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
+    ],
+)
+def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
+    """What is not there exits with 2 and says what may have been meant."""
+    assert text in told(*argv, code=2)
+
+
+def test_list_has_one_row_a_run(told: Any, results: Path) -> None:
+    """Finished, unfinished and damaged runs are all listed; a damaged one does not hide the others."""
+    synthetic.write(results, Shape(name="half", work=TPCB, missing=4))
+    (results / "bad").mkdir()
+    (results / "bad/run.json").write_text("{")
+    rows = {row["name"]: row for row in json.loads(told("list", "--json"))}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "bad": "damaged", "demo": "finished", "half": "unfinished",
+    }  # fmt: skip
+    assert (rows["half"]["done"], rows["half"]["trials"]) == (5, 9)
+    assert (rows["demo"]["ok"], rows["demo"]["failed"]) == (27, 0)
+    assert "damaged" in told("list")
+
+
+def test_list_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """No results folder is an empty list, not an error."""
+    assert cli.run(["list", "--json", "--results", str(tmp_path / "none")]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_show_has_a_run_and_a_trial(told: Any, results: Path) -> None:
+    """JSON is run.json and trial.json as they are stored; the text names errors and warnings."""
+    synthetic.write(results, Shape(name="ill", work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
+    document = json.loads(told("show", "ill", "--json"))
+    assert document["run"] == json.loads((results / "ill/run.json").read_text())
+    trial = json.loads(told("show", "ill", "xfs.postgres.pgbench-tpcb-b1-a1", "--json"))
+    assert trial["error"]["id"] == "E402"
+    assert "E402 in measure" in told("show", "ill")
+    whole = told("show", "ill", "ext4.postgres.pgbench-tpcb-b1-a1")
+    assert "! W021" in whole and "cold cache by drop_caches: proved" in whole and "throughput" in whole
+
+
+def test_a_damaged_result_is_named(told: Any, results: Path) -> None:
+    """A file that was altered after it was written is not shown as a result."""
+    trial = next((results / "demo/trials").iterdir())
+    (trial / "trial.json").write_text((trial / "trial.json").read_text().replace('"ok"', '"suspect"'))
+    assert f"{trial.name}: trial.json was altered" in told("show", "demo", code=1)
+
+
+def test_report_writes_one_file(told: Any, results: Path, tmp_path: Path) -> None:
+    """The page goes where it is told, by default into the run's folder."""
+    assert told("report", "demo").strip() == str(results / "demo/report.html")
+    out = tmp_path / "page.html"
+    told("report", "demo", "-o", str(out))
+    assert out.read_text().lower().startswith("<!doctype html")
+
+
+# --- cleaning --------------------------------------------------------------------------------------
+
+
+def test_clean_removes_what_is_ours_and_no_result(told: Any, results: Path) -> None:
+    """Images of the journal and cut-off trials go; finished trials and other files stay."""
+    run = results / "demo"
+    image, other, partial = run / ".dbbench-demo.img", run / "other.img", run / "trials/.partial-x"
+    for path in (image, other):
+        path.write_bytes(b"x" * 8192)
+    partial.mkdir()
+    Journal(run / "journal.jsonl").note("take", what="image", path=str(image))
+    before = sorted(path.name for path in (run / "trials").iterdir() if path != partial)
+    assert f"would remove image {image}" in told("clean", "--dry-run")
+    assert image.exists()
+    gone = json.loads(told("clean", "demo", "--json"))
+    assert {(left["what"], left["path"]) for left in gone} == {
+        ("image", str(image)),
+        ("unfinished trial", str(partial)),
+    }
+    assert not image.exists() and not partial.exists() and other.exists()
+    assert before == sorted(path.name for path in (run / "trials").iterdir())
+    assert told("clean").strip() == "nothing to remove"
+
+
+def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results: Path) -> None:
+    """A locked run is told and passed over; asked for by name it is refused."""
+    with store.locked(results / "demo"):
+        assert told("clean").strip() == "nothing to remove"
+        assert "E803" in told("clean", "demo", code=5)
+
+
+def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost time to make: --golden is needed, and what is no golden copy stays."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("DBBENCH_CACHE", str(cache))
+    (cache / "postgres-1").mkdir(parents=True)
+    (cache / "postgres-1/manifest.json").write_text("{}")
+    (cache / "precious").mkdir()
+    told("clean")
+    assert (cache / "postgres-1").exists()
+    assert "removed golden copy" in told("clean", "--golden")
+    assert not (cache / "postgres-1").exists() and (cache / "precious").exists()
+
+
+# --- choosing a run --------------------------------------------------------------------------------
+
+
+def with_hash(results: Path, name: str, sha256: str) -> Path:
+    """Give a run of the folder the hash of a plan."""
+    run = store.load_spec(results / name)
+    store.save_spec(results / name, dataclasses.replace(run, plan_sha256=sha256))
+    return results / name
+
+
+def test_the_unfinished_run_of_the_same_plan_goes_on(results: Path, tmp_path: Path) -> None:
+    """Unfinished before finished; another plan's run is none; --new makes another."""
+    wanted = plan_asked(tmp_path)
+    assert choose(results, wanted, new=False, name=None) is None
+    done = with_hash(results, "demo", wanted.sha256)
+    assert choose(results, wanted, new=False, name=None) == done
+    synthetic.write(results, Shape(name="half", work=TPCB, missing=2))
+    half = with_hash(results, "half", wanted.sha256)
+    assert choose(results, wanted, new=False, name=None) == half
+    assert choose(results, wanted, new=True, name=None) is None
+
+
+def test_a_name_belongs_to_one_plan(results: Path, tmp_path: Path) -> None:
+    """A fixed name resumes its own plan and refuses another; nothing is overwritten."""
+    wanted = plan_asked(tmp_path)
+    with pytest.raises(RunNameTaken, match="holds another plan"):
+        choose(results, wanted, new=False, name="demo")
+    folder = with_hash(results, "demo", wanted.sha256)
+    assert choose(results, wanted, new=False, name="demo") == folder
+    assert choose(results, wanted, new=False, name="fresh") is None
+    for bad in ("a/b", "..", ".hidden"):
+        with pytest.raises(RunNameTaken, match="no name for a run"):
+            choose(results, wanted, new=False, name=bad)
+
+
+def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
+    """The first letter that is free; after z comes aa."""
+    assert free_name(tmp_path, "p", "2026-11-21") == "p-2026-11-21-a"
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        (tmp_path / f"p-2026-11-21-{letter}").mkdir()
+    assert free_name(tmp_path, "p", "2026-11-21") == "p-2026-11-21-aa"
+
+
+def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
+    """What was driven stays with the results, and is not changed by editing the original later."""
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads/own.toml").write_text(
+        'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
+        'dataset = { kind = "pgbench", scale = 1 }\n'
+    )
+    (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace('"scan"', '"own"'))
+    wanted = asked(str(path), [str(tmp_path)], None, None, False, None)
+    run = tmp_path / "run"
+    run.mkdir()
+    keep_scripts(run, wanted)
+    (tmp_path / "workloads/own.sql").write_text("SELECT 2;\n")
+    keep_scripts(run, wanted)
+    assert (run / "scripts/own.sql").read_text() == "SELECT 1;\n"
+
+
+def test_a_finished_run_is_not_driven_again(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so on stderr, prints its verdict and page, and exits with 0."""
+    with_hash(results, "demo", plan_asked(tmp_path).sha256)
+    monkeypatch.setattr(checking, "check", lambda *_, **__: pytest.fail("nothing is to be checked"))
+    assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results)]) == 0
+    out, err = capsys.readouterr()
+    assert "was finished before; --new starts another" in err
+    assert "throughput, tx/s" in out and str(results / "demo/report.html") in out
+
+
+def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two ways to name a run at once are a wrong usage."""
+    assert cli.run(["run", "plan.toml", "--new", "--name", "x"]) == 2
+    assert "cannot go together" in capsys.readouterr().err
+
+
+# --- what is checked beforehand --------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has everything and much space; tests take a thing away."""
+    from dbbench import filesystems
+
+    monkeypatch.setattr(checking, "missing_programs", lambda _expanded: [])
+    monkeypatch.setattr(filesystems, "missing_programs", lambda _setup: ())
+    monkeypatch.setattr(filesystems, "works", lambda _setup: None)
+    monkeypatch.setattr(checking, "_golden_bytes", lambda _expanded: 10**9)
+    monkeypatch.setattr(checking, "free_bytes", lambda _path: 10**12)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+
+def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
+    """The kinds of what is lacking for a plan."""
+    wanted = plan_asked(tmp_path, text)
+    return [type(error) for error in checking.lacking(wanted.plan, wanted.expanded, tmp_path / "results")]
+
+
+@pytest.mark.usefixtures("machine")
+def test_nothing_is_lacking_where_all_is_there(tmp_path: Path) -> None:
+    """A good machine passes, and the check makes no folder."""
+    assert lacks(tmp_path) == []
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_missing_programs_are_told_together_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error names all programs, and the one command that brings them."""
+    monkeypatch.setattr(checking, "missing_programs", lambda _expanded: ["sysbench", "/usr/lib/sysstat/sadc"])
+    wanted = plan_asked(tmp_path)
+    with pytest.raises(ProgramMissing) as caught:
+        checking.check(wanted.plan, wanted.expanded, tmp_path)
+    assert caught.value.evidence == "not installed: sysbench, /usr/lib/sysstat/sadc"
+    assert caught.value.remedy == "apt-get install --no-install-recommends sysbench sysstat"
+
+
+@pytest.mark.usefixtures("machine")
+def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first gives ID and exit code, the others stand below it."""
+    from dbbench import filesystems
+
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(checking, "free_bytes", lambda _path: 10**6)
+    monkeypatch.setattr(filesystems, "works", lambda setup: "no module" if setup.name == "xfs" else None)
+    assert lacks(tmp_path) == [KernelLacks, NotRoot, DiskTooSmall]
+    wanted = plan_asked(tmp_path)
+    with pytest.raises(KernelLacks) as caught:
+        checking.check(wanted.plan, wanted.expanded, tmp_path)
+    assert "also E202" in caught.value.evidence and "also E203" in caught.value.evidence
+
+
+@pytest.mark.usefixtures("machine")
+def test_space_is_added_up_by_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here."""
+    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
+    for free, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
+        monkeypatch.setattr(checking, "free_bytes", lambda _path, free=free: free)
+        assert lacks(tmp_path) == expected
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
+    """What cannot fit is told before it is built."""
+    text = PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
+    assert lacks(tmp_path, text) == [DiskTooSmall]
+
+
+@pytest.mark.usefixtures("machine")
+def test_directories_need_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind dir makes no filesystem: neither root nor mkfs is asked for; the directory is looked at."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    text = PLAN.replace(
+        "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
+    )
+    assert lacks(tmp_path, text) == []
+    assert [kind.__name__ for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["DirectoryRefused"]

@@ -67,9 +67,8 @@ def environment(groups: Sequence[Group]) -> Environment:
     engines = []
     for engine in dict.fromkeys(group.engine for group in groups):
         own = [trial for trial in trials if trial.engine == engine]
-        by_arm = {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms}
         title = ENGINE_TITLES.get(engine, engine)
-        unlike, _ = _compared(arms, {arm: found for arm, found in by_arm.items() if found})
+        unlike, _ = _compared(arms, {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms})
         differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
         engines.append(_settings(title, own, {fact.name for fact in unlike}))
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
@@ -101,7 +100,8 @@ def facts(trial: Trial) -> dict[str, str]:
             "mount options effective": ",".join(fs.mount_options_effective),
             "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
         }
-        found |= {f"geometry: {key}": _shown(value) for key, value in fs.geometry.items() if "uuid" not in key}
+        geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
+        found["geometry"] = ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items())
         found |= {f"queue: {key}": value for key, value in fs.queue.items()}
     if trial.device is not None:
         device = trial.device
@@ -123,16 +123,17 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")
         elif value is not None:
-            found[f"{prefix}{key}"] = _shown(value, str(key))
+            found[f"{prefix}{key}"] = shown(value, str(key))
     return found
 
 
 def _server(trial: Trial) -> dict[str, str]:
     """Settings that could differ between arms: what was asked, and what the server says of itself."""
-    asked = {name: _shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
+    asked = {name: shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
     effective = {name: value for name, value in trial.effective_settings.items()
                  if name not in asked and not _PLACES.search(name)}  # fmt: skip
-    return {"version": trial.engine_version} | asked | effective
+    found = {"version": trial.engine_version} | asked | effective
+    return found if trial.effective_settings else {}
 
 
 def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettings:
@@ -141,18 +142,21 @@ def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettin
     for trial in trials:
         seen |= trial.settings
     rows = [
-        SettingRow(name, "differs, see above" if name in unlike else _shown(setting.value), setting.origin)
+        SettingRow(name, "differs, see above" if name in unlike else shown(setting.value), setting.origin)
         for name, setting in sorted(seen.items())
     ]
     return EngineSettings(title, tuple(rows), max((len(t.effective_settings) for t in trials), default=0))
 
 
 def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tuple[list[Fact], list[Fact]]:
-    """(facts that differ between arms, facts that do not). Arms without a trial are left out of the comparison."""
-    names = dict.fromkeys(name for trials in found.values() for facts in trials for name in facts)
+    """(facts that differ between arms, facts that do not). A trial that failed before it knew a fact says nothing
+    about it, nor does an arm whose trials all know nothing."""
+    told = {arm: [trial for trial in trials if trial] for arm, trials in found.items()}
+    told = {arm: trials for arm, trials in told.items() if trials}
+    names = dict.fromkeys(name for trials in told.values() for facts in trials for name in facts)
     differs, same = [], []
     for name in names:
-        values = {arm: dict.fromkeys(f.get(name, MISSING) for f in trials) for arm, trials in found.items() if trials}
+        values = {arm: dict.fromkeys(f[name] for f in trials if name in f) for arm, trials in told.items()}
         if len({tuple(sorted(v)) for v in values.values()}) > 1:
             differs.append(Fact(name, tuple(_joined(list(values.get(arm, {}))) for arm in arms)))
         else:
@@ -182,10 +186,11 @@ def _word(word: str) -> str:
     return "DEVICE" if _TARGET.match(word) else word
 
 
-def _shown(value: Any, name: str = "") -> str:
+def shown(value: Any, name: str = "") -> str:
+    """A fact as text: flags as on and off, sizes (by the name that ends in `bytes`) with their unit."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    if name.endswith("_bytes") and isinstance(value, int):
+    if name.endswith("bytes") and isinstance(value, int):
         return size_text(value)
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))

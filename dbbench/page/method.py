@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dbbench.page.environment import shown
 from dbbench.page.groups import Group
 from dbbench.page.numbers import count, seconds
 
@@ -70,8 +71,9 @@ def _workload(group: Group) -> WorkloadFacts:
         window = f"{seconds(cell.window.warmup_s)} of warm-up, {seconds(cell.window.measure_s)} measured"
     else:
         window = "runs to its end; no warm-up"
-    dataset = " ".join([cell.dataset.kind, *(f"{key}={value}" for key, value in cell.dataset.parameters.items())])
-    parameters = tuple((key, str(value)) for key, value in cell.parameters.items())
+    of_dataset = cell.dataset.parameters
+    dataset = " ".join([cell.dataset.kind, *(f"{key}={shown(value, key)}" for key, value in of_dataset.items())])
+    parameters = tuple((key, shown(value, key)) for key, value in cell.parameters.items() if key not in of_dataset)
     return WorkloadFacts(group, cell.workload.title, cell.workload.driver, window, dataset, parameters)
 
 

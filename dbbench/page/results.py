@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dbbench.compare import Row
@@ -132,7 +132,10 @@ def _headings(group: Group) -> list[Heading]:
     found = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
     for section, names in COLUMNS:
         found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
-    return sorted(found, key=lambda h: [s for s, _ in COLUMNS].index(h.section))
+    found = sorted(found, key=lambda h: [s for s, _ in COLUMNS].index(h.section))
+    if group.cells[0].window.kind == "to-completion":  # its unit of work is a query
+        found = [replace(h, section=h.section.replace("transaction", "query")) for h in found]
+    return found
 
 
 def _expected(metric: Metric, group: Group) -> bool:

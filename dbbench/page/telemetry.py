@@ -13,6 +13,7 @@ from dbbench.page.groups import Group
 from dbbench.series import Column, Series
 from dbbench.summary import STALL
 
+BEGUN: Final = 0.5  # of a counter's rate: one event in a second, with a reading that came a little late
 LEAST_TRIALS: Final = 3  # a median over trials needs three with data in that second, else it is a gap
 
 
@@ -72,6 +73,12 @@ class Telemetry:
             for second, (value, phase) in enumerate(zip(series["tps"], inside, strict=True))
             if phase == Phase.MEASURE and value is not None and (value < floor or not floor)
         ]
+
+    def checkpoints(self, trial: Trial) -> list[int]:
+        """Seconds in which the server began a checkpoint."""
+        series = self.series[trial.id]
+        column = series.columns.get("checkpoints_begun_per_s", [])
+        return [second for second, value in enumerate(column) if value is not None and value >= BEGUN]
 
     def median(self, arm: str, name: str) -> Column:
         """Second by second, the median over the arm's used trials; a gap where too few have data."""

@@ -98,7 +98,16 @@ def template(look: Look) -> dict[str, Any]:
         dragmode="zoom",
         hovermode="x unified",
         hoverlabel={"bgcolor": look.ground, "bordercolor": look.muted, "font": {"size": 12.5, "color": look.ink}},
-        xaxis=axis | {"showgrid": False, "ticks": "outside", "ticklen": 4, "ticksuffix": " s", "hoverformat": ",.0f"},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.muted, "activecolor": look.ink},
+        xaxis=axis
+        | {"showgrid": False, "ticks": "outside", "ticklen": 4, "ticksuffix": " s", "hoverformat": ",.0f"}
+        | {
+            "showspikes": True,
+            "spikemode": "across",
+            "spikethickness": 1,
+            "spikedash": "solid",
+            "spikecolor": look.muted,
+        },
         yaxis=axis | {"fixedrange": True, "rangemode": "tozero", "nticks": 5, "tickformat": ","},
         annotationdefaults={"showarrow": False, "font": {"size": 12, "color": look.muted}},
         shapedefaults={"line": {"width": 0}, "layer": "below"},

@@ -48,7 +48,8 @@ def timeline(group: Group, seconds: Telemetry) -> Timeline:
         "charts": [_chart(drawn) for drawn in charts if drawn.panels],
         "trials": [
             {"arm": place[t.fs_setup], "block": t.block, "attempt": t.attempt, "used": t.id in group.used,
-             "length": seconds.series[t.id].seconds, "stalls": seconds.stalls(t)}
+             "length": seconds.series[t.id].seconds, "stalls": seconds.stalls(t),
+             "checkpoints": seconds.checkpoints(t)}
             for t in trials
         ],
         "warnings": [

@@ -168,8 +168,9 @@ def _worst(group: Group) -> Figure | None:
         return None
     worst = ranked[-1]
     if worst.verdict == "baseline":
-        ahead = [row for row in ranked[:-1] if row.verdict in FASTER]
-        return _figure(group, worst, f"{count(len(ahead), 'setup')} faster than it.", len(ahead) == len(ranked) - 1)
+        unsettled = [row.fs_setup for row in ranked[:-1] if row.verdict not in FASTER]
+        text = f"Not shown to be behind {listed(unsettled)}." if unsettled else "Behind all others."
+        return _figure(group, worst, text, not unsettled)
     if worst.ratio is None:
         return _figure(group, worst, f"No block in which {group.baseline} is good too.", False)
     if worst.lo is None:

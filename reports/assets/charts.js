@@ -21,6 +21,8 @@ function headline(group, chart, view) {
   const stalled = (arm) => group.trials.filter((t) => t.arm === arm && t.used).flatMap((t) => t.stalls.map((s) => [s, t.block]));
   const warned = group.warnings.filter(([, , arm]) => shown.includes(arm));
   const rows = shown.filter((arm) => missing.get(arm).length || stalled(arm).length);
+  const checkpoints = group.trials.filter((t) => shown.includes(t.arm) && t.used).flatMap((t) => t.checkpoints.map((s) => [s, `${armName(group, t.arm)} block ${t.block}`]));
+  if (checkpoints.length) rows.push(CHECKPOINTS);
   const strip = rows.length ? 13 * rows.length + 14 : 0, plot = chart.id === "tps" ? 280 : 220, top = warned.length ? 38 : 22;
   const longest = Math.max(0, ...shown.map((arm) => armName(group, arm).length));
   const layout = frame(view, plot + strip + top + 30, { t: top, r: narrow ? 8 : 14 + 7.6 * Math.min(longest, 24), l: rows.length && !narrow ? Math.max(56, 12 + 6.4 * Math.min(longest, 20)) : 56 });
@@ -28,25 +30,30 @@ function headline(group, chart, view) {
   layout.xaxis = xAxis(group, state, { anchor: "y", nticks: narrow ? 5 : 9 });
   layout.yaxis = yAxis(found.range, state.log, { domain: [0, cut], ticksuffix: state.relative ? " %" : "" });
   layout.shapes.push(...furniture(group, state, look, ""));
-  if (rows.length) addStrip(group, rows, missing, stalled, layout, found.traces, view, cut, strip / (plot + strip));
+  if (rows.length) addStrip(group, rows, { missing, stalled, checkpoints }, layout, found.traces, view, cut, strip / (plot + strip));
   const above = (x, text, more) => layout.annotations.push({ xref: "x", yref: "paper", x, y: 1, yanchor: "bottom", xanchor: "left", text, font: { size: 11.5, color: look.muted }, ...more });
   const inside = (second) => !state.range || (second >= state.range[0] && second < state.range[1]);
   if (group.warmup && inside(0)) above(-0.5, "warm-up");
   if (inside(group.warmup)) above(group.warmup - 0.5, "window");
   for (const [id, second] of distinct(warned)) if (inside(second)) above(second, "▾ " + id, { xanchor: "center", yshift: 16, font: { size: 11, color: look.warn } });
+  if (!found.range) layout.annotations.push({ xref: "x domain", yref: "y domain", x: 0.5, y: 0.5, text: "no data of these fs setups" + (state.relative ? " and of their baseline" : "") });
   if (!narrow && found.range) nameEnds(found, layout, plot, state);
   return { data: found.traces, layout };
 }
 
 const distinct = (warned) => [...new Map(warned.map((w) => [w[0] + w[1], w])).values()].slice(0, 8);
 
-function addStrip(group, rows, missing, stalled, layout, traces, { dark, look, narrow }, cut, height) {
-  layout.yaxis2 = { domain: [cut + height * 0.12, 1], range: [rows.length - 0.4, -0.6], tickmode: "array", tickvals: rows.map((_, i) => i), ticktext: rows.map((arm) => armName(group, arm)), tickfont: { size: 11 }, showgrid: false, showline: false, ticks: "", anchor: "x" };
+const CHECKPOINTS = -1; // a row of the strip that is no arm
+
+function addStrip(group, rows, { missing, stalled, checkpoints }, layout, traces, { dark, look }, cut, height) {
+  const name = (arm) => (arm === CHECKPOINTS ? "checkpoint" : armName(group, arm));
+  layout.yaxis2 = { domain: [cut + height * 0.12, 1], range: [rows.length - 0.4, -0.6], tickmode: "array", tickvals: rows.map((_, i) => i), ticktext: rows.map((arm) => escaped(name(arm))), tickfont: { size: 11 }, showgrid: false, showline: false, ticks: "", anchor: "x" };
   rows.forEach((arm, i) => {
     layout.shapes.push({ type: "line", xref: "x domain", yref: "y2", x0: 0, x1: 1, y0: i, y1: i, line: { color: look.rule, width: 1 }, layer: "below" });
+    const strokes = (points, text, colour) => traces.push({ x: points.map(([s]) => s), y: points.map(() => i), text: points.map(([, whose]) => whose), xaxis: "x", yaxis: "y2", mode: "markers", name: escaped(name(arm)), hovertemplate: text, marker: { symbol: "line-ns", size: 9, line: { width: 1.8, color: colour } } });
+    if (arm === CHECKPOINTS) return strokes(checkpoints, "begins, %{text}", look.muted);
     for (const [from, to] of missing.get(arm)) layout.shapes.push({ type: "rect", xref: "x", yref: "y2", x0: from - 0.5, x1: to - 0.5, y0: i - 0.32, y1: i + 0.32, fillcolor: look.kinds[2], opacity: 0.75, line: { width: 0 } });
-    const ticks = stalled(arm), name = armName(group, arm);
-    traces.push({ x: ticks.map(([s]) => s), y: ticks.map(() => i), text: ticks.map(([, block]) => "block " + block), xaxis: "x", yaxis: "y2", mode: "markers", name, hovertemplate: "stalled, %{text}", marker: { symbol: "line-ns", size: 9, line: { width: 1.8, color: armColour(group, arm, dark) } } });
+    strokes(stalled(arm), "stalled, block %{text}", armColour(group, arm, dark));
   });
 }
 
@@ -85,6 +92,7 @@ function grid(group, chart, view) {
     const n = i ? String(i + 1) : "";
     data.push(...found[i].traces);
     Object.assign(layout["yaxis" + n], yAxis(found[i].range, view.state.log, { nticks: 5 }));
+    if (found[i].width > 1) layout["xaxis" + n].unifiedhovertitle = { text: "around second %{x:.0f}" };
     if (!found[i].range) layout.annotations.push({ xref: "x" + n + " domain", yref: "y" + n + " domain", x: 0.5, y: 0.5, text: "no data of these fs setups" });
   });
   return { data, layout };
@@ -108,6 +116,8 @@ function stack(group, chart, view) {
       data.push({ x, y: ceiling.map(NO_DATA), ...axes, mode: "lines", line: { width: 0, color: kind }, customdata: values.map(NO_DATA), name: panel.title, hovertemplate: "%{customdata:.1f}\u202f%" });
       below = ceiling;
     });
+    if (!below.some((v) => v === v)) layout.annotations.push({ xref: "x" + n + " domain", yref: "y" + n + " domain", x: 0.5, y: 0.5, text: "no data" });
+    if (means > 1) layout["xaxis" + n].unifiedhovertitle = { text: "around second %{x:.0f}" };
     Object.assign(layout["yaxis" + n], { range: [0, 100], tickmode: "array", tickvals: [0, 25, 50, 75, 100], ticksuffix: " %" });
   });
   const key = chart.panels.map((panel) => { const k = ["user", "system", "iowait", "steal"].indexOf(panel.key); return `<span style="color:${look.kinds[k === 2 ? 1 : k]}">${k === 2 ? "▨" : "■"}</span> ${panel.title}`; }).join("   ");

@@ -73,7 +73,7 @@ function lines(group, panel, n, { state, look, dark, shown }) {
   const traces = [], heights = [], lows = [], ends = [];
   const unit = state.relative ? "%" : panel.unit, hover = `%{y:,.${state.relative ? 0 : panel.digits}f}\u202f${unit}`;
   for (const arm of shown) {
-    const mark = PAGE.arms[group.arms[arm]], colour = dark ? mark.dark : mark.light, one = band(group, panel.key, arm);
+    const mark = PAGE.arms[group.arms[arm]], label = escaped(mark.name), colour = dark ? mark.dark : mark.light, one = band(group, panel.key, arm);
     const single = one.trials < LEAST_TRIALS, median = drawn(one.median), x = places(median.length, every * width);
     if (!single && !state.trials) {
       const low = drawn(one.low), high = drawn(one.high);
@@ -82,21 +82,27 @@ function lines(group, panel, n, { state, look, dark, shown }) {
     }
     group.trials.forEach((trial, r) => {
       if (trial.arm !== arm || !(state.trials || (single && trial.used))) return;
-      const y = drawn(rows[r]), name = `${mark.name} block ${trial.block}${trial.used ? "" : ", excluded"}`;
+      const y = drawn(rows[r]), name = `${label} block ${trial.block}${trial.used ? "" : ", excluded"}`;
       traces.push({ x, y: y.map(NO_DATA), ...axes, mode: "lines", name, hovertemplate: hover,
         line: { color: single ? colour : faded(colour, trial.used ? 0.55 : 1), width: single ? 1.6 : 1.1, dash: trial.used ? mark.dash : "2px,2px" }, ...(single || !trial.used ? {} : { hoverinfo: "skip", hovertemplate: undefined }) });
-      heights.push(quantile(ascending(y), 0.95));
+      heights.push(tall(y));
       lows.push(...ascending(y).slice(0, 1));
       if (single && trial.used) ends.push({ arm, name: mark.name, colour, at: lastOf(y, x, state) });
     });
     if (!single) {
-      traces.push({ x, y: median.map(NO_DATA), ...axes, mode: "lines", name: mark.name, hovertemplate: hover, line: { color: colour, width: state.trials ? 1.4 : 2, dash: mark.dash } });
-      heights.push(quantile(ascending(median), 0.95) * 1.06);
+      traces.push({ x, y: median.map(NO_DATA), ...axes, mode: "lines", name: label, hovertemplate: hover, line: { color: colour, width: state.trials ? 1.4 : 2, dash: mark.dash } });
+      heights.push(tall(median));
       lows.push(quantile(ascending(median), 0.02));
       ends.push({ arm, name: mark.name, colour, at: lastOf(median, x, state) });
     }
   }
   return { traces, range: extent(traces, heights, lows, state), ends, width: width * every };
+}
+
+// What of a line has to be in sight: all of it, unless its highest twentieth towers above the rest.
+function tall(values) {
+  const known = ascending(values), most = quantile(known, 0.95);
+  return known.at(-1) > 2.5 * most ? most * 1.06 : known.at(-1) ?? NaN;
 }
 
 // Mean of a value and its two neighbours on each side, so that a ratio is not one second's accident.

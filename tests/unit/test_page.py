@@ -183,8 +183,8 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
     page = model(tmp_path, shape)
     assert said(page).startswith("ext4 reached ")
     captions = {drawn.chart.ident: drawn.caption for drawn in page.comparisons[0].timeline.charts}
-    assert captions["cpu"] == "Not drawn: sar was not recorded."
-    assert captions["await"] == "Not drawn: iostat was not recorded."
+    assert captions["cpu"] == "Not drawn: no trial has data of sar."
+    assert captions["await"] == "Not drawn: no trial has data of iostat."
     assert [card.title for card in page.verdict.cards] == ["Measured", "Data quality"]
 
 

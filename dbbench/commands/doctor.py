@@ -54,7 +54,7 @@ def _put(findings: list[Finding]) -> None:
     put_table(("", "check", "found", "needed", "what helps"), rows)
     packages = [f.fix.rsplit(maxsplit=1)[-1] for f in findings if f.fix.startswith("apt-get install ")]
     if packages:
-        put("\nAll of it at once, creating no cluster and starting no service:  python3 dbbench/packages.py run")
+        put("\nAll of it at once, creating no cluster and starting no service:  python3 -m dbbench.packages run")
         put(f"or  apt-get install --no-install-recommends {' '.join(dict.fromkeys(packages))}")
 
 
@@ -75,6 +75,7 @@ def _tools() -> Iterator[Finding]:
     programs = {program: f"driver {name}" for name, driver in DRIVERS.items() for program in driver.programs()}
     programs |= {program: "samplers" for program in sampled()}
     programs |= {f"mkfs.{family}": f"fs setups of {family}" for family in FAMILIES}
+    programs |= {"compsize": "compression of btrfs", "wipefs": "guards of block devices", "lsblk": "this list"}
     for program, needed in programs.items():
         if package_of(program) == "postgresql":
             continue  # they lie with the server, which was looked at above

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
-from dbbench.catalog import catalog, defaults, parameters
+from dbbench.catalog import catalog, parameters
 from dbbench.commands.options import Options, command_line, global_options
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.model import Workload, plain
@@ -48,9 +49,9 @@ def show(options: Options, name: str) -> None:
     put(known.workloads[name].read_text(encoding="utf-8").rstrip())
     put("\n# in a plan")
     put(f'[[workload]]\nname = "{name}"')
-    for key, value in defaults(workload).items():
-        shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
-        put(f"{key} = {shown}   # {parameters(workload)[key].help}".rstrip())
+    for key, parameter in parameters(workload).items():
+        if parameter.default is not None:
+            put(f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #"))
 
 
 def _row(workload: Workload) -> dict[str, Any]:

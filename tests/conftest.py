@@ -13,6 +13,7 @@ import pytest
 
 from dbbench.devices import loop
 from dbbench.devices.port import Device
+from tests.mysql_root import mysql_root
 
 UNIT: Final = Path(__file__).parent / "unit"
 PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
@@ -72,7 +73,10 @@ def _kernel_has(filesystem: str) -> bool:
 
 
 def engine_bin(name: str) -> Path | None:
-    """The folder of an engine's server program: DBBENCH_TEST_NAME_BIN, else where packages put it."""
+    """The folder of an engine's server program: DBBENCH_TEST_NAME_BIN, else where packages put it.
+
+    MySQL, where there is none: a root of its own (`mysql_root`), a `bin` too.
+    """
     given = os.environ.get(f"DBBENCH_TEST_{name.upper()}_BIN")
     if given:
         return Path(given)
@@ -81,7 +85,7 @@ def engine_bin(name: str) -> Path | None:
         return found[-1].parent if found else None
     hit = shutil.which({"mariadb": "mariadbd", "mysql": "mysqld"}[name], path=PATH)
     if hit is None or (name == "mysql" and "mariadb" in Path(hit).resolve().name):
-        return None
+        return mysql_root() if name == "mysql" else None
     return Path(hit).parent
 
 

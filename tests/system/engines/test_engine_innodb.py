@@ -1,0 +1,99 @@
+"""What only the InnoDB family does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dbbench.engines import mariadb, mysql
+from dbbench.engines.port import Place
+from dbbench.errors import ProgramMissing
+from tests.conftest import engine_bin
+from tests.system.engines.conftest import ROWS, Case, query
+
+SCAN = "SELECT sum(length(v)) FROM t IGNORE INDEX (v)"
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_mariadb_is_never_taken_for_mysql(tmp_path: Path) -> None:
+    """Its mysqld is a MariaDB under either name; what answers --version decides."""
+    folder = engine_bin("mariadb")
+    assert folder is not None
+    for spelling in ("mariadbd", "mysqld"):
+        (tmp_path / spelling).symlink_to(folder / "mariadbd")
+        assert mariadb.installed(tmp_path / spelling) == mariadb.installed()
+        assert mysql.installed(tmp_path / spelling) is None
+    assert mysql.installed(tmp_path) is None
+    with pytest.raises(ProgramMissing, match="no mysql server in"):
+        mysql.create(tmp_path / "data", Place(tmp_path / "s", tmp_path / "logs", tmp_path))
+
+
+@pytest.mark.needs("engine:mysql")
+def test_mysql_is_never_taken_for_mariadb() -> None:
+    """The folder of a MySQL holds no MariaDB."""
+    assert mariadb.installed(engine_bin("mysql")) is None
+    assert mysql.installed(engine_bin("mysql")) is not None
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_making_a_data_directory_leaves_the_system_alone(case_of: Callable[[str], Case]) -> None:
+    """mariadb-install-db, run by root, gives files below /usr/lib to the server's account; we do not."""
+    case = case_of("mariadb")
+    before = _seen()
+    case.engine.create(case.datadir.with_name("fresh"), case.place)
+    case.check()
+    assert _seen() == before
+
+
+def _seen() -> dict[str, tuple[int, int, int]]:
+    folders = (Path("/usr/lib/mysql"), Path("/var/lib/mysql"), Path("/etc/mysql"), Path("/run/mysqld"))
+    found = {}
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        state = path.lstat()
+        found[str(path)] = (state.st_mtime_ns, state.st_size, state.st_uid)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_a_start_after_a_stop_is_cold(case_of: Callable[[str], Case], name: str) -> None:
+    """The buffer pool is as large as before and holds nothing of the dataset."""
+    case = case_of(name)
+    with case.serving(innodb_buffer_pool_size=384 * 2**20) as server:
+        query(server, SCAN)
+    with case.serving(innodb_buffer_pool_size=384 * 2**20) as server:
+        assert server.effective_settings()["innodb_buffer_pool_size"] == str(384 * 2**20)
+        before = server.counters()
+        query(server, SCAN)
+        read = server.counters()["innodb_pages_read"] - before["innodb_pages_read"]
+    assert read * 16384 > ROWS * 100  # the rows alone are that long
+    assert list(case.datadir.glob("ib_buffer_pool*")) == []
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_the_redo_log_follows_the_window(case_of: Callable[[str], Case], name: str) -> None:
+    """A copy with a small redo log gets the window's at its next start, and the big one can go again."""
+    case = case_of(name)
+    window = case.engine.window_settings(10, 20)
+    for asked in (window, {}):
+        with case.serving(**asked) as server:
+            effective = server.effective_settings()
+        assert {key: effective[key] for key in asked} == {key: str(value) for key, value in asked.items()}
+    assert "CHECK TABLE" in case.check()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], name: str) -> None:
+    """What a checkpoint changes to be quick is given back."""
+    with case_of(name).serving() as server:
+        before = server.effective_settings()
+        server.checkpoint()
+        after = server.effective_settings()
+    assert {key: (before[key], after[key]) for key in before if before[key] != after[key] and "innodb" in key} == {}

@@ -1,0 +1,98 @@
+"""What only PostgreSQL does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dbbench import process
+from dbbench.engines import postgres
+from dbbench.errors import EngineDied, ProgramMissing, SettingRefused
+from tests.system.engines.conftest import Case, query
+
+pytestmark = pytest.mark.needs("engine:postgres")
+
+
+@pytest.fixture
+def cluster(case_of: Callable[[str], Case]) -> Case:
+    """PostgreSQL with data of its own."""
+    return case_of("postgres")
+
+
+def test_a_cluster_has_checksums_and_one_locale(cluster: Case) -> None:
+    """Whatever the system's locale is, sorting is the same everywhere."""
+    with cluster.serving() as server:
+        effective = server.effective_settings()
+        assert effective["data_checksums"] == "on"
+        rows = query(server, "SELECT datcollate FROM pg_database WHERE datname = 'dbbench'")
+    assert rows == [("C.UTF-8",)]
+
+
+def test_the_data_directory_alone_is_no_open_door(cluster: Case) -> None:
+    """Started by somebody else with its own files, the cluster refuses everybody."""
+    rules = (cluster.datadir / "pg_hba.conf").read_text().splitlines()
+    assert {line.split()[-1] for line in rules if line and not line.startswith("#")} == {"reject"}
+
+
+def test_a_crashed_backend_is_the_end(cluster: Case) -> None:
+    """A server that restarts by itself in the middle of a window would hide the crash."""
+    with pytest.raises(EngineDied, match="was terminated by signal 9"), cluster.serving() as server:
+        connection = server.connect()
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+        until = time.monotonic() + 10
+        while server.alive() and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def test_what_runs_no_autovacuum_settles_at_once(cluster: Case) -> None:
+    """settle ends with a checkpoint that was asked for."""
+    with cluster.serving() as server:
+        before = server.counters()
+        server.settle()
+        assert server.checkpoints(before, server.counters()).by_cause == {"requested": 1}
+
+
+def test_a_plan_cannot_open_a_port(cluster: Case) -> None:
+    """Refused before the server is started."""
+    with pytest.raises(SettingRefused, match="listen_addresses"), cluster.serving(listen_addresses="*"):
+        pass
+    assert not cluster.log.exists()
+
+
+def test_the_systems_clusters_are_not_touched(cluster: Case) -> None:
+    """Nothing below the packages' folders changes by making, serving and checking."""
+    before = _seen()
+    cluster.engine.create(cluster.datadir.with_name("fresh"), cluster.place)
+    cluster.check()
+    assert _seen() == before
+
+
+def _seen() -> dict[str, tuple[int, int, int]]:
+    folders = (
+        Path("/var/lib/postgresql"),
+        Path("/etc/postgresql"),
+        Path("/run/postgresql"),
+        Path("/usr/lib/postgresql"),
+    )
+    found = {}
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        state = path.lstat()
+        found[str(path)] = (state.st_mtime_ns, state.st_size, state.st_uid)
+    return found
+
+
+def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> None:
+    """`bin` that holds no server: which folder, and what to do."""
+    assert postgres.installed(tmp_path) is None
+    with pytest.raises(ProgramMissing, match=str(tmp_path)):
+        postgres._found(tmp_path)
+
+
+def test_programs_are_there(cluster: Case) -> None:
+    """What doctor is told to look for exists."""
+    assert [name for name in postgres.programs() if process.find(name) is None] == []

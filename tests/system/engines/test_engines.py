@@ -1,0 +1,167 @@
+"""What every engine must do, asked of real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dbbench.engines.port import Server
+from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
+from dbbench.model import Durability
+from tests.system.engines.conftest import ROWS, Case, query
+
+MIB = 2**20
+MORE = f"INSERT INTO t SELECT id + {ROWS}, v FROM t WHERE id <= {ROWS}"
+
+
+def test_what_was_asked_for_runs(case: Case) -> None:
+    """Defaults and the plan's settings are in force, and durable; the version is the program's."""
+    own = {"shared_buffers": "64MB"} if case.name == "postgres" else {"innodb_buffer_pool_size": 384 * MIB}
+    with case.serving(**own) as server:
+        effective = server.effective_settings()
+        assert server.version == case.engine.installed(case.place.bin)
+    assert [effective[name] for name in own] == ["64MB" if case.name == "postgres" else str(384 * MIB)]
+    assert case.engine.durability(effective, True) == ()
+
+
+def test_it_is_reached_through_its_socket_alone(case: Case) -> None:
+    """No TCP port, a socket folder that others cannot enter, an unprivileged account."""
+    with case.serving() as server:
+        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        seen = []
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a session of dbbench's own that ends
+                seen.append((process.net_connections("inet"), process.uids().effective))
+        assert seen.count(([], case.engine.account().uid)) == len(seen) > 0
+        folder = server.socket_dir.stat()
+        assert (stat.S_IMODE(folder.st_mode), folder.st_uid) == (0o700, case.engine.account().uid)
+        assert server.socket.is_socket()
+    assert [path.name for path in case.place.logs.glob("*.c*nf")] != []
+
+
+def test_it_counts_what_a_load_writes(case: Case) -> None:
+    """Written bytes and hit ratio rise with the load; a checkpoint leaves nothing dirty and is counted."""
+    with case.serving() as server:
+        server.settle()
+        before = server.counters()
+        query(server, MORE)
+        loaded = server.counters()
+        assert (server.dirty_bytes() or 0) > 0
+        server.checkpoint()
+        assert server.dirty_bytes() == 0
+        after = server.counters()
+        until = time.monotonic() + 5  # MySQL writes its checkpoint down once a second
+        while not server.checkpoints(loaded, after).ended and time.monotonic() < until:
+            time.sleep(0.05)
+            after = server.counters()
+        assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
+        assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
+        assert server.checkpoints(before, loaded).ended == 0
+        assert server.checkpoints(loaded, after).ended == 1
+
+
+def test_what_is_committed_survives_a_kill(case: Case) -> None:
+    """The death is an error with the log's lines; nothing of the server stays; the next start recovers."""
+    with pytest.raises(EngineDied, match="SIGKILL") as caught, case.serving() as server:
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        query(server, MORE)
+        os.kill(server.pid, signal.SIGKILL)
+        until = time.monotonic() + 5
+        while server.alive():  # not psutil's wait: it would take the exit status away
+            assert time.monotonic() < until
+    assert case.log.read_text().splitlines()[-1] in str(caught.value)
+    assert psutil.wait_procs(processes, timeout=5)[1] == []
+    assert case.check()
+    with case.serving() as server:
+        assert query(server, "SELECT count(*) FROM t") == [(2 * ROWS,)]
+
+
+def test_a_block_that_raises_takes_the_server_down(case: Case) -> None:
+    """The error passes as it was, and the server is gone."""
+    with pytest.raises(ZeroDivisionError), case.serving() as server:
+        pid = server.pid
+        raise ZeroDivisionError
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_setting_that_no_server_knows_stops_the_start(case: Case) -> None:
+    """The error has the log's own line about it."""
+    with pytest.raises(EngineStartFailed, match="no_such_setting"), case.serving(no_such_setting=1):
+        pass
+
+
+def test_a_value_that_the_server_bends_is_refused(case: Case) -> None:
+    """A server that runs with another value than was asked for is not measured."""
+    if case.name == "postgres":  # ALTER SYSTEM of a restored cluster wins over every file
+        (case.datadir / "postgresql.auto.conf").write_text("shared_buffers = '128kB'\n")
+        asked = {"shared_buffers": "64MB"}
+    else:
+        asked = {"innodb_buffer_pool_size": 200_000_000}  # rounded to whole chunks
+    with pytest.raises(SettingRefused, match=f"{next(iter(asked))} = .*the server runs with"), case.serving(**asked):
+        pass
+
+
+def test_settings_that_cost_durability_are_flagged(case: Case) -> None:
+    """The flags come from what the server says that it runs with."""
+    own = (
+        {"synchronous_commit": "off", "full_page_writes": False}
+        if case.name == "postgres"
+        else {"innodb_flush_log_at_trx_commit": 2, "innodb_doublewrite": False}
+    )
+    with case.serving(**own) as server:
+        flags = case.engine.durability(server.effective_settings(), True)
+    assert flags == (Durability.ASYNC_COMMIT, Durability.TORN_PAGES)
+
+
+def test_sound_data_passes_the_check(case: Case) -> None:
+    """And the check says what it looked at."""
+    assert ("checksums of" if case.name == "postgres" else "CHECK TABLE of 1 table") in case.check()
+
+
+@pytest.mark.parametrize("what", ["table", "index"])
+def test_a_flipped_byte_is_found(case: Case, what: str) -> None:
+    """One byte in the middle of a table's or an index's page is DataCorrupt, never a failed start."""
+    with case.serving() as server:
+        path, at = _somewhere_in(case, what, server)
+    assert path in case.engine.data_files(case.datadir)
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    with pytest.raises(DataCorrupt):
+        case.check()
+
+
+def _somewhere_in(case: Case, what: str, server: Server) -> tuple[Path, int]:
+    """A file and a place in it that lies within rows."""
+    if case.name == "postgres":
+        relation = "t" if what == "table" else "t_v_idx"
+        [(path,)] = query(server, f"SELECT pg_relation_filepath('{relation}')")
+        return case.datadir / path, 8192 * 3 + 8000
+    path = case.datadir / "dbbench/t.ibd"
+    pages = path.read_bytes()
+    kind = b"\x45\xbf"  # FIL_PAGE_INDEX, at byte 24 of a page
+    ids: dict[bytes, list[int]] = {}
+    for page in range(len(pages) // 16384):
+        head = pages[page * 16384 : page * 16384 + 128]
+        if head[24:26] == kind and head[64:66] == b"\x00\x00":  # PAGE_LEVEL 0: a leaf
+            ids.setdefault(head[66:74], []).append(page)  # PAGE_INDEX_ID
+    clustered, secondary = (ids[key] for key in sorted(ids))
+    leaf = (clustered if what == "table" else secondary)[3]
+    return path, leaf * 16384 + 4000
+
+
+def test_the_first_start_makes_role_and_database(case: Case) -> None:
+    """Everybody who can enter the socket's folder is let in as dbbench; no password is involved."""
+    with case.serving() as server:
+        assert (server.user, server.database, server.engine) == ("dbbench", "dbbench", case.name)
+        name = "current_database()" if case.name == "postgres" else "database()"
+        assert query(server, f"SELECT {name}, count(*) FROM t") == [("dbbench", ROWS)]

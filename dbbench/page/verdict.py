@@ -15,6 +15,7 @@ from dbbench.page.theme import Mark
 
 Part = tuple[str, bool]  # text, bold
 Parts = tuple[Part, ...]
+MOST_TOLD: Final = 5  # arms in one sentence; the table has all
 SHORT_WINDOW_S: Final = 60.0  # below, a window cannot even be judged for steadiness
 FASTER: Final = ("faster", "better")
 SLOWER: Final = ("slower", "worse")
@@ -100,9 +101,12 @@ def sentence(group: Group) -> Parts:
         sure = all(row.verdict in (*SLOWER, "same") for row in measured)
         said = "No setup is" if sure else "No setup is shown to be"
         parts = [(f"{said} {'faster' if speed else 'better'} than ", False), (base.fs_setup, True)]
-    for row in measured:
+    told = measured if len(measured) <= MOST_TOLD else [*measured[: MOST_TOLD - 1], measured[-1]]
+    for row in told:
         parts += [("; ", False)] if parts else []
         parts += [(row.fs_setup, True), (_said(row, group), False)]
+    if len(told) < len(measured):
+        parts.append((f"; {len(measured) - len(told)} more are between them", False))
     rest = [row.fs_setup for row in ranked if row.ratio is None]
     if rest:
         parts.append((f"; {listed(rest)}: nothing to compare", False))

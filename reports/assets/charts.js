@@ -33,7 +33,8 @@ function headline(group, chart, view) {
   if (rows.length) addStrip(group, rows, { missing, stalled, checkpoints }, layout, found.traces, view, cut, strip / (plot + strip));
   const above = (x, text, more) => layout.annotations.push({ xref: "x", yref: "paper", x, y: 1, yanchor: "bottom", xanchor: "left", text, font: { size: 11.5, color: look.muted }, ...more });
   const inside = (second) => !state.range || (second >= state.range[0] && second < state.range[1]);
-  if (group.warmup && inside(0)) above(-0.5, "warm-up");
+  const wide = (group.warmup / (state.range ? state.range[1] - state.range[0] : group.seconds)) * width > 80; // room for the word
+  if (group.warmup && wide && inside(0)) above(-0.5, "warm-up");
   if (inside(group.warmup)) above(group.warmup - 0.5, "window");
   for (const [id, second] of distinct(warned)) if (inside(second)) above(second, "▾ " + id, { xanchor: "center", yshift: 16, font: { size: 11, color: look.warn } });
   if (!found.range) layout.annotations.push({ xref: "x domain", yref: "y domain", x: 0.5, y: 0.5, text: "no data of these fs setups" + (state.relative ? " and of their baseline" : "") });
@@ -63,7 +64,7 @@ function nameEnds(found, layout, plot, state) {
   for (const end of found.ends) if (end.at === end.at && !seen.has(end.arm)) seen.set(end.arm, end);
   const placed = [...seen.values()].map((end) => ({ ...end, y: (((log ? Math.log10(end.at) : end.at) - range[0]) / (range[1] - range[0])) * plot })).sort((a, b) => a.y - b.y);
   for (const [i, end] of placed.entries()) end.y = Math.min(Math.max(end.y, i ? placed[i - 1].y + 15 : 6), plot + 15 * i);
-  for (const end of placed) layout.annotations.push({ xref: "x domain", yref: "paper", x: 1, xanchor: "left", xshift: 7, y: (end.y / plot) * layout.yaxis.domain[1], text: escaped(end.name), font: { size: 12.5, color: end.colour } });
+  for (const end of placed) layout.annotations.push({ xref: "x domain", yref: "paper", x: 1, xanchor: "left", yanchor: "middle", xshift: 7, y: (end.y / plot) * layout.yaxis.domain[1], text: escaped(end.name), font: { size: 12.5, color: end.colour } });
 }
 
 // plotly reads a few tags in its texts; a name is never one of them.

@@ -202,6 +202,15 @@ def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
     assert wide is not None and [row.apart for row in wide.rows] == [False, True]
 
 
+def test_sentence_of_twelve_stays_a_sentence(tmp_path: Path) -> None:
+    """The first four, the last, and how many are between them; the table has all."""
+    arms = ("ext4", *(f"fs-{n}" for n in range(11)))
+    page = model(tmp_path, Shape(arms=arms, work=TPCB, measure_s=60))
+    assert said(page).count("CI ") == 5
+    assert said(page).endswith("; 6 more are between them.")
+    assert len(page.comparisons[0].table.rows) == 12
+
+
 def test_fastest_is_not_claimed_where_it_is_inconclusive(tmp_path: Path) -> None:
     """With scatter as large as the difference the sentence and the card say that it is open."""
     page = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, noise=0.1))

@@ -54,7 +54,10 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def make_room(cache: Path, needed: int) -> None:
-    """Evict until `needed` bytes more fit under the limit and on the disk; DiskTooSmall where they cannot."""
+    """Evict until `needed` bytes more fit under the limit and on the disk; DiskTooSmall where they cannot.
+
+    A copy that somebody uses just now stays, also where the limit is then passed.
+    """
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(
@@ -120,7 +123,11 @@ def _by_last_use(cache: Path) -> list[Path]:
 
 def disk_bytes(folder: Path) -> int:
     """What the folder takes on its disk."""
-    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+    blocks = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another process evicts it just now
+            blocks += path.lstat().st_blocks
+    return blocks * 512
 
 
 def _free_bytes(path: Path) -> int:

@@ -61,14 +61,27 @@ def test_a_manifest_is_read_back_as_it_was_written(made: Golden) -> None:
     assert made.manifest.compressibility == pytest.approx(1.0, abs=0.01)  # noise
 
 
-def test_a_restored_copy_is_the_golden_copy(made: Golden, tmp_path: Path) -> None:
-    """Names, bytes, modes, links and empty folders are restored, for the owner; figures are the manifest's."""
+@pytest.mark.parametrize("lag", [0, 2**20, 2**30])
+def test_a_restored_copy_is_the_golden_copy(
+    lag: int, made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, bytes, modes, links and empty folders are restored, for the owner, and each file is compared once,
+    however far that lags behind; figures are the manifest's."""
+    compared: list[str] = []
+
+    def note(path: Path) -> tuple[int, int]:
+        compared.append(path.name)
+        return manifest.crc_of(path)
+
+    monkeypatch.setattr("dbbench.datasets.copying.LAG", lag)
+    monkeypatch.setattr("dbbench.datasets.copying.crc_of", note)
     said: list[tuple[int, int]] = []
     found = restored(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert (found.bytes, found.files) == (made.manifest.logical_bytes, 4)
     assert 0 < found.copy_s <= found.seconds
     assert said[-1] == (found.bytes, found.bytes)
+    assert sorted(compared) == ["16384", "16385", "PG_VERSION", "sparse"]
 
 
 def test_no_holes_are_made(made: Golden, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class Drive:
         """`during` is called when the warm-up is over, `user` comes in the place of the server's own."""
         for folder in (self.raw, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+            folder.mkdir(parents=True)
         seen: list[Live] = []
         window = Window("to-completion" if driver == "scan" else "fixed", warmup_s, measure_s)
         cell = _cell(server.engine, driver, script, window, parameters)

@@ -74,13 +74,16 @@ def test_another_number_of_tables_than_asked_is_an_error(drive: Any, server: Any
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans that take a minute."""
-    for engine, sleep in (
-        ("postgres", "SELECT pg_sleep(60)"),
-        ("mariadb", "SELECT SLEEP(60)"),
-        ("mysql", "SELECT SLEEP(60)"),
-    ):
-        slow = dataclasses.replace(DIALECTS[engine], statement=lambda _connection, _table, sleep=sleep: sleep)
-        monkeypatch.setitem(DIALECTS, engine, slow)
+
+    def of_postgres(_connection: Any, _table: str) -> str:
+        return "SELECT pg_sleep(60)"
+
+    def of_innodb(_connection: Any, _table: str) -> str:
+        return "SELECT SLEEP(60)"
+
+    for engine, dialect in list(DIALECTS.items()):
+        statement = of_postgres if engine == "postgres" else of_innodb
+        monkeypatch.setitem(DIALECTS, engine, dataclasses.replace(dialect, statement=statement))
 
 
 @pytest.mark.usefixtures("endless")

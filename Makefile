@@ -13,9 +13,9 @@ help:
 
 # Lists what it installs first; removes nothing, creates no cluster, starts no service.
 packages:
-	@$(SUDO) $(PYTHON) dbbench/packages.py run
+	@$(PYTHON) dbbench/packages.py run
 test-packages:
-	@$(SUDO) $(PYTHON) dbbench/packages.py run test
+	@$(PYTHON) dbbench/packages.py run test
 
 # The package and its locked dependencies in a folder of this checkout.
 $(VENV)/.done: requirements.lock setup.cfg | packages

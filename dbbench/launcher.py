@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
             _trial(run, folder, rest[0], room, emit)
 
     try:
-        if run.plan.device.kind == "dir":
+        if run.plan.device.kind == "dir" and (verb == "trial" or os.geteuid() != 0):
             return _beside_others(work, folder, emit)
         keep = [folder, images.path_of(run, folder).parent, datasets.golden.cache_folder()]
         return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)

@@ -68,7 +68,7 @@ def command(server: Server, cell: Cell, seed: int, scratch: Path) -> list[str]:
         f"--port={server.socket.name.rpartition('.')[2]}",
         f"--username={server.user}",
         "--no-vacuum",  # the golden copy is vacuumed
-        f"--client={parameters['clients']}",
+        f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
         f"--time={sum(whole_seconds(cell.window))}",
         f"--protocol={parameters.get('protocol', 'prepared')}",
@@ -96,7 +96,7 @@ def _script(cell: Cell, parameters: dict[str, Scalar]) -> list[str]:
 
 def _workers(parameters: dict[str, Scalar]) -> int:
     """Threads of pgbench; it cannot have more of them than clients."""
-    return min(int(parameters.get("threads", 1)), int(parameters["clients"]))
+    return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
 
 
 def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:

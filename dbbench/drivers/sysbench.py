@@ -79,7 +79,7 @@ def command(server: Server, cell: Cell, seed: int) -> list[str]:
     return [
         "sysbench",
         *connection(server),
-        f"--threads={cell.parameters['clients']}",
+        f"--threads={cell.parameters.get('clients', 1)}",
         f"--time={sum(whole_seconds(cell.window))}",
         f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
         "--report-interval=1",
@@ -119,7 +119,7 @@ def _written(value: Scalar) -> str:
 
 def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
     """Read the counts of all threads and hold them against sysbench's own summary."""
-    files, threads = sysbench_events.event_files(scratch), int(cell.parameters["clients"])
+    files, threads = sysbench_events.event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
     printed = load.text()

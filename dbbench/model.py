@@ -3,6 +3,7 @@
 What a person writes (Plan, FsSetup, Workload), what it expands to (Cell, TrialSpec, Run) and what a trial
 found (Trial and its parts). `store/` and `plan/` turn them into JSON and out of TOML with pydantic's
 TypeAdapter; no noun is written a second time as a schema. Units are in the names; `None` is "not measured".
+The file is long because it is the vocabulary: whoever reads a word elsewhere finds it here, beside its neighbours.
 """
 
 from __future__ import annotations

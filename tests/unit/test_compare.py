@@ -15,6 +15,7 @@ from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, Tria
 def trial(
     arm: str, block: int, tps: float | None, *, attempt: int = 1, status: Status = Status.OK, **more: Any
 ) -> Trial:
+    """A finished trial of that arm and block."""
     known: dict[str, Any] = {"durability": "full", "warnings": (), "summary": {}, "engine": "postgres"} | more
     return Trial(
         id=f"{arm}-b{block}-a{attempt}",
@@ -35,6 +36,7 @@ def trial(
 
 
 def arms(base: list[float], other: list[float]) -> list[Trial]:
+    """One trial a block of two arms, with these throughputs."""
     return [trial("ext4", b, v) for b, v in enumerate(base, 1)] + [trial("xfs", b, v) for b, v in enumerate(other, 1)]
 
 
@@ -89,7 +91,7 @@ def test_below_three_blocks_there_is_a_ratio_and_no_interval() -> None:
 
 def test_failed_trials_take_their_pair_out_and_are_said() -> None:
     """A failed trial's block is not a pair; completeness is per pair."""
-    trials = arms([1000] * 4, [500] * 3) + [trial("xfs", 4, 1.0, status=Status.FAILED)]
+    trials = [*arms([1000] * 4, [500] * 3), trial("xfs", 4, 1.0, status=Status.FAILED)]
     row = rows(trials, "ext4")[1]
     assert row.n == 3
     assert "1 failed" in row.notes
@@ -141,6 +143,7 @@ def test_engines_are_never_compared_with_each_other() -> None:
 
 
 def entry(arm: str, block: int, tps: list[float | None], **more: Any) -> dict[str, Any]:
+    """A trial of the plain document."""
     return {
         "fs_setup": arm,
         "block": block,

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import devices, namespaces, process
-from dbbench.devices import block, guard, used
+from dbbench.devices import block, guard, naming, used
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
 from dbbench.model import DeviceSpec
@@ -410,6 +410,26 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
         said = process.run(argv).stdout
     assert f"the open files of process {os.getpid()} " in said
     assert f"the mounts of process {os.getpid()} " in said
+
+
+def test_unseen_process_yields_only_to_the_typed_identity(disk: Disk) -> None:
+    """A process that hides its files may hold the device open: neither free nor, with its identity typed, a bar.
+    Our own record of a filesystem does not stand in for it, and nothing typed outweighs a use that was seen."""
+    name = Path(disk.path).name
+    unseen = guard.Reason("unseen", "the open files of process 1 cannot be read")
+    with pytest.raises(DeviceNotEmpty, match="process 1 cannot be read"):
+        guard.refuse(Path(disk.path), name, [unseen], Permit())
+    with pytest.raises(DeviceNotEmpty, match="process 1"):
+        guard.refuse(
+            Path(disk.path),
+            name,
+            [unseen, guard.Reason("signature", "ext4", uuid="u")],
+            Permit(made=(naming.identity_of(name), "u")),
+        )
+    typed = Permit(naming.identity_of(name))
+    guard.refuse(Path(disk.path), name, [unseen], typed)
+    with pytest.raises(DeviceInUse):
+        guard.refuse(Path(disk.path), name, [unseen, guard.Reason("in use", "mounted")], typed)
 
 
 def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:

@@ -1,0 +1,24 @@
+"""Run every benchmark, one after the other, and say which kept its target: `make bench` (root for some)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = ("startup.py", "parse_pgbench_log.py", "restore.py", "overhead.py", "road.py")
+
+
+def main() -> int:
+    """Exit 1 where one missed its target or failed."""
+    missed = []
+    for name in SCRIPTS:
+        print(f"== {name}", flush=True)
+        if subprocess.run([sys.executable, str(Path(__file__).parent / name)], check=False).returncode:
+            missed.append(name)
+    print("all kept their targets" if not missed else f"missed: {', '.join(missed)}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

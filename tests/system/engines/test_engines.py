@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -52,19 +53,25 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         server.settle()
         before = server.counters()
         query(server, MORE)
-        loaded = server.counters()
+        # A session of PostgreSQL hands its counts in when it has ended.
+        loaded = _when(server, lambda now: (server.written_bytes(before, now) or 0) > ROWS * 100)
         assert (server.dirty_bytes() or 0) > 0
         server.checkpoint()
         assert server.dirty_bytes() == 0
-        after = server.counters()
-        until = time.monotonic() + 5  # MySQL writes its checkpoint down once a second
-        while not server.checkpoints(loaded, after).ended and time.monotonic() < until:
-            time.sleep(0.05)
-            after = server.counters()
+        # MySQL writes its checkpoint down once a second.
+        after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
         assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
         assert server.checkpoints(before, loaded).ended == 0
         assert server.checkpoints(loaded, after).ended == 1
+
+
+def _when(server: Server, seen: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+    """The first reading for which `seen` holds, or the last after 5 s."""
+    until = time.monotonic() + 5
+    while not seen(now := server.counters()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return now
 
 
 def test_what_is_committed_survives_a_kill(case: Case) -> None:

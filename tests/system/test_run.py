@@ -22,6 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.conftest import engine_bin
+
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
 TPCB = """
@@ -219,6 +221,34 @@ def digest(folder: Path) -> str:
     """One sum over all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return hashlib.sha256(b"".join(str(p).encode() + p.read_bytes() for p in files)).hexdigest()
+
+
+@pytest.mark.needs("engine:mysql", "sysbench")
+def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -> None:
+    """A real mysqld, named by `bin`: a sysbench trial and a scan, with the integrity check and full durability."""
+    plan = (
+        tpcb(size="1GiB").split("[[engine]]")[0]
+        + f"""
+[[engine]]
+name = "mysql"
+bin = "{engine_bin("mysql")}"
+[[workload]]
+name = "sysbench-oltp-read-write"
+tables = 1
+table_size = 1000
+clients = 2
+[[workload]]
+name = "scan"
+tables = 2
+table_bytes = "16MiB"
+"""
+    )
+    dbbench.plan(plan)
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = list(dbbench.trials().values())
+    assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
+    assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
+    assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
 
 
 # --- being stopped ---------------------------------------------------------------------------------

@@ -1,0 +1,285 @@
+"""The documents are complete and true: every command, ID, setup, workload, key and metric has its entry."""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+
+from dbbench import catalog, plan
+from dbbench.cli import group
+from dbbench.errors import WARNINGS, all_errors
+from dbbench.metrics import COUNTS, METRICS
+from dbbench.model import (
+    Arm,
+    DeviceSpec,
+    EngineSpec,
+    FsSetup,
+    Parameter,
+    Plan,
+    Trial,
+    Workload,
+    WorkloadSpec,
+    durability_class,
+)
+from dbbench.record import DEADLINES_S
+from dbbench.tomlfile import written_fields
+from dbbench.units import bytes_of, seconds_of
+
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENTS: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PLANS: Final = sorted((ROOT / "docs/plans").glob("*.toml"))
+SHIPPED: Final = catalog.catalog()
+TOP: Final = "dbbench|fs_setups|workloads|reports|tests|benchmarks|docs"
+# Paths that are examples: what a reader is to write.
+EXAMPLES: Final = re.compile(r"\b(NAME|RUN|DIR)\b|fs_setups/ext4-journal\.toml|workloads/orders\.toml")
+
+
+def text(name: str) -> str:
+    """A document of this project."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def section(name: str, heading: str) -> str:
+    """What stands under a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", text(name), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{name} has no heading {heading!r}"
+    return found[1]
+
+
+def rows(part: str) -> dict[str, list[str]]:
+    """Table rows by their first cell, without its backticks; the cell itself is not among the values."""
+    found = {}
+    for line in part.splitlines():
+        if line.startswith("| "):
+            cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            found[cells[0].strip("`| ")] = [cell.strip() for cell in cells[1:]]
+    return found
+
+
+def commands(parent: click.Group, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command with its words: "run", "fs list"."""
+    context = click.Context(parent)
+    for name in parent.list_commands(context):
+        command = parent.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name))
+
+
+@pytest.mark.parametrize("command", list(commands(group)))
+def test_readme_has_every_command(command: str) -> None:
+    """The README's table of commands leaves none out."""
+    first = [
+        cell.split("`")[1] for cell in re.findall(r"^\| (`dbbench [^|]*)\|", section("README.md", "Commands"), re.M)
+    ]
+    assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
+
+
+def test_every_error_has_its_row() -> None:
+    """docs/errors.md names each error with its exit code and title, and no error that does not exist."""
+    table = {name: cells for name, cells in rows(text("docs/errors.md")).items() if re.fullmatch(r"E\d{3}", name)}
+    assert {name: cells[:2] for name, cells in table.items()} == {
+        name: [str(kind.exit_code), kind.title] for name, kind in all_errors().items()
+    }
+
+
+def test_every_warning_has_its_row() -> None:
+    """docs/errors.md names each warning by its words, and no warning that does not exist."""
+    table = {name: cells for name, cells in rows(text("docs/errors.md")).items() if re.fullmatch(r"W\d{3}", name)}
+    assert {name: cells[1] for name, cells in table.items()} == {name: said for name, (said, _) in WARNINGS.items()}
+
+
+def test_suspect_warnings_are_told_as_such() -> None:
+    """Whether a warning makes a trial suspect, or is never given, is in the documents as it is in the code."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (Path(catalog.__file__).parent).rglob("*.py"))
+    given = dict.fromkeys(WARNINGS, "–")
+    for name, rest in re.findall(r'TrialWarning\("(W\d{3})",(.*)', code):
+        given[name] = "yes" if "suspect=" in rest else "no"
+    table = rows(section("docs/errors.md", "Warnings"))
+    assert {name: table[name][0] for name in WARNINGS} == given
+
+
+@pytest.mark.parametrize("name", SHIPPED.setups)
+def test_every_fs_setup_has_its_row(name: str) -> None:
+    """With the mkfs and mount options of its file, and the class that it claims."""
+    setup = SHIPPED.setup(name)
+    cells = rows(text("docs/fs-setups.md"))[name]
+    made = f"`{' '.join(setup.mkfs.options)}`" if setup.mkfs.options else "defaults"
+    assert cells[1:] == [made, f"`{','.join(setup.mount)}`", durability_class(setup.claims)]
+
+
+@pytest.mark.parametrize("name", SHIPPED.workloads)
+def test_every_workload_has_its_row_and_parameters(name: str) -> None:
+    """With driver, engines, window and primary metric; each parameter stands with its default."""
+    workload = SHIPPED.workload(name)
+    engines = "all" if len(workload.engines) == 3 else ", ".join(workload.engines)
+    cells = rows(section("docs/workloads.md", "Workloads"))[name]
+    assert cells[:4] == [workload.driver, engines, workload.window, f"`{workload.primary}`"]
+    known = set(
+        re.findall(r"^\| `?([\w-]+)`? \| `(\w+)` \| (`[^`]*`)", section("docs/workloads.md", "Parameters"), re.M)
+    )
+    for key, parameter in catalog.parameters(workload).items():
+        shown = [default for of, word, default in known if of in (workload.driver, name) and word == key]
+        assert shown, f"{key} of {name} is in no row"
+        assert tomllib.loads(f"v = {shown[0].strip('`')}")["v"] in (parameter.default, _written(parameter))
+
+
+def _written(parameter: Parameter) -> Any:
+    """A size as the documents write it."""
+    is_size = parameter.type == "size" or (isinstance(parameter.default, int) and parameter.default >= 2**20)
+    return f"{bytes_of(parameter.default) // 2**20}MiB" if is_size else parameter.default
+
+
+KEYS: Final = [
+    ("docs/plan.md", "Keys of the plan", Plan),
+    ("docs/plan.md", "An entry of `fs_setups`", Arm),
+    ("docs/plan.md", "`[device]`", DeviceSpec),
+    ("docs/plan.md", "`[[engine]]`", EngineSpec),
+    ("docs/plan.md", "`[[workload]]`", WorkloadSpec),
+    ("docs/fs-setups.md", "Your own", FsSetup),
+    ("docs/workloads.md", "Your own", Workload),
+]
+
+
+@pytest.mark.parametrize(("document", "heading", "noun"), KEYS)
+def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> None:
+    """Each key that a person may write, and none that there is not; defaults are those of the code."""
+    own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
+    hidden = {"parameters"} if noun is WorkloadSpec else {"name"} if noun in (FsSetup, Workload) else set()
+    table = rows(_whole_section(document, heading))
+    known = {own.get(key, key) for key in written_fields(noun)} - hidden
+    assert known == table.keys() - {"key", "---", "---|---|---", "---|---|---|---"}
+    fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
+    for key in known:
+        default = fields[key].default
+        if isinstance(default, bool | int | float | str) and default != "":
+            shown = re.match(r"`(.*?)`", table[key][0])
+            assert shown is not None, f"{key} has no default in {document}"
+            assert _value(tomllib.loads(f"v = {shown[1]}")["v"], default) == default
+
+
+def _whole_section(document: str, heading: str) -> str:
+    """The part of a document under a heading of level two, comments of TOML blocks included."""
+    part = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text(document), re.MULTILINE | re.DOTALL)
+    assert part is not None, f"{document} has no heading {heading!r}"
+    return part[1]
+
+
+def _value(shown: Any, default: Any) -> Any:
+    if isinstance(shown, str) and isinstance(default, int | float):
+        return bytes_of(shown) if isinstance(default, int) else seconds_of(shown)
+    return shown
+
+
+def test_every_deadline_has_its_default() -> None:
+    """The phases of `[deadlines]` with their seconds."""
+    shown = dict(re.findall(r"\| `(\w+)` \| `(\d+)`", section("docs/plan.md", "`[deadlines]`")))
+    assert {name: float(seconds) for name, seconds in shown.items()} == {
+        phase.value: float(seconds) for phase, seconds in DEADLINES_S.items()
+    }
+
+
+def test_every_key_of_a_trial_is_explained() -> None:
+    """Each field of trial.json has its row in docs/results.md, and no row is of something else."""
+    table = rows(section("docs/results.md", "trial.json (schema 1)"))
+    shown = {word for cell in table for word in cell.split()} - {"key"}
+    assert {field.name for field in dataclasses.fields(Trial)} == {word for word in shown if not word.startswith("-")}
+
+
+@pytest.mark.parametrize("name", [*METRICS, *COUNTS])
+def test_every_metric_is_explained(name: str) -> None:
+    """How each key of a summary is made stands in docs/results.md."""
+    table = rows(section("docs/results.md", "How the figures are made"))
+    assert name in {word for cell in table for word in cell.split()}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_documents_name_exist(document: Path) -> None:
+    """Links lead somewhere, and paths in backticks are of this checkout."""
+    written = document.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", written) if "://" not in link]
+    paths = re.findall(rf"`((?:{TOP})/[\w./-]+)`", written) + re.findall(r"`([\w.-]+\.(?:cfg|ini|lock|md))`", written)
+    gone = [link for link in links if not (document.parent / link).exists()]
+    gone += [path for path in paths if not EXAMPLES.search(path) and not _exists(path)]
+    assert not gone
+
+
+def _exists(path: str) -> bool:
+    """In the checkout; modules may be named without the package ("engines/port.py")."""
+    return (ROOT / path).exists() or (ROOT / "docs" / path).exists() or (ROOT / "dbbench" / path).exists()
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *PLANS], ids=lambda path: path.name)
+def test_documents_speak_of_the_project_alone(document: Path) -> None:
+    """No number of a tracker, no folder of the machine that they were written on."""
+    foreign = re.compile(r"#\d+\b|\bissue \d|\bshared/|(?<![\w.])/(work|tmp|root|home/\w+|var/tmp)/", re.IGNORECASE)
+    assert not [line for line in document.read_text(encoding="utf-8").splitlines() if foreign.search(line)]
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
+def test_shipped_plans_load(path: Path) -> None:
+    """The plans of docs/plans have no error and expand to trials."""
+    assert plan.expand(plan.load(path, SHIPPED), SHIPPED).order
+
+
+def _blocks(kind: str) -> list[tuple[str, str]]:
+    """(document, TOML block) of the documents: whole plans, fs setups or workloads."""
+    found = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.DOTALL):
+            named = re.match(r"# (fs_setups|workloads)/", block)
+            what = named[1] if named else "plan" if "fs_setups" in tomllib.loads(block) else "part"
+            if what == kind:
+                found.append((document.name, block))
+    return found
+
+
+@pytest.mark.parametrize(("document", "block"), _blocks("plan"))
+def test_plans_in_documents_load(document: str, block: str, tmp_path: Path) -> None:
+    """What a reader copies out of a document has no error."""
+    path = tmp_path / "plan.toml"
+    path.write_text(block, encoding="utf-8")
+    assert plan.expand(plan.load(path, SHIPPED), SHIPPED).order
+
+
+def test_data_files_in_documents_load(tmp_path: Path) -> None:
+    """The examples of an own fs setup and an own workload are found by --path and have no error."""
+    setups, workloads = _blocks("fs_setups"), _blocks("workloads")
+    assert setups and workloads
+    for _, block in (*setups, *workloads):
+        name = re.match(r"# ([\w./-]+\.toml)", block)
+        assert name is not None
+        path = tmp_path / name[1]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block, encoding="utf-8")
+    own = catalog.catalog([tmp_path])
+    for path in tmp_path.glob("fs_setups/*.toml"):
+        assert own.setup(path.stem).name == path.stem
+    for path in tmp_path.glob("workloads/*.toml"):
+        assert own.workload(path.stem).name == path.stem
+
+
+def test_picture_of_the_report_is_small() -> None:
+    """docs/report.png is a PNG of at most 300 KB, and the README shows it."""
+    picture = (ROOT / "docs/report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) <= 300_000
+    assert "](docs/report.png)" in text("README.md")
+
+
+def test_every_room_is_on_the_map() -> None:
+    """docs/development.md has the layers of the import contract, in their order."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    layers = config["importlinter:contract:rooms"]["layers"].split()
+    rooms = [layer.removeprefix("dbbench.") for layer in layers if layer != ":"]
+    named = re.findall(r"^\| [^|]+ \| ((?:`\w+` ?)+)\|", section("docs/development.md", "How it is built"), re.M)
+    assert [word.strip("`") for line in named for word in line.split()] == rooms

@@ -1,0 +1,109 @@
+"""What is in the wheel and in the sdist, built from a clean copy of the checkout."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench import process
+
+ROOT: Final = Path(__file__).parents[2]
+TAKEN: Final = ("dbbench", "fs_setups", "workloads", "reports", "tests", "docs", "benchmarks", "README.md", "LICENSE",
+                "CHANGELOG.md", "pyproject.toml", "setup.cfg")  # fmt: skip
+BUILD: Final = "import sys; from setuptools import build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
+BUILD_S: Final = 120.0
+NEEDED: Final = 77  # of setuptools: as pyproject.toml asks
+
+
+def _too_old() -> bool:
+    try:
+        return int(importlib.metadata.version("setuptools").split(".")[0]) < NEEDED
+    except importlib.metadata.PackageNotFoundError:
+        return True
+
+
+pytestmark = [
+    pytest.mark.starts_processes,
+    pytest.mark.skipif(_too_old(), reason=f"needs setuptools {NEEDED} or later (requirements-test.lock)"),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout without what builds and tests leave in it; symlinks stay symlinks."""
+    folder = tmp_path_factory.mktemp("checkout")
+    left_out = [f"--exclude={name}" for name in ("__pycache__", "*.egg-info", "*.pyc")]
+    archive = folder.parent / "checkout.tar"
+    process.run(["tar", "-C", ROOT, "-cf", archive, *left_out, *TAKEN], timeout_s=BUILD_S)
+    process.run(["tar", "-C", folder, "-xf", archive], timeout_s=BUILD_S)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the copy."""
+    return built("wheel", copy, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of the copy."""
+    return built("sdist", copy, tmp_path_factory.mktemp("sdist"))
+
+
+def built(kind: str, checkout: Path, target: Path) -> Path:
+    """What setuptools makes of a checkout, without pip and without a network."""
+    process.run([sys.executable, "-c", BUILD, kind, target], cwd=checkout, timeout_s=BUILD_S)
+    return next(target.iterdir())
+
+
+def files_of(wheel: Path) -> set[str]:
+    """The names in a wheel, but for its metadata."""
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def wanted(checkout: Path) -> set[str]:
+    """All modules, py.typed, and every data file under `dbbench/data`, where the links lead."""
+    modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
+    data = {
+        f"dbbench/data/{path.relative_to(checkout)}"
+        for folder in ("fs_setups", "workloads", "reports")
+        for path in (checkout / folder).rglob("*")
+        if path.is_file()
+    }
+    return modules | data | {"dbbench/py.typed"}
+
+
+def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:
+    """Modules, TOML, Lua, templates, assets and py.typed; no tests, no documents, no benchmarks."""
+    assert files_of(wheel) == wanted(copy)
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".lua", ".j2", ".css", ".js", ".py", ".typed"])
+def test_wheel_has_files_of_every_kind(wheel: Path, suffix: str) -> None:
+    """A kind of file that is in none of the patterns would be missing without anybody noticing."""
+    assert any(name.endswith(suffix) for name in files_of(wheel))
+
+
+def test_wheel_has_its_command_and_licences(wheel: Path) -> None:
+    """`dbbench` is a command; our licence and the vendored script's are in it."""
+    archive = zipfile.ZipFile(wheel)
+    metadata = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}
+    assert "dbbench = dbbench.__main__:main" in archive.read(metadata["entry_points.txt"]).decode()
+    assert any(name.endswith("LICENSE") for name in metadata)
+    assert "dbbench/data/reports/assets/plotly-cartesian.LICENSE.txt" in files_of(wheel)
+
+
+def test_a_wheel_made_of_the_sdist_is_the_same(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    """The sdist holds all that the wheel is made of; its links have become files."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "out").mkdir()
+    again = built("wheel", next((tmp_path / "unpacked").iterdir()), tmp_path / "out")
+    assert files_of(again) == files_of(wheel)

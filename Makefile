@@ -31,7 +31,10 @@ demo: packages $(VENV)/.done
 	@$(SUDO) $(BIN)/dbbench run docs/plans/demo.toml --name demo
 
 test: test-packages $(VENV)/.done-test
+	rm -f .coverage*
 	$(BIN)/tox run
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 quick: $(VENV)/.done-test
 	$(BIN)/tox run -e lint,unit
 soak: test-packages $(VENV)/.done-test

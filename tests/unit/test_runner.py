@@ -1,0 +1,115 @@
+"""A run around its trials: which blocks are repeated, what is pending, what a killed run has left."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dbbench import images, store
+from dbbench.journal import Journal
+from dbbench.model import Run, Status, TrialSpec
+from dbbench.runner import give_back, pending
+from dbbench.runner.repeats import extended
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> Run:
+    """Two filesystems under two workloads in four blocks: 16 trials."""
+    one = make_run()
+    cells, order = [], []
+    for arm in ("ext4", "xfs"):
+        for name in ("w", "v"):
+            workload = dataclasses.replace(one.cells[0].workload, name=name)
+            cells.append(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.{name}", arm=arm, workload=workload))
+    for block in (1, 2, 3, 4):
+        for cell in cells:
+            order.append(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, len(order) + 1))
+    return dataclasses.replace(one, cells=tuple(cells), order=tuple(order))
+
+
+def suspects(*ids: str) -> Callable[[TrialSpec], Status]:
+    """Those trials are suspect, all others ok."""
+    return lambda spec: Status.SUSPECT if spec.id in ids else Status.OK
+
+
+def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
+    """Both arms of that workload and block get a second attempt at the end; other workloads do not."""
+    longer = extended(run, suspects("xfs.postgres.w-b2-a1"))
+    new = longer.order[len(run.order) :]
+    assert {"ext4.postgres.w-b2-a2", "xfs.postgres.w-b2-a2"} == {spec.id for spec in new}
+    assert [spec.position for spec in new] == [17, 18]
+    assert {2} == {spec.attempt for spec in new}
+
+
+def test_block_is_repeated_once_at_most(run: Run) -> None:
+    """A repeat that is suspect again is not repeated."""
+    status = suspects("xfs.postgres.w-b2-a1", "xfs.postgres.w-b2-a2")
+    longer = extended(run, status)
+    assert extended(longer, status) is longer
+
+
+def test_repeats_end_at_half_of_the_plan(run: Run) -> None:
+    """All blocks suspect: 8 further trials of 16, never half a block."""
+    longer = extended(run, lambda _: Status.SUSPECT)
+    assert len(longer.order) == 24
+    assert extended(longer, lambda _: Status.SUSPECT) is longer
+
+
+def test_failed_trial_alone_is_no_reason(run: Run) -> None:
+    """What fails for a cause of its own fails again."""
+    assert extended(run, lambda _: Status.FAILED) is run
+
+
+def test_plan_may_forbid_repeats(run: Run) -> None:
+    """repeat_suspect = false."""
+    plan = dataclasses.replace(run.plan, repeat_suspect=False)
+    quiet = dataclasses.replace(run, plan=plan)
+    assert extended(quiet, lambda _: Status.SUSPECT) is quiet
+
+
+def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> None:
+    """A cut-off trial is pending; a published one is not, whatever its status."""
+    folder = store.create_run(tmp_path, make_run(), "")
+    spec = store.load_spec(folder)
+    (folder / "trials" / spec.order[0].id).mkdir()
+    store.Draft(folder, spec.order[1].id)
+    assert [spec.order[1]] == pending(folder, spec)
+
+
+def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:
+    """Cut-off trials and journalled temporary folders go; finished trials and other folders stay."""
+    folder = store.create_run(tmp_path, make_run(), "")
+    spec = store.load_spec(folder)
+    journal = Journal(folder / "journal.jsonl")
+    (folder / "trials" / spec.order[0].id).mkdir()
+    store.Draft(folder, spec.order[1].id)
+    for name in ("taken", "other"):
+        (tmp_path / name / "deep").mkdir(parents=True)
+    journal.note("take", what="runtime", path=str(tmp_path / "taken"))
+    give_back(folder, journal)
+    assert [spec.order[0].id] == [path.name for path in (folder / "trials").iterdir()]
+    assert not (tmp_path / "taken").exists()
+    assert (tmp_path / "other/deep").is_dir()
+    assert journal.outstanding("runtime") == []
+
+
+def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) -> None:
+    """Fully written, used again by a resumed run, removed at the end; the journal knows it before it is there."""
+    run = make_run()
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=dataclasses.replace(
+        run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
+    journal, told = Journal(tmp_path / "j"), list[float]()
+    images.make(run, tmp_path, journal, lambda _, share: told.append(share))
+    image = images.path_of(run, tmp_path)
+    assert (image.stat().st_size, told[-1]) == (2 * 2**20, 1.0)
+    assert image.stat().st_blocks * 512 >= image.stat().st_size
+    written = image.stat().st_mtime_ns
+    images.make(run, tmp_path, journal, lambda *_: None)
+    assert written == image.stat().st_mtime_ns
+    assert [image] == images.give_back(journal)
+    assert not image.exists() and images.give_back(journal) == []

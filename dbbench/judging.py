@@ -132,7 +132,8 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
 
 def _machine_warnings(trial: Record, seen: Seen) -> None:
     disk = trial.fact("device", DeviceFacts).name
-    if changed := host.changed(trial.fact("host_state", dict), seen.host_state):
+    first = trial.run.host.get("state") or trial.fact("host_state", dict)
+    if changed := host.changed(first, seen.host_state):
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
@@ -147,7 +148,7 @@ def _device_warnings(trial: Record) -> None:
         trial.warn(TrialWarning("W011", f"{device.image} lies on a filesystem without direct I/O"))
     before, after = device.image_blocks_before, device.image_blocks_after
     if before is not None and after is not None and after < before:
-        text = f"the image had {before} bytes allocated before mkfs and {after} after the trial"
+        text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
         trial.warn(TrialWarning("W017", text, suspect=True))
     if device.kind != "dir" and device.size_bytes < SMALL_DEVICE:
         trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))

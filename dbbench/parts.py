@@ -14,6 +14,7 @@ from dbbench import canary, datasets, devices, filesystems, host, pagecache, sam
 from dbbench.clock import Clock
 from dbbench.datasets import Golden, Restored
 from dbbench.devices import loop
+from dbbench.devices.image import write_out
 from dbbench.devices.port import Device
 from dbbench.drivers import DRIVERS
 from dbbench.drivers.port import Load
@@ -170,6 +171,8 @@ def _make(cell: Cell, device: Device, journal: Journal) -> Made:
     if device.facts.kind == "dir":
         return Made((), "", {})
     made = filesystems.make(cell.setup, device)
+    if device.facts.image:
+        write_out(Path(device.facts.image))
     if device.facts.kind == "block":
         journal.note("made", device=devices.identity(device.path), uuid=made.uuid, trial=cell.id)
     return made

@@ -43,7 +43,7 @@ def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path
         plan_sha256=wanted.sha256,
         cells=tuple(_with_own_script(cell, folder) for cell in wanted.expanded.cells),
         order=wanted.expanded.order,
-        host=host.facts(),
+        host={**host.facts(), "state": host.state()},
         versions=host.versions(),
         dbbench_version=version,
     )

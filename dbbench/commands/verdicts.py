@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dbbench import compare
@@ -51,13 +51,29 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is no filesystem of these runs{did_you_mean(chosen, arms)}')
-    tables = []
+    tables, cautions = [], tuple(_cautions(runs))
     for engine, workload in dict.fromkeys((trial.engine, trial.workload) for trial in trials):
         group = [trial for trial in trials if (trial.engine, trial.workload) == (engine, workload)]
         judged = metric or primary.get(workload, "tps")
         if rows := compare.rows(group, chosen, judged):
-            tables.append(Table(engine, workload, METRICS[judged], rows))
+            said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
+            tables.append(Table(engine, workload, METRICS[judged], said))
     return Verdicts(chosen, sorted(tables, key=lambda table: (table.workload, table.engine)))
+
+
+def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
+    """Windows, datasets, devices and hosts that are not the same in all runs; their trials share a row."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        seen.setdefault("device", set()).add(str(plain(run.run.plan.device)))
+        seen.setdefault("host", set()).add(str(run.run.host.get("hostname")))
+        for cell in run.run.cells:
+            what = f"{cell.engine.name} {cell.workload.name}"
+            seen.setdefault(f"window of {what}", set()).add(str(plain(cell.window)))
+            seen.setdefault(f"parameters of {what}", set()).add(str(plain(cell.parameters)))
+    for what, values in seen.items():
+        if len(values) > 1:
+            yield f"the runs differ in the {what}"
 
 
 def as_document(found: Verdicts) -> dict[str, Any]:
@@ -100,7 +116,10 @@ def put_tables(found: Verdicts) -> None:
             put()
         put(_title(table))
         put(compare.sentence(table.rows))
-        put_table(_HEADER, [_line(row, table.metric) for row in table.rows], right="-rr--r")
+        put_table(_HEADER[:-1], [_line(row, table.metric)[:-1] for row in table.rows], right="-rr--r")
+        for row in table.rows:  # below the table: a column of them is wider than a terminal
+            if row.notes:
+                put(f"  {row.fs_setup}: {'; '.join(row.notes)}")
 
 
 def _title(table: Table) -> str:

@@ -179,7 +179,14 @@ def sentence(table: Sequence[Row]) -> str:
     if mixed:
         classes = ", ".join(f"{row.fs_setup} {row.durability_class}" for row in table)
         text += f"{mixed}{classes}."
-    return text
+    return text + _care(table)
+
+
+def _care(table: Sequence[Row]) -> str:
+    """What is said where most of the trials that count were disturbed."""
+    suspect = sum(int(note.split()[0]) for row in table for note in row.notes if note.endswith(" suspect"))
+    counted = sum(row.n for row in table)
+    return f" {suspect} of {counted} trials are suspect: read it with care." if 2 * suspect > counted else ""
 
 
 def _phrase(row: Row) -> str:

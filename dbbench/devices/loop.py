@@ -26,6 +26,7 @@ from dbbench.namespaces import host_proc
 __all__ = ["attached", "image_facts", "make_image"]
 
 _TRIES: Final = 50  # another process may take the free device before us; each try asks for another one
+_RETRY_S: Final = 0.02
 _SETTLE_S: Final = 2.0  # the kernel may still be clearing the device of a trial that was killed (median 90 ms)
 _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background; a busy disk takes its time
 
@@ -117,6 +118,7 @@ def _bound(file: int, direct: bool) -> tuple[str, int]:
             problem = f"/dev/{name}: {error.strerror}"
             if error.errno not in (errno.EBUSY, errno.EAGAIN):
                 break
+            time.sleep(_RETRY_S)
     raise LoopFailed(f"the loop device could not be bound to its image: {problem}")
 
 

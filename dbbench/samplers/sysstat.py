@@ -18,7 +18,7 @@ from dbbench.series import Series, on_the_second
 LONGEST_INTERVAL_S: Final = 2
 
 
-FIRST_SAMPLE_S: Final = 3  # a load that is shorter may have ended before the recorder's first interval did
+FIRST_SAMPLE_S: Final = 2  # a load that is shorter may have ended before the recorder's first interval did
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pytest
 
 from dbbench import devices, namespaces, process
 from dbbench.devices import directory, loop, loopctl
+from dbbench.devices.image import write_out
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
 from dbbench.model import DeviceSpec
@@ -189,3 +190,25 @@ def test_all_disks_are_described(loop_device: Device) -> None:
     shown = {each.name: each for each in devices.describe_all()}
     assert shown[loop_device.facts.name].identity == devices.identity(loop_device.path)
     assert shown[loop_device.facts.name].size_bytes == loop_device.facts.size_bytes
+
+
+@pytest.mark.needs("mkfs.ext4", "mkfs.xfs", "filefrag")
+@pytest.mark.parametrize("family", ["ext4", "xfs"])
+def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: str) -> None:
+    """The loop driver zeroes by fallocate: such blocks are unwritten in the image, and written again afterwards."""
+    image = tmp_path / "image"
+    loop.make_image(image, 512 * 2**20)
+    assert "unwritten" not in process.run(["filefrag", "-v", image]).stdout
+    with loop.attached(image) as device:
+        process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
+        process.run(["fallocate", "--zero-range", "--offset", "64MiB", "--length", "8MiB", device.path])
+        was = "unwritten" in process.run(["filefrag", "-v", image]).stdout
+        written = write_out(image)
+        assert (written > 0) == was
+        assert "unwritten" not in process.run(["filefrag", "-v", image]).stdout
+        assert write_out(image) == 0
+        process.run([f"fsck.{family}", "-n", str(device.path)])
+        point = tmp_path / "mnt"
+        point.mkdir()
+        namespaces.mount(device.path, point, family)
+        namespaces.unmount(point)

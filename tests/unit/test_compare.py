@@ -182,3 +182,10 @@ def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
     trials[0]["tps"] = [0, 0, 1]
     found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
     assert (found["n"], found["ratio"]) == (3, pytest.approx(0.5))
+
+
+def test_sentence_says_when_most_trials_were_disturbed() -> None:
+    """A verdict that stands on suspect trials says so itself."""
+    trials = [trial(a, b, v, status=Status.SUSPECT) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
+    assert "6 of 6 trials are suspect" in sentence(rows(trials, "ext4"))
+    assert "suspect" not in sentence(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4"))

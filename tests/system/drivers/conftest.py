@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import signal
 import tempfile
@@ -23,6 +22,7 @@ from dbbench.drivers.port import Live, Load, Outcome
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload, merged
+from tests.conftest import engine_bin
 
 SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
 PGBENCH = Dataset("pgbench", {"scale": 4})
@@ -47,9 +47,8 @@ def _served(engine: str, *datasets: Dataset) -> Iterator[Server]:
 
 
 def _bin(engine: str) -> Path | None:
-    """As tests/conftest.py looks for it: a server that is not installed may be named."""
-    given = os.environ.get(f"DBBENCH_TEST_{engine.upper()}_BIN")
-    return Path(given) if given else None
+    """MySQL may be one that is not installed; the others are what packages put in place."""
+    return engine_bin(engine) if engine == "mysql" else None
 
 
 @pytest.fixture(scope="session")

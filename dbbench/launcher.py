@@ -1,8 +1,8 @@
 """A trial, or the building of a golden copy, as a process of its own: `python -m dbbench.launcher VERB RUN [ID]`.
 
-It works in private mount, pid and ipc namespaces: when it or its parent is killed, the kernel ends every server,
-mount and loop device with it. stdout carries progress events, one JSON object a line; the runner reads them.
-Kind `dir` works without root and without namespaces; there the journal says what is to be given back.
+As root it works in private mount, pid and ipc namespaces: when it or its parent is killed, the kernel ends every
+server, mount and loop device with it. Without root (kind `dir`) programs are tied to its life one by one, and the
+journal says which folders are to be given back. stdout carries progress events, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ def main(argv: list[str]) -> int:
             _trial(run, folder, rest[0], room, emit)
 
     try:
-        if run.plan.device.kind == "dir" and (verb == "trial" or os.geteuid() != 0):
+        if os.geteuid() != 0:
             return _beside_others(work, folder, emit)
-        keep = [folder, images.path_of(run, folder).parent, datasets.golden.cache_folder()]
+        named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
+        keep = [folder, images.path_of(run, folder).parent, datasets.golden.cache_folder(), *map(Path, named)]
         return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)

@@ -174,16 +174,19 @@ def running(
 ) -> Iterator[Running]:
     """A program that runs while the block does; at its end it is asked to stop, and killed after `grace_s`.
 
-    `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told.
+    `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told. It is
+    killed when this process is killed: as root by the trial's namespaces, else by setpriv's --pdeathsig.
 
     `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read
     (`Running.popen.stdout`).
     """
     words = _resolved(argv, note)
+    tie = find("setpriv") if os.geteuid() != 0 else None
+    started = (str(tie), "--pdeathsig", "KILL", "--", *words) if tie else words
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
-        popen = _start(words, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
+        popen = _start(started, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
         program = Running(words, popen, grace_s)
         try:
             yield program

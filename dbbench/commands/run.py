@@ -15,7 +15,7 @@ from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.planning import Asked, asked, plan_options
 from dbbench.commands.text import put, put_json
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, DeviceNotEmpty, Interrupted, Terminated
 from dbbench.model import Status
 from dbbench.store import LoadedRun
 
@@ -46,7 +46,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None and not store.load_run(folder, verify=False).unfinished:
         return _finished_before(options, folder, name)
-    _check(wanted, root, folder, wipe)
+    _check(wanted, plan_file, root, folder, wipe)
     if folder is None:
         folder = create(root, wanted, name, __version__)
     keep_scripts(folder, wanted)
@@ -54,7 +54,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     return _conclude(options, folder)
 
 
-def _check(wanted: Asked, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
+def _check(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
     """All that can be known beforehand. The guards of a block device are passed once here, and in each trial."""
     from dbbench import devices, images
     from dbbench.journal import Journal
@@ -64,8 +64,12 @@ def _check(wanted: Asked, root: Path, folder: Path | None, wipe: tuple[str, ...]
     check(wanted.plan, wanted.expanded, root, image=image)
     if wanted.plan.device.kind == "block":
         permit = Permit(wipe, Journal((folder or root) / "journal.jsonl"))
-        with devices.attached(wanted.plan.device, None, permit):
-            pass
+        try:
+            with devices.attached(wanted.plan.device, None, permit):
+                pass
+        except DeviceNotEmpty as error:
+            error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
+            raise
 
 
 def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool) -> None:

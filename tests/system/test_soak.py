@@ -1,0 +1,79 @@
+"""Long forms, for `make soak`: DBBENCH_SOAK_SEED chooses another course of events, DBBENCH_SOAK_ROUNDS its length."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "engine:postgres")]
+
+PLAN = """
+name = "soak"
+fs_setups = ["ext4", "xfs", "btrfs"]
+blocks = 2
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "512MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+"""
+
+
+def left_of(folder: Path) -> list[str]:
+    """Loop devices over files of the folder, and processes that name it or our private mount point."""
+    loops = [p for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
+    found = [str(path) for path in loops]
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if (str(folder) in words or "/run/dbbench/" in words) and int(entry.name) != os.getpid():
+            found.append(words.replace("\0", " "))
+    return found
+
+
+def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbbench: Any) -> None:
+    """SIGKILL, SIGTERM and SIGINT at random moments: all gone in time, finished trials as they were, then resumed."""
+    rng = random.Random(int(os.environ.get("DBBENCH_SOAK_SEED", "1")))
+    dbbench.plan(PLAN)
+    for number in range(int(os.environ.get("DBBENCH_SOAK_ROUNDS", "40"))):
+        how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+        name = f"r{number // 5}"  # each run is stopped five times on its way
+        before = {path: path.stat().st_mtime_ns for path in dbbench.folder.glob("results/*/trials/[!.]*/trial.json")}
+        child = dbbench.start("run", "plan.toml", "--name", name, "--progress", "none")
+        time.sleep(rng.uniform(0.1, 9.0))
+        child.send_signal(how)
+        child.communicate(timeout=35)
+        until = time.monotonic() + 1.5
+        while (left := left_of(dbbench.folder)) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert left == [], f"round {number}, {how.name}"
+        assert all(path.stat().st_mtime_ns == written for path, written in before.items())
+        assert child.returncode in (0, -how, 130, 143)
+    dbbench("run", "plan.toml", "--name", "r0")
+    assert len(dbbench.trials("r0")) == 6
+
+
+def test_same_filesystem_twice_is_never_called_different(dbbench: Any) -> None:
+    """A/A: ext4 against ext4, ten sets of five blocks; an interval at 95 % may exclude 1 once or twice."""
+    plan = PLAN.replace('["ext4", "xfs", "btrfs"]', '["ext4", { use = "ext4", label = "ext4-b" }]')
+    dbbench.plan(plan.replace("blocks = 2", "blocks = 5"))
+    wrong = 0
+    for number in range(10):
+        dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1))
+        rows = json.loads(dbbench("compare", f"aa{number}", "--json").stdout)["rows"]
+        wrong += next(row["verdict"] for row in rows if row["fs_setup"] == "ext4-b") in ("faster", "slower")
+    assert wrong <= 2

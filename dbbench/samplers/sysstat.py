@@ -126,7 +126,8 @@ class Recording:
             good = sum(value is not None for value in column)
             text = f"{why}; {good} of {seconds} seconds have data"
             short = self.ended_early is None and seconds < FIRST_SAMPLE_S
-            self._warnings.append(TrialWarning("W013", text, _first_hole(column), suspect=not short))
+            kind = "W014" if short else "W013"
+            self._warnings.append(TrialWarning(kind, text, _first_hole(column), suspect=not short))
         if gaps := gap_warning(self.name, column):
             self._warnings.append(gaps)
         return series

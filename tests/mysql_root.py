@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 CACHE: Final = Path("/var/cache/dbbench-tests")
-MIRROR: Final = "http://deb.debian.org/debian"
 DEADLINE_S: Final = 600
 
 
@@ -36,9 +35,11 @@ def mysql_root() -> Path | None:
 
 
 def _made(root: Path) -> bool:
-    making = root.with_name("making")
+    making, mirror = root.with_name("making"), _mirror()
     shutil.rmtree(making, ignore_errors=True)
-    argv = ["debootstrap", "--variant=minbase", "--include=mysql-server-core", "sid", str(making), MIRROR]
+    if mirror is None:
+        return False
+    argv = ["debootstrap", "--variant=minbase", "--include=mysql-server-core", "sid", str(making), mirror]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S, check=False).returncode == 0
     except subprocess.TimeoutExpired:
@@ -49,3 +50,10 @@ def _made(root: Path) -> bool:
     else:
         shutil.rmtree(making, ignore_errors=True)
     return done
+
+
+def _mirror() -> str | None:
+    """Where this machine has its own Debian packages from; None where it has none."""
+    argv = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
+    found = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
+    return next((address for address in found if "security" not in address), None)

@@ -48,7 +48,9 @@ def change(ratio: float | None) -> str:
 
 def round_change(ratio: float) -> str:
     """A change for the tick of an axis: −50 %, +2.5 %."""
-    return f"{(ratio - 1) * 100:+.3g}{GROUP}%".replace("-", "−")
+    percent = (ratio - 1) * 100
+    text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}"
+    return f"{text}{GROUP}%".replace(",", GROUP).replace("-", "−")
 
 
 def interval(low: float | None, high: float | None) -> str:

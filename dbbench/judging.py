@@ -29,7 +29,6 @@ from dbbench.model import (
 from dbbench.record import Record
 from dbbench.samplers import Samples
 
-SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
 DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
 CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
 SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
@@ -118,7 +117,7 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
     window, drain_s = trial.cell.window, trial.phase_s(Phase.DRAIN)
     if window.kind != "fixed":
         return
-    if window.measure_s < SHORT_WINDOW_S:
+    if window.measure_s < summary.SHORT_WINDOW_S:
         trial.warn(
             TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
             TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),

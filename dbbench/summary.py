@@ -10,6 +10,7 @@ from dbbench.drivers.port import Outcome
 from dbbench.model import Window
 from dbbench.series import Column
 
+SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
 STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall
 
 

@@ -21,7 +21,6 @@ host; those of the target are dropped, with proof, by the road.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import time
@@ -36,6 +35,7 @@ from typing import Final
 from dbbench import mounts
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
 from dbbench.errors import FilesystemFull, RestoreFailed, RestoreUnequal
+from dbbench.pagecache import syncfs
 from dbbench.process import User
 from dbbench.units import size_text
 
@@ -46,8 +46,6 @@ NAMED: Final = 5  # files that an error names
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
-
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -75,24 +73,12 @@ def restored(golden: Golden, datadir: Path, owner: User, progress: Progress | No
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
             equal = _copy_files(golden, datadir, owner, checkers, progress)
             _finish(manifest, datadir, owner)
-            sync_filesystem(datadir)
+            syncfs(datadir)
             copied = time.monotonic()
         wrong = [entry for entry, answer in equal if not answer.result()]
     if wrong:
         raise _blamed(golden, wrong)
     return Restored(manifest.logical_bytes, len(equal), copied - began, time.monotonic() - began)
-
-
-def sync_filesystem(path: Path) -> None:
-    """syncfs(2) of the filesystem that holds `path`: all that was written there is on the device. Raises OSError,
-    also for a write-back that failed before."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _libc.syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(fd)
 
 
 def needed_bytes(manifest: Manifest) -> int:

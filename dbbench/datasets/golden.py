@@ -23,11 +23,12 @@ from typing import Final
 from dbbench import engines, namespaces, process
 from dbbench.datasets import generated, manifest
 from dbbench.datasets.cache import alone, cache_folder, exists, make_room
-from dbbench.datasets.copying import Restored, restored, sync_filesystem
+from dbbench.datasets.copying import Restored, restored
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, in_use, load, lock_of
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, ProgramMissing
 from dbbench.model import Dataset, EngineSpec, Scalar, Settings, merged, plain
+from dbbench.pagecache import syncfs
 from dbbench.process import User
 from dbbench.store.files import sha256, sync
 
@@ -144,7 +145,7 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             settings={name: setting.value for name, setting in made_of.settings.items()},
         )
         manifest.save(making, whole)
-        sync_filesystem(making)
+        syncfs(making)
         making.rename(folder)
         sync(folder.parent)
     except BaseException:

@@ -93,7 +93,9 @@ def write_out(path: Path) -> int:
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        ranges = [(start, length) for start, length, flags in _extents(fd) if flags & _UNWRITTEN]
+        ranges: list[tuple[int, int]] = []
+        with contextlib.suppress(OSError):  # tmpfs, zfs: nobody tells
+            ranges = [(start, length) for start, length, flags in extents(fd) if flags & _UNWRITTEN]
         zeros = bytes(_CHUNK)
         for start, length in ranges:
             for at in range(start, start + length, _CHUNK):
@@ -106,16 +108,13 @@ def write_out(path: Path) -> int:
         os.close(fd)
 
 
-def _extents(fd: int) -> Iterator[tuple[int, int, int]]:
-    """(offset, length, flags) of each extent; nothing where the filesystem does not tell."""
+def extents(fd: int) -> Iterator[tuple[int, int, int]]:
+    """(offset, length, flags) of each extent of a file. OSError where its filesystem does not tell."""
     start = 0
     while True:
         request = _FIEMAP.pack(start, 2**64 - 1 - start, _FIEMAP_FLAG_SYNC, 0, _EXTENTS_A_CALL, 0)
         buffer = bytearray(request + bytes(_EXTENT.size * _EXTENTS_A_CALL))
-        try:
-            fcntl.ioctl(fd, _FS_IOC_FIEMAP, buffer)
-        except OSError:
-            return
+        fcntl.ioctl(fd, _FS_IOC_FIEMAP, buffer)
         count = _FIEMAP.unpack_from(buffer)[3]
         for number in range(count):
             logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(buffer, _FIEMAP.size + number * _EXTENT.size)

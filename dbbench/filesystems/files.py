@@ -5,22 +5,19 @@ from __future__ import annotations
 import array
 import fcntl
 import os
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.devices.image import extents
 from dbbench.errors import CommandFailed, MountFailed, OptionNotInForce
 from dbbench.filesystems.families import COMPRESSING
 from dbbench.model import FsSetup
 
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
 NOCOW_FL: Final = 0x00800000
-_FIEMAP: Final = 0xC020660B  # FS_IOC_FIEMAP (linux/fiemap.h)
-_EXTENT_LAST: Final = 0x1
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
-_EXTENTS_A_CALL: Final = 512
 
 
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:
@@ -75,28 +72,9 @@ def is_encoded(path: Path) -> bool:
     """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in _extents(fd))
+        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in extents(fd))
     finally:
         os.close(fd)
-
-
-def _extents(fd: int) -> Iterable[tuple[int, int, int]]:
-    """(offset, length, flags) of each extent."""
-    start = 0
-    while True:
-        # struct fiemap: start, length, flags (1: write back first), mapped, count, reserved; then its extents
-        head = struct.pack("=QQLLLL", start, 2**64 - 1 - start, 1, 0, _EXTENTS_A_CALL, 0)
-        buffer = bytearray(head + bytes(56 * _EXTENTS_A_CALL))
-        fcntl.ioctl(fd, _FIEMAP, buffer)
-        mapped = struct.unpack_from("=L", buffer, 20)[0]
-        flags = _EXTENT_LAST
-        for index in range(mapped):
-            logical, _physical, length = struct.unpack_from("=QQQ", buffer, 32 + 56 * index)
-            flags = struct.unpack_from("=L", buffer, 32 + 56 * index + 40)[0]
-            yield logical, length, flags
-            start = logical + length
-        if not mapped or flags & _EXTENT_LAST:
-            return
 
 
 def _size(path: Path) -> int:

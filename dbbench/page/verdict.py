@@ -12,11 +12,11 @@ from dbbench.page.findings import Finding
 from dbbench.page.groups import Group
 from dbbench.page.numbers import change, count, interval, listed, of_metric, seconds, with_unit
 from dbbench.page.theme import Mark
+from dbbench.summary import SHORT_WINDOW_S
 
 Part = tuple[str, bool]  # text, bold
 Parts = tuple[Part, ...]
 MOST_TOLD: Final = 5  # arms in one sentence; the table has all
-SHORT_WINDOW_S: Final = 60.0  # below, a window cannot even be judged for steadiness
 FASTER: Final = ("faster", "better")
 SLOWER: Final = ("slower", "worse")
 SIGNS: Final = {  # never by colour alone

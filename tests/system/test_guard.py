@@ -1,4 +1,7 @@
-"""Every kind of used device is planted, and the guard must refuse it with its evidence and change no byte."""
+"""Every kind of used device is planted, and the guard must refuse it with its evidence and change no byte.
+
+Long because each kind of use is planted in its own way, and all of them are held against one table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whole runs through the command line on real filesystems, servers and load generators."""
+"""Whole runs through the command line on real filesystems, servers and load generators.
+
+Long because one run of nine trials, which takes a minute, serves all the tests that read it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop image of a run: written in full once and used by every trial: all filesystems lie on the same extents."""
+"""The loop images of a run: written in full once and used by every trial: all filesystems lie on the same extents."""
 
 from __future__ import annotations
 
@@ -6,25 +6,46 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dbbench.devices.image import make_image
+from dbbench.devices.port import Images
 from dbbench.journal import Journal
 from dbbench.model import Run
 
 
-def path_of(run: Run, folder: Path) -> Path:
-    """Where the run's image lies: below `at` of the plan, or in the run's own folder."""
-    at = Path(run.plan.device.at) if run.plan.device.at else folder
-    return at.resolve() / f".dbbench-{run.name}.img"
+def of(run: Run, folder: Path) -> Images | None:
+    """The run's images, below `at` of the plan or in the run's own folder; None where its devices are no loops."""
+    device = run.plan.device
+    if device.kind != "loop":
+        return None
+    stem, at = f".dbbench-{run.name}", _place(device.at, folder)
+    data = tuple(at / f"{stem}{f'-{number}' if number > 1 else ''}.img" for number in range(1, device.count + 1))
+    wal = _place(device.wal.at or device.at, folder) / f"{stem}-wal.img" if device.wal else None
+    return Images(data, wal)
+
+
+def folders(run: Run, folder: Path) -> list[Path]:
+    """The folders that the images lie in."""
+    images = of(run, folder)
+    return [] if images is None else sorted({path.parent for path in images.all})
+
+
+def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
+    """What is still to be written, by folder."""
+    found: dict[Path, int] = {}
+    for path, size_bytes in _sizes(run, folder).items():
+        if not path.exists():
+            found[path.parent] = found.get(path.parent, 0) + size_bytes
+    return found
 
 
 def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:
-    """Make the image where the run needs one and has none yet. DiskTooSmall."""
-    image = path_of(run, folder)
-    if run.plan.device.kind != "loop" or (image.exists() and str(image) in journal.outstanding("image")):
-        return
-    journal.note("take", what="image", path=str(image))
-    partial = _partial(image)
-    make_image(partial, run.plan.device.size_bytes, lambda share: progress("writing the disk image in full", share))
-    partial.rename(image)
+    """Make the images that the run needs and has not yet. DiskTooSmall."""
+    for path, size_bytes in _sizes(run, folder).items():
+        if path.exists() and str(path) in journal.outstanding("image"):
+            continue
+        journal.note("take", what="image", path=str(path))
+        partial = _partial(path)
+        make_image(partial, size_bytes, lambda share: progress("writing the disk image in full", share))
+        partial.rename(path)
 
 
 def give_back(journal: Journal) -> list[Path]:
@@ -35,6 +56,18 @@ def give_back(journal: Journal) -> list[Path]:
         _partial(image).unlink(missing_ok=True)
         journal.note("give_back", what="image", path=str(image))
     return gone
+
+
+def _sizes(run: Run, folder: Path) -> dict[Path, int]:
+    images, device = of(run, folder), run.plan.device
+    if images is None:
+        return {}
+    sizes = dict.fromkeys(images.data, device.size_bytes)
+    return {**sizes, images.wal: device.wal.size_bytes} if images.wal and device.wal else sizes
+
+
+def _place(at: str | None, folder: Path) -> Path:
+    return (Path(at) if at else folder).resolve()
 
 
 def _partial(image: Path) -> Path:

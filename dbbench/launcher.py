@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         if os.geteuid() != 0:
             return _beside_others(work, folder, emit)
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
-        keep = [folder, images.path_of(run, folder).parent, datasets.golden.cache_folder(), *map(Path, named)]
+        keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
         return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)
@@ -58,9 +58,8 @@ def _trial(run: Run, folder: Path, trial_id: str, room: Room, emit: Emit) -> Non
     spec = run.trial(trial_id)
     cell = run.cell(spec.cell)
     record = Record(run, spec, cell, Draft(folder, trial_id), emit)
-    image = images.path_of(run, folder) if run.plan.device.kind == "loop" else None
     typed = tuple(os.environ.get(WIPE, "").splitlines())
-    parts = real_parts(run, cell, Journal(folder / "journal.jsonl"), image, typed, room, emit)
+    parts = real_parts(run, cell, Journal(folder / "journal.jsonl"), images.of(run, folder), typed, room, emit)
     run_trial(record, parts, room)
 
 

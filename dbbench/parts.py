@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench import canary, datasets, devices, filesystems, host, pagecache, samplers
+from dbbench import canary, datasets, devices, filesystems, host, layers, pagecache, samplers
 from dbbench.clock import Clock
 from dbbench.datasets import Golden, Restored
 from dbbench.devices import loop
 from dbbench.devices.image import write_out
-from dbbench.devices.port import Device
+from dbbench.devices.port import Device, Images
 from dbbench.drivers import DRIVERS
 from dbbench.drivers.port import Load
 from dbbench.engines import ENGINES
@@ -31,6 +31,7 @@ from dbbench.model import (
     DeviceFacts,
     EngineSpec,
     FilesystemFacts,
+    OperationFacts,
     Run,
     Settings,
     SpaceFacts,
@@ -97,9 +98,11 @@ class Parts:
     kernel_messages: Callable[[], AbstractContextManager[Watch]]
     probe: Callable[[Device], dict[str, float]]
     host_state: Callable[[], dict[str, Any]]
+    layered: Callable[[Device], AbstractContextManager[Device]]
     make: Callable[[Device], Made]
     mounted: Callable[[Device], AbstractContextManager[Mounted]]
     filesystem_facts: Callable[[Device, Made, Mounted], FilesystemFacts]
+    aged: Callable[[Mounted], None]
     restored: Callable[[Mounted], Restored]
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
@@ -109,6 +112,7 @@ class Parts:
     must_be_healthy: Callable[[Mounted], None]
     space: Callable[[Mounted, Sequence[Path]], SpaceFacts]
     device_facts: Callable[[Device], DeviceFacts]
+    operated: Callable[[Device, Mounted, Path], tuple[OperationFacts, ...]]
 
 
 def settings_of(run: Run, cell: Cell) -> Settings:
@@ -123,14 +127,13 @@ def settings_of(run: Run, cell: Cell) -> Settings:
     )
 
 
-def real_parts(run: Run, cell: Cell, journal: Journal, image: Path | None, typed: tuple[str, ...], room: Room,
+def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, typed: tuple[str, ...], room: Room,
                emit: Emit) -> Parts:  # fmt: skip
     """The parts that work on this machine."""
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
 
     def restored(fs: Mounted) -> Restored:
-        datadir, golden = fs.path / "data", golden_of(cell, room, emit)
-        datadir.mkdir(mode=0o700)
+        golden, datadir = golden_of(cell, room, emit), filesystems.data_directory(cell.setup, fs)
         if run.plan.device.kind == "dir":  # the options of an existing filesystem are its owner's
             return datasets.restored(golden, datadir, engine.account())
         filesystems.apply_attributes(cell.setup, datadir)
@@ -141,13 +144,17 @@ def real_parts(run: Run, cell: Cell, journal: Journal, image: Path | None, typed
     return Parts(
         engine=engine,
         settings=settings_of(run, cell),
-        attached=lambda: devices.attached(run.plan.device, image, Permit(typed, journal), cell.arm),
+        attached=lambda: devices.attached(
+            run.plan.device, images, Permit(typed, journal), cell.arm, cell.setup.devices.max
+        ),
         kernel_messages=Watch,
         probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
         host_state=host.state,
+        layered=lambda device: layers.stacked(cell.setup.layers, device, journal),
         make=lambda device: _make(cell, device, journal),
-        mounted=lambda device: _mounted(cell, device, room),
+        mounted=lambda device: _mounted(cell, device, room, journal),
         filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
+        aged=lambda fs: None,
         restored=restored,
         drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
             files, run.plan.seed, device.leaves[0] if device.leaves else None, root=root,
@@ -164,24 +171,26 @@ def real_parts(run: Run, cell: Cell, journal: Journal, image: Path | None, typed
         must_be_healthy=_must_be_healthy,
         space=lambda fs, files: filesystems.space(fs, sum(path.stat().st_size for path in files)),
         device_facts=_device_facts,
+        operated=lambda volume, fs, datadir: (),
     )  # fmt: skip
 
 
 def _make(cell: Cell, device: Device, journal: Journal) -> Made:
     if device.facts.kind == "dir":
         return Made((), "", {})
-    made = filesystems.make(cell.setup, device)
-    if device.facts.image:
-        write_out(Path(device.facts.image))
+    made = filesystems.make(cell.setup, device, journal)
+    for member in device.each:
+        if member.facts.image:
+            write_out(Path(member.facts.image))
     if device.facts.kind == "block":
         journal.note("made", device=devices.identity(device.path), uuid=made.uuid, trial=cell.id)
     return made
 
 
-def _mounted(cell: Cell, device: Device, room: Room) -> AbstractContextManager[Mounted]:
+def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> AbstractContextManager[Mounted]:
     if device.facts.kind == "dir":
         return filesystems.existing(device.path)
-    return filesystems.mounted(cell.setup, device, room.mount)
+    return filesystems.mounted(cell.setup, device, room.mount, journal)
 
 
 def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:
@@ -195,6 +204,7 @@ def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> Fi
         mount_options_effective=fs.options_effective,
         geometry=made.geometry,
         read_ahead_kb=fs.read_ahead_kb,
+        layers=tuple(device.layers),
         queue=devices.queue_attributes(device.leaves[0]) if device.leaves else {},
         claims=cell.setup.claims,
         durability_flags=fs.flags,
@@ -208,11 +218,17 @@ def _must_be_healthy(fs: Mounted) -> None:
 
 
 def _device_facts(device: Device) -> DeviceFacts:
-    """The device's facts with the image as it is after the trial."""
-    if not device.facts.image:
-        return device.facts
-    after = loop.image_facts(Path(device.facts.image))
-    return dataclasses.replace(device.facts, image_blocks_after=after.blocks, image_extents_after=after.extents)
+    """The device's facts with its images as they are after the trial."""
+    facts = _image_facts(device.facts)
+    members = tuple(_image_facts(member) for member in facts.members)
+    return dataclasses.replace(facts, members=members, wal=_image_facts(device.wal.facts) if device.wal else None)
+
+
+def _image_facts(facts: DeviceFacts) -> DeviceFacts:
+    if not facts.image:
+        return facts
+    after = loop.image_facts(Path(facts.image))
+    return dataclasses.replace(facts, image_blocks_after=after.blocks, image_extents_after=after.extents)
 
 
 # --- golden copies ---------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.CANARY: 120,
     Phase.MKFS: 600,
     Phase.MOUNT: 300,
+    Phase.AGE: 6 * 3600,
     Phase.RESTORE: 6 * 3600,
     Phase.SETTLE: 3600,
     Phase.DROP_CACHE: 900,
@@ -41,6 +42,7 @@ DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.STOP: 1800,
     Phase.CHECK: 6 * 3600,
     Phase.SPACE: 1800,
+    Phase.OPERATIONS: 6 * 3600,
 }
 UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy runs to its end; half a day is a hang
 
@@ -83,8 +85,14 @@ class Record:
             self.tell("warning", id=warning.id, text=warning.text)
 
     @contextlib.contextmanager
-    def stage(self, phase: Phase) -> Iterator[None]:
-        """Time a phase, tell it, and raise DeadlinePassed when it takes longer than its deadline."""
+    def stage(self, phase: Phase, asked: object = True) -> Iterator[None]:
+        """Time a phase, tell it, and raise DeadlinePassed when it takes longer than its deadline.
+
+        One that the plan does not ask for is neither timed nor told; its part then does nothing.
+        """
+        if not asked:
+            yield
+            return
         self._phase = phase
         self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase))
         began, began_utc = time.monotonic(), self.clock.now_utc()

@@ -50,11 +50,15 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
             trial.note(device=device.facts, host_state=parts.host_state(), canary=parts.probe(device))
 
         with stage(Phase.MKFS):
-            made = parts.make(device)
+            volume = taken.enter_context(parts.layered(device))
+            made = parts.make(volume)
 
         with stage(Phase.MOUNT):
-            fs = taken.enter_context(parts.mounted(device))
-            trial.note(filesystem=parts.filesystem_facts(device, made, fs))
+            fs = taken.enter_context(parts.mounted(volume))
+            trial.note(filesystem=parts.filesystem_facts(volume, made, fs))
+
+        with stage(Phase.AGE, asked=trial.run.plan.age):
+            parts.aged(fs)
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = parts.restored(fs)
@@ -94,6 +98,9 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
         with stage(Phase.SPACE):
             trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device))
+
+        with stage(Phase.OPERATIONS, asked=trial.run.plan.operations):  # the last: some end the filesystem
+            trial.note(operations=parts.operated(volume, fs, datadir))
 
     judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, fs.tears, parts.host_state()))
 

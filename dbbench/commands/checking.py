@@ -27,9 +27,9 @@ UNTOUCHED: Final = "Nothing was changed."
 SPARE: Final = 1.05  # of a disk's need: others use it too
 
 
-def check(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None = None) -> None:
+def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None) -> None:
     """Raise the first thing that is lacking, with all others in its evidence; nothing is changed."""
-    found = list(lacking(plan, expanded, results, image=image))
+    found = list(lacking(plan, expanded, results, images=images))
     if not found:
         return
     first, others = found[0], found[1:]
@@ -39,8 +39,11 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None =
     raise first
 
 
-def lacking(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None = None) -> Iterator[DbbenchError]:
-    """All that stands in the plan's way here. `image`: the run's image, where it is made already."""
+def lacking(
+    plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
+) -> Iterator[DbbenchError]:
+    """All that stands in the plan's way here. `images`: bytes that the run's images still take, by folder;
+    None: all that the plan asks for."""
     yield from _programs(plan, expanded)
     if plan.device.kind != "dir" and os.geteuid() != 0:
         yield NotRoot(
@@ -49,7 +52,7 @@ def lacking(plan: Plan, expanded: Expanded, results: Path, *, image: Path | None
             remedy='Type it with sudo, or use kind = "dir" in [device].',
         )
     yield from _writable(results)
-    yield from _space(plan, expanded, results, image)
+    yield from _space(plan, expanded, results, images)
     yield from _device(plan)
 
 
@@ -101,14 +104,12 @@ def _writable(results: Path) -> Iterator[DbbenchError]:
         )
 
 
-def _space(plan: Plan, expanded: Expanded, results: Path, image: Path | None) -> Iterator[DbbenchError]:
+def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None) -> Iterator[DbbenchError]:
     """What each disk must hold: the image, the golden copies that are not there yet, the results."""
     from dbbench.datasets.cache import cache_folder
 
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
-    if plan.device.kind == "loop" and not (image and image.exists()):
-        at = Path(plan.device.at) if plan.device.at else results
-        needs.append((at, plan.device.size_bytes, "image"))
+    needs += [(at, size, "image") for at, size in (_images(plan, results) if images is None else images).items()]
     if golden := _golden_bytes(expanded):
         needs.append((cache_folder(), golden, "golden copies"))
     by_disk: dict[int, list[tuple[Path, int, str]]] = {}
@@ -130,6 +131,19 @@ def _space(plan: Plan, expanded: Expanded, results: Path, image: Path | None) ->
             effect=UNTOUCHED,
             remedy="Give [device] a larger size, or the workload a smaller dataset.",
         )
+
+
+def _images(plan: Plan, results: Path) -> dict[Path, int]:
+    """Bytes of all images of a new run, by folder."""
+    device = plan.device
+    if device.kind != "loop":
+        return {}
+    at = Path(device.at) if device.at else results
+    found = {at: device.count * device.size_bytes}
+    if device.wal:
+        there = Path(device.wal.at) if device.wal.at else at
+        found[there] = found.get(there, 0) + device.wal.size_bytes
+    return found
 
 
 def _golden_bytes(expanded: Expanded) -> int:

@@ -59,7 +59,7 @@ def _row(setup: FsSetup) -> dict[str, Any]:
     return {
         "name": setup.name,
         "family": setup.mkfs.family,
-        "layers": [layer.get("kind") for layer in setup.layers],
+        "layers": [layer.kind for layer in setup.layers],
         "works": reason is None,
         "reason": reason,
         "install": list(filesystems.install(setup)),
@@ -71,10 +71,14 @@ def _row(setup: FsSetup) -> dict[str, Any]:
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:
-    from dbbench.filesystems import FAMILIES
-    from dbbench.plan.preview import making
+    from dbbench.filesystems import FAMILIES, commands
+    from dbbench.plan.preview import MOUNT_POINT
 
-    return [list(argv) for argv in making(setup, "DEVICE")] if setup.mkfs.family in FAMILIES else []
+    most = setup.devices.max
+    targets = ("DEVICE",) if most == 1 else tuple(f"DEVICE{number}" for number in range(1, most + 1))
+    if setup.mkfs.family not in FAMILIES:
+        return []
+    return [list(argv) for argv in commands(setup, targets, MOUNT_POINT)]
 
 
 command.add_command(list_)

@@ -12,9 +12,8 @@ import click
 from dbbench.commands.options import Options, command_line
 from dbbench.commands.planning import Asked, asked, plan_options
 from dbbench.commands.text import put, put_json, put_table
-from dbbench.model import plain
+from dbbench.model import DeviceSpec, plain
 from dbbench.plan import Preview, preview
-from dbbench.plan.preview import target_of
 from dbbench.units import size_text, time_text
 
 
@@ -99,13 +98,20 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
     return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
+def _paths(spec: DeviceSpec) -> list[str]:
+    """The block devices or directories that a plan names, the write-ahead log's too."""
+    named = list(spec.paths.values()) if isinstance(spec.paths, dict) else [*spec.paths]
+    wal = [spec.wal.path] if spec.wal and spec.wal.path else []
+    return list(dict.fromkeys([*([spec.path] if spec.path else []), *named, *wal]))
+
+
 def _devices(wanted: Asked) -> list[dict[str, Any]]:
     from dbbench import devices
 
     spec, found = wanted.plan.device, []
     if spec.kind == "loop":
         return [{"kind": "loop", "path": spec.at, "identity": None, "size_bytes": spec.size_bytes}]
-    for path in dict.fromkeys(target_of(spec, arm.label) for arm in wanted.plan.fs_setups):
+    for path in _paths(spec):
         identity = None
         if spec.kind == "block":
             with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so

@@ -60,12 +60,12 @@ def _check(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe:
     from dbbench.journal import Journal
     from dbbench.parts import Permit
 
-    image = images.path_of(store.load_spec(folder), folder) if folder else None
-    check(wanted.plan, wanted.expanded, root, image=image)
+    missing = images.missing_bytes(store.load_spec(folder), folder) if folder else None
+    check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.kind == "block":
         permit = Permit(wipe, Journal((folder or root) / "journal.jsonl"))
         try:
-            with devices.attached(wanted.plan.device, None, permit):
+            with devices.attached(wanted.plan.device, None, permit, most=len(wanted.plan.device.paths) or 1):
                 pass
         except DeviceNotEmpty as error:
             error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")

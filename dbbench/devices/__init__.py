@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import block, directory, loop
+from dbbench.devices import block, directory, guard, loop
 from dbbench.devices.counters import IoCounters, flushes, flushes_reason, io_counters, queue_attributes
+from dbbench.devices.joint import joint
 from dbbench.devices.naming import Described, describe_all, identity
-from dbbench.devices.port import Attached, Device, Permit
+from dbbench.devices.port import Attached, Device, Images, Permit
 from dbbench.devices.sysfs import leaves
 from dbbench.errors import DeviceUnusable
 from dbbench.model import DeviceSpec
@@ -21,6 +22,7 @@ __all__ = [
     "KINDS",
     "Described",
     "Device",
+    "Images",
     "IoCounters",
     "Permit",
     "attached",
@@ -34,20 +36,39 @@ __all__ = [
 ]
 
 
-def attached(spec: DeviceSpec, image: Path | None, permit: Permit, arm: str = "") -> AbstractContextManager[Device]:
-    """The device of the plan for one trial, ours until the block ends.
+def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str = "", most: int = 1
+             ) -> AbstractContextManager[Device]:  # fmt: skip
+    """The device of the plan for one trial, ours until the block ends: the first `most` of several as one, and
+    that of `[device.wal]` beside it.
 
-    `image` is the run's image file (kind loop), `arm` the fs setup's label (kind dir: `paths` is by arm). A
-    directory's Device has `fd` -1 and the working folder as `path`. Raises what its kind does, before anything
-    was changed: DeviceUnusable, DeviceLocked, DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
+    `images` are the run's (kind loop), `arm` the fs setup's label (kind dir: `paths` is by arm). A directory's
+    Device has `fd` -1 and the working folder as `path`. Raises what its kind does, before anything was changed:
+    DeviceUnusable, DeviceLocked, DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
     """
-    return KINDS[spec.kind](spec, image, permit, arm)
+    return KINDS[spec.kind](spec, images, permit, arm, most)
 
 
-def _loop(spec: DeviceSpec, image: Path | None, permit: Permit, arm: str) -> AbstractContextManager[Device]:
-    if image is None:
+def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
+          ) -> AbstractContextManager[Device]:  # fmt: skip
+    if images is None:
         raise DeviceUnusable("a loop device needs an image file", effect="Nothing was changed.")
-    return loop.attached(image)
+    wal = loop.attached(images.wal) if images.wal else None
+    return joint([loop.attached(image) for image in images.data[:most]], wal)
 
 
-KINDS: Final[dict[str, Attached]] = {"loop": _loop, "block": block.attached, "dir": directory.attached}
+def _block(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
+           ) -> AbstractContextManager[Device]:  # fmt: skip
+    paths = [spec.path] if spec.path else list(spec.paths)[:most]
+    if not paths:
+        raise DeviceUnusable("the plan names no block device", effect=guard.UNTOUCHED,
+                             remedy='Give  path = "/dev/disk/by-id/..."  in [device].')  # fmt: skip
+    wal = block.attached(Path(spec.wal.path), spec.wal.identity, permit) if spec.wal and spec.wal.path else None
+    return joint([block.attached(Path(path), spec.identity, permit) for path in paths], wal)
+
+
+def _dir(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
+         ) -> AbstractContextManager[Device]:  # fmt: skip
+    return directory.attached(spec, arm)
+
+
+KINDS: Final[dict[str, Attached]] = {"loop": _loop, "block": _block, "dir": _dir}

@@ -21,22 +21,20 @@ from dbbench.devices import guard, naming, sysfs
 from dbbench.devices.ending import afterwards
 from dbbench.devices.port import Device, Permit
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
-from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.model import DeviceFacts
 
 _SETTLE_S: Final = 2.0  # the kernel may still be ending the mount of a trial that was killed (median 90 ms)
 _FREE_S: Final = 30.0  # after umount a copy of the mount elsewhere, or a slow flush, may hold it
 
 
 @contextlib.contextmanager
-def attached(
-    spec: DeviceSpec, image: Path | None, permit: Permit, arm: str = "", *, fstab: Path = guard.FSTAB
-) -> Iterator[Device]:
-    """The plan's block device, ours until the block ends; then it waits until nobody holds it.
+def attached(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
+    """A block device, ours until the block ends; then it waits until nobody holds it.
 
-    Raises NotRoot, DeviceUnusable (not there, no block device, another identity than the plan's), DeviceLocked,
-    DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed where something still holds it.
+    `expected` is the identity that the plan names it by. Raises NotRoot, DeviceUnusable (not there, no block device,
+    another identity than the plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed where
+    something still holds it.
     """
-    path = _path(spec)
     if os.geteuid() != 0:
         raise NotRoot(f"{path} can only be formatted by root", effect=guard.UNTOUCHED, remedy="sudo dbbench ...")
     with contextlib.ExitStack() as stack:
@@ -44,7 +42,7 @@ def attached(
             exclusive = _exclusive(path, permit, fstab)
             checking.callback(os.close, exclusive)
             name = guard.kernel_name(exclusive)
-            _is_the_one(path, name, spec)
+            _is_the_one(path, name, expected)
             fd = os.open(f"/proc/self/fd/{exclusive}", os.O_RDWR | os.O_CLOEXEC)
             stack.enter_context(afterwards(lambda: _wait_until_free(Path(f"/dev/{name}"))))
             stack.callback(os.close, fd)
@@ -55,17 +53,6 @@ def attached(
             "block", f"/dev/{name}", name, sysfs.size_bytes(name), naming.serial(name), naming.model(name)
         )
         yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, sysfs.leaves(name))
-
-
-def _path(spec: DeviceSpec) -> Path:
-    named = [spec.path] if spec.path else list(spec.paths)
-    if len(named) != 1:
-        raise DeviceUnusable(
-            f"a trial on a block device needs one path, the plan names {len(named)}",
-            effect=guard.UNTOUCHED,
-            remedy='Give  path = "/dev/disk/by-id/..."  in [device].',
-        )
-    return Path(named[0])
 
 
 def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
@@ -80,12 +67,12 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     return fd
 
 
-def _is_the_one(path: Path, name: str, spec: DeviceSpec) -> None:
+def _is_the_one(path: Path, name: str, expected: str | None) -> None:
     problem = ""
     if sysfs.size_bytes(name) == 0:
         problem = "has no medium (its size is 0)"
-    elif spec.identity and spec.identity not in naming.names_of(name):
-        problem = f"is {naming.identity_of(name)}, the plan asks for {spec.identity}"
+    elif expected and expected not in naming.names_of(name):
+        problem = f"is {naming.identity_of(name)}, the plan asks for {expected}"
     if problem:
         raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED, remedy="dbbench doctor")
 

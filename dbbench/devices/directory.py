@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.devices import naming, sysfs
-from dbbench.devices.port import Device, Permit
+from dbbench.devices.port import Device
 from dbbench.errors import DeviceLocked, DirectoryRefused
 from dbbench.model import DeviceFacts, DeviceSpec
 from dbbench.mounts import holding, mounts_of
@@ -54,7 +54,7 @@ _EMPTY: Final = frozenset({"lost+found"})  # what mkfs leaves in an empty filesy
 
 
 @contextlib.contextmanager
-def attached(spec: DeviceSpec, image: Path | None, permit: Permit, arm: str = "") -> Iterator[Device]:
+def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """A new folder in the arm's directory, removed with all in it when the block ends.
 
     `path` is the folder, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and

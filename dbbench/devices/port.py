@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.model import DeviceFacts, DeviceSpec, Scalar
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,30 @@ class Device:
     minor: int
     facts: DeviceFacts
     leaves: tuple[str, ...]  # whole-disk kernel names below it: ("loop7",)
+    members: tuple[Device, ...] = ()  # where the plan's filesystem may lie on several: all of them, this one first
+    wal: Device | None = None  # of `[device.wal]`
+    layers: tuple[dict[str, Scalar], ...] = ()  # between the disks and this volume, as made; bottom first
 
     @property
     def argument(self) -> str:
         return f"/proc/self/fd/{self.fd}"
+
+    @property
+    def each(self) -> tuple[Device, ...]:
+        """The devices that it stands for: its members, or itself alone."""
+        return self.members or (self,)
+
+
+@dataclass(frozen=True)
+class Images:
+    """The image files of a run with kind loop."""
+
+    data: tuple[Path, ...]
+    wal: Path | None = None
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        return (*self.data, *((self.wal,) if self.wal else ()))
 
 
 class Permit(Protocol):
@@ -37,4 +57,4 @@ class Permit(Protocol):
     def made_by_us(self, device: str, uuid: str) -> bool: ...
 
 
-Attached = Callable[[DeviceSpec, Path | None, Permit, str], AbstractContextManager[Device]]
+Attached = Callable[[DeviceSpec, Images | None, Permit, str, int], AbstractContextManager[Device]]

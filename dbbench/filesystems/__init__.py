@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 from dbbench.filesystems.ext import lazy_init_running
 from dbbench.filesystems.families import COMPRESSING, FAMILIES
-from dbbench.filesystems.files import apply_attributes, verify_files
-from dbbench.filesystems.making import install, make, missing_programs, works
+from dbbench.filesystems.files import apply_attributes, data_directory, verify_files
+from dbbench.filesystems.making import commands, install, make, missing_programs, works
 from dbbench.filesystems.mounting import check_claim, existing, mounted
 from dbbench.filesystems.port import Family, Made, Mounted
 from dbbench.filesystems.state import healthy, least_read_share, space, sync
 from dbbench.model import FsSetup
 
 __all__ = [
-    "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "existing",
+    "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "commands",
+    "data_directory", "existing",
     "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted",
     "space", "sync", "traits", "verify_files", "works",
 ]  # fmt: skip

@@ -24,9 +24,9 @@ def programs(setup: FsSetup) -> tuple[str, ...]:
     return ("mkfs.btrfs", "btrfs", *(("chattr",) if setup.attributes else ()))
 
 
-def mkfs_argv(setup: FsSetup, target: str) -> list[str]:
+def mkfs_argv(setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
     """-K: no discard; -f: over an old signature, which the guard has allowed."""
-    return ["mkfs.btrfs", "-q", "-f", "-K", *setup.mkfs.options, target]
+    return ["mkfs.btrfs", "-q", "-f", "-K", *setup.mkfs.options, *targets]
 
 
 def geometry(target: Path) -> dict[str, Scalar]:

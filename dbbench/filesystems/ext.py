@@ -24,12 +24,12 @@ def programs(setup: FsSetup) -> tuple[str, ...]:
     return (f"mkfs.{setup.mkfs.family}", "dumpe2fs")
 
 
-def mkfs_argv(setup: FsSetup, target: str) -> list[str]:
+def mkfs_argv(setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
     """mke2fs without -F: it asks about old signatures only on a terminal, and still refuses a mounted device.
     Of several -E it takes the last, so the setup's own are put into ours; where both name a key, the setup's
     wins, as mke2fs takes the later one."""
     rest, extended = _split_extended(setup.mkfs.options)
-    return [f"mkfs.{setup.mkfs.family}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), target]
+    return [f"mkfs.{setup.mkfs.family}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
 
 def geometry(target: Path) -> dict[str, Scalar]:

@@ -13,11 +13,19 @@ from dbbench import process
 from dbbench.devices.image import extents
 from dbbench.errors import CommandFailed, MountFailed, OptionNotInForce
 from dbbench.filesystems.families import COMPRESSING
+from dbbench.filesystems.port import Mounted
 from dbbench.model import FsSetup
 
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
 NOCOW_FL: Final = 0x00800000
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
+
+
+def data_directory(setup: FsSetup, fs: Mounted) -> Path:
+    """A new empty data directory on the filesystem, for its owner only."""
+    datadir = fs.path / "data"
+    datadir.mkdir(mode=0o700)
+    return datadir
 
 
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
+from dbbench import layers, process
 from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, DeadlinePassed, MkfsFailed
-from dbbench.filesystems.families import FAMILIES
+from dbbench.filesystems.families import FAMILIES, POOLED
 from dbbench.filesystems.port import Made
+from dbbench.journal import Journal
 from dbbench.model import FsSetup
 
 # With lazy initialisation off mke2fs writes 1/64 of the device (256-byte inodes, one for 16 KiB); a slow disk
@@ -24,17 +25,21 @@ _PACKAGES: Final = {
 }  # fmt: skip
 
 
-def make(setup: FsSetup, device: Device) -> Made:
+def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
     """Make the filesystem on a device that is ours: the guards were passed when it was attached.
 
-    mkfs gets the checked file description, so a name that was swapped since then hits nothing. `Made.argv` has
-    the device's path in its place, as a person would type it. Raises MkfsFailed.
+    mkfs gets the checked file descriptions, so a name that was swapped since then hits nothing. `Made.argv` has
+    the devices' paths in their places, as a person would type it. A pool is noted in `journal`: no namespace
+    ends it. Raises MkfsFailed.
     """
+    if pooled := POOLED.get(setup.mkfs.family):
+        return pooled.create(setup, device, journal)
     family = FAMILIES[setup.mkfs.family]
     deadline_s = _DEADLINE_S + device.facts.size_bytes * _SECONDS_PER_BYTE
+    paths = {member.argument: str(member.path) for member in device.each}
     try:
-        argv = family.mkfs_argv(setup, device.argument)
-        done = process.run(argv, timeout_s=deadline_s, pass_fds=(device.fd,))
+        argv = family.mkfs_argv(setup, tuple(paths))
+        done = process.run(argv, timeout_s=deadline_s, pass_fds=[member.fd for member in device.each])
         geometry = family.geometry(device.path)
     except (CommandFailed, DeadlinePassed) as failure:
         raise MkfsFailed(
@@ -43,8 +48,19 @@ def make(setup: FsSetup, device: Device) -> Made:
             remedy=f"dbbench fs show {setup.name}  prints the command.",
         ) from failure
     uuid = str(geometry.pop("uuid"))
-    shown = tuple(str(device.path) if word == device.argument else word for word in done.argv)
+    shown = tuple(paths.get(word, word) for word in done.argv)
     return Made((shown,), uuid, geometry)
+
+
+def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    """Layers, mkfs and mount of a setup on `targets`, as a person would type them. KeyError for an unknown family."""
+    said, volumes = layers.commands(setup.layers, targets)
+    if pooled := POOLED.get(setup.mkfs.family):
+        return [*said, *pooled.commands(setup, volumes, at)]
+    family = FAMILIES[setup.mkfs.family]
+    options = ",".join(family.mount_options(setup))
+    mount = ("mount", "-t", setup.mkfs.family, "-o", options, volumes[0], at)
+    return [*said, tuple(family.mkfs_argv(setup, volumes)), mount]
 
 
 def works(setup: FsSetup, filesystems: Path = Path("/proc/filesystems")) -> str | None:
@@ -52,16 +68,14 @@ def works(setup: FsSetup, filesystems: Path = Path("/proc/filesystems")) -> str 
     name = setup.mkfs.family
     if name not in FAMILIES:
         return f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"
-    if setup.layers:
-        kinds = ", ".join(str(layer.get("kind", "?")) for layer in setup.layers)
-        return f"layers below the filesystem ({kinds}) are not supported yet"
-    if setup.devices.min > 1:
-        return f"it needs {setup.devices.min} devices, and several devices are not supported yet"
     if missing := missing_programs(setup):
         packages = install(setup)
         return f"{', '.join(missing)} not installed" + (f": apt install {' '.join(packages)}" if packages else "")
+    if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
+        return f"layers of kind {', '.join(unknown)} are not known"
     known = {line.split()[-1] for line in filesystems.read_text().splitlines()}
-    for wanted in dict.fromkeys((name, *setup.needs.kernel)):
+    below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
+    for wanted in dict.fromkeys((*below, name, *setup.needs.kernel)):
         if wanted not in known and not _loadable(wanted):
             return f"this kernel has no {wanted}, and no module of that name can be loaded"
     return None
@@ -70,7 +84,9 @@ def works(setup: FsSetup, filesystems: Path = Path("/proc/filesystems")) -> str 
 def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Programs of the family and of the setup's own needs that are not installed."""
     family = FAMILIES.get(setup.mkfs.family)
-    wanted = (*(family.programs(setup) if family else ()), *setup.needs.programs)
+    below = [program for layer in setup.layers if layer.kind in layers.KINDS
+             for program in layers.KINDS[layer.kind].programs(layer)]  # fmt: skip
+    wanted = (*below, *(family.programs(setup) if family else ()), *setup.needs.programs)
     return tuple(program for program in dict.fromkeys(wanted) if process.find(program) is None)
 
 

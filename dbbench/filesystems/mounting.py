@@ -13,9 +13,10 @@ from dbbench import process
 from dbbench.devices.port import Device
 from dbbench.errors import ClaimWrong, CommandFailed, DeadlinePassed, DirectoryRefused, MountFailed, UnmountFailed
 from dbbench.filesystems import holders, mountinfo
-from dbbench.filesystems.families import FAMILIES
+from dbbench.filesystems.families import FAMILIES, POOLED
 from dbbench.filesystems.files import NOCOW_FL, inode_flags
 from dbbench.filesystems.port import Mounted
+from dbbench.journal import Journal
 from dbbench.kmsg import Watch
 from dbbench.model import FsSetup, durability_class
 
@@ -25,12 +26,16 @@ _UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=of
 
 
 @contextlib.contextmanager
-def mounted(setup: FsSetup, device: Device, at: Path) -> Iterator[Mounted]:
+def mounted(setup: FsSetup, device: Device, at: Path, journal: Journal | None = None) -> Iterator[Mounted]:
     """The filesystem on `device`, mounted at `at` while the block lasts; afterwards the device is free again.
 
     `at` is made where it is missing. Raises MountFailed (with the kernel's own words where they can be read)
     and UnmountFailed (with who holds it); an error of the block itself is never hidden by the latter.
     """
+    if pooled := POOLED.get(setup.mkfs.family):
+        with pooled.opened(setup, device, at, journal) as fs:
+            yield fs
+        return
     family = FAMILIES[setup.mkfs.family]
     asked = family.mount_options(setup)
     at.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from dbbench.devices.port import Device
+from dbbench.journal import Journal
 from dbbench.model import Durability, FsSetup, Scalar
 
 
@@ -29,6 +32,8 @@ class Mounted:
     read_ahead_kb: int | None  # /sys/class/bdi/MAJ:MIN of st_dev
     flags: tuple[Durability, ...]  # the filesystem's own durability flags, computed from the effective options
     tears: bool  # a database page can tear when it is overwritten in place (copy-on-write of data: False)
+    wal: Mounted | None = None  # where the write-ahead log lies instead, with `[device.wal]`
+    tunables: dict[str, Scalar] = field(default_factory=dict)  # of driver or pool: txg_timeout_s, sync ...
 
 
 class Family(Protocol):
@@ -38,8 +43,9 @@ class Family(Protocol):
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]: ...
 
-    def mkfs_argv(self, setup: FsSetup, target: str) -> list[str]:
-        """The command; never discards; forces over an old signature only because the guard has decided."""
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """The command on one device, or several where the family takes them; never discards; forces over an old
+        signature only because the guard has decided."""
         ...
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
@@ -63,6 +69,32 @@ class Family(Protocol):
 
     def bdi(self, path: Path) -> Path:
         """The folder in /sys with the mounted filesystem's own read_ahead_kb."""
+        ...
+
+
+class Pooled(Protocol):
+    """A family that is not made by mkfs and mount(8) but as a pool (ZFS). It satisfies `Family` too."""
+
+    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+        """Making and mounting, as a person would type it."""
+        ...
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
+        """Make the pool on a device that is ours and let go of it again (exported)."""
+        ...
+
+    def opened(
+        self, setup: FsSetup, device: Device, at: Path, journal: Journal | None
+    ) -> AbstractContextManager[Mounted]:
+        """The pool, imported and mounted at `at` while the block lasts; then exported."""
+        ...
+
+    def cold(self, fs: Mounted) -> None:
+        """Empty its own cache, mounted again at the same place afterwards."""
+        ...
+
+    def give_back(self, journal: Journal) -> list[str]:
+        """End what a killed run has left, by its journal alone; what that was."""
         ...
 
 

@@ -18,9 +18,9 @@ def programs(setup: FsSetup) -> tuple[str, ...]:
     return ("mkfs.xfs", "xfs_info", "xfs_db")
 
 
-def mkfs_argv(setup: FsSetup, target: str) -> list[str]:
+def mkfs_argv(setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
     """-K: no discard; -f: over an old signature, which the guard has allowed."""
-    return ["mkfs.xfs", "-q", "-f", "-K", *setup.mkfs.options, target]
+    return ["mkfs.xfs", "-q", "-f", "-K", *setup.mkfs.options, *targets]
 
 
 def geometry(target: Path) -> dict[str, Scalar]:

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from dbbench import filesystems
 from dbbench.datasets import generated
-from dbbench.filesystems.families import FAMILIES
 from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
 from dbbench.plan.expanding import Expanded
 
@@ -43,7 +43,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     cells, trials = {cell.id: cell for cell in expanded.cells}, expanded.order
     goldens = {_key(cell): dataset_bytes(cell) for cell in expanded.cells}
     golden_bytes = sum(goldens.values())
-    image_bytes = plan.device.size_bytes if plan.device.kind == "loop" else 0
+    image_bytes = _image_bytes(plan.device)
     trial_s = {cell.id: _trial_s(cell) for cell in expanded.cells}
     load_bytes = sum(_loaded_bytes(cells[spec.cell]) for spec in trials)
     return Preview(
@@ -55,18 +55,23 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     )
 
 
-def target_of(device: DeviceSpec, label: str) -> str:
-    """The device as the plan names it; a loop device has no name before it is made."""
+def targets_of(device: DeviceSpec, setup: FsSetup) -> tuple[str, ...]:
+    """The devices that a setup takes, as the plan names them; loop devices have no names before they are made."""
     if device.kind == "loop":
-        return "LOOP"
-    if isinstance(device.paths, dict):
-        return device.paths.get(label, "")
-    return device.path or next(iter(device.paths), "")
+        number = min(device.count, setup.devices.max)
+        return ("LOOP",) if number == 1 else tuple(f"LOOP{index}" for index in range(1, number + 1))
+    return (device.path,) if device.path else tuple(device.paths)[: setup.devices.max]
 
 
 def dataset_bytes(cell: Cell) -> int:
     """About how large the cell's dataset is, with the server's own files."""
     return generated.size_bytes(cell.dataset, cell.engine.name)
+
+
+def _image_bytes(device: DeviceSpec) -> int:
+    if device.kind != "loop":
+        return 0
+    return device.count * device.size_bytes + (device.wal.size_bytes if device.wal else 0)
 
 
 def _key(cell: Cell) -> str:
@@ -88,17 +93,13 @@ def _loaded_bytes(cell: Cell) -> int:
     return dataset_bytes(cell) + int(seconds * WRITE_RATE)
 
 
-def making(setup: FsSetup, target: str) -> list[tuple[str, ...]]:
-    """mkfs and mount of a setup on `target`, as a trial runs them. KeyError for an unknown family."""
-    family = FAMILIES[setup.mkfs.family]
-    options = ",".join(family.mount_options(setup))
-    mount = ("mount", "-t", setup.mkfs.family, "-o", options, target, MOUNT_POINT)
-    return [tuple(family.mkfs_argv(setup, target)), mount]
-
-
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """mkfs and mount of each arm; a directory is taken as it is."""
     if plan.device.kind == "dir":
         return ()
     setups = {cell.arm: cell.setup for cell in expanded.cells}
-    return tuple((arm, argv) for arm, setup in setups.items() for argv in making(setup, target_of(plan.device, arm)))
+    return tuple(
+        (arm, argv)
+        for arm, setup in setups.items()
+        for argv in filesystems.commands(setup, targets_of(plan.device, setup), MOUNT_POINT)
+    )

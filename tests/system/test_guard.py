@@ -25,7 +25,6 @@ from dbbench import devices, namespaces, process
 from dbbench.devices import block, guard, naming, used
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
-from dbbench.model import DeviceSpec
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
 
@@ -110,8 +109,7 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def attached(disk: Disk, permit: Permit | None = None, **more: str) -> AbstractContextManager[Device]:
     """The disk as a target, with an fstab of its own."""
-    spec = DeviceSpec(kind="block", path=str(disk.path), identity=more.get("identity"))
-    return block.attached(spec, None, permit or Permit(), fstab=disk.folder / "fstab")
+    return block.attached(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab")
 
 
 def mkfs(disk: Disk, *options: str) -> None:
@@ -362,7 +360,7 @@ def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -
     """What was checked is what is formatted, wherever the name leads by then."""
     (link := tmp_path / "link").symlink_to(disk.path)
     before = victim.digest()
-    with block.attached(DeviceSpec(kind="block", path=str(link)), None, Permit()) as device:
+    with block.attached(link, None, Permit()) as device:
         link.unlink()
         link.symlink_to(victim.path)
         process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
@@ -384,7 +382,7 @@ def test_the_plan_may_name_another_disk(disk: Disk) -> None:
 @pytest.mark.parametrize("path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev"])
 def test_what_is_no_block_device_is_refused(path: str) -> None:
     """A file of that name would be overwritten otherwise."""
-    with pytest.raises(DeviceUnusable), block.attached(DeviceSpec(kind="block", path=path), None, Permit()):
+    with pytest.raises(DeviceUnusable), block.attached(Path(path), None, Permit()):
         pass
 
 

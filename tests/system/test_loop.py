@@ -15,7 +15,7 @@ import pytest
 from dbbench import devices, namespaces, process
 from dbbench.devices import directory, loop, loopctl
 from dbbench.devices.image import write_out
-from dbbench.devices.port import Device
+from dbbench.devices.port import Device, Images
 from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
 from dbbench.model import DeviceSpec
 
@@ -49,7 +49,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     image = tmp_path / "image"
     loop.make_image(image, 32 * 2**20)
     before = loop.image_facts(image)
-    with devices.attached(DeviceSpec(), image, Nothing(), "ext4") as device:
+    with devices.attached(DeviceSpec(), Images((image,)), Nothing(), "ext4") as device:
         name = device.facts.name
         assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
         assert Path(f"/sys/block/{name}/loop/autoclear").read_text() == "1\n"

@@ -181,7 +181,7 @@ def interrupted(_share: float) -> None:
 
 def in_directory(path: Path, arm: str = "ext4") -> Device:
     """Use the directory as a target, leaving data behind; the device that it was."""
-    with directory.attached(DeviceSpec(kind="dir", paths={arm: str(path)}), None, Permit(), arm) as device:
+    with directory.attached(DeviceSpec(kind="dir", paths={arm: str(path)}), arm) as device:
         assert device.path.is_dir()
         (device.path / "data").mkdir()
         (device.path / "data/file").write_text("x")
@@ -227,8 +227,8 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
     in_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
-    with directory.attached(spec, None, Permit(), "xfs") as living:
-        with pytest.raises(DeviceLocked), directory.attached(spec, None, Permit(), "ext4"):
+    with directory.attached(spec, "xfs") as living:
+        with pytest.raises(DeviceLocked), directory.attached(spec, "ext4"):
             pass
         assert living.path.is_dir()
 
@@ -237,6 +237,6 @@ def test_an_arm_without_a_directory_is_refused() -> None:
     """Each fs setup of a `dir` plan has a directory of its own."""
     with (
         pytest.raises(DirectoryRefused, match="'btrfs'"),
-        directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), None, Permit(), "btrfs"),
+        directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
     ):
         pass

@@ -105,7 +105,7 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
         run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
     journal, told = Journal(tmp_path / "j"), list[float]()
     images.make(run, tmp_path, journal, lambda _, share: told.append(share))
-    image = images.path_of(run, tmp_path)
+    (image,) = images.of(run, tmp_path).all  # type: ignore[union-attr]
     assert (image.stat().st_size, told[-1]) == (2 * 2**20, 1.0)
     assert image.stat().st_blocks * 512 >= image.stat().st_size
     written = image.stat().st_mtime_ns

@@ -20,6 +20,7 @@ from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
 from dbbench.filesystems import Made, Mounted
 from dbbench.histogram import Histogram
 from dbbench.model import (
+    Ageing,
     CacheFacts,
     CheckpointFacts,
     DeviceFacts,
@@ -153,9 +154,11 @@ class NoOps:
             kernel_messages=lambda: self.around("kernel", self),
             probe=said("probe", {}),
             host_state=said("host", {}),
+            layered=lambda device: self.around("layers", device),
             make=said("mkfs", Made((), "", {})),
             mounted=lambda _: self.around("mount", fs),
             filesystem_facts=said("facts", FilesystemFacts("ext4")),
+            aged=said("age", None),
             restored=said("restore", Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)),
             drop_and_prove=said("drop", CacheFacts("drop_caches", 10, 0, 5, 5, True)),
             sampled=lambda *_: self.around("samplers", self),
@@ -165,12 +168,16 @@ class NoOps:
             must_be_healthy=said("healthy", None),
             space=said("space", SpaceFacts(1000, 2000, 3000)),
             device_facts=said("device facts", facts),
+            operated=said("operations", ()),
         )
 
 
-def driven(make_run: MakeRun, tmp_path: Path, parts: NoOps) -> tuple[Trial, list[Event]]:
+def driven(make_run: MakeRun, tmp_path: Path, parts: NoOps, **plan: Any) -> tuple[Trial, list[Event]]:
     """Drive the first trial of a new run with these parts; its result as read back, and what was told."""
-    folder = store.create_run(tmp_path / "results", make_run(), "")
+    new = make_run()
+    folder = store.create_run(
+        tmp_path / "results", dataclasses.replace(new, plan=dataclasses.replace(new.plan, **plan)), ""
+    )
     run, told = store.load_spec(folder), list[Event]()
     record = Record(run, run.order[0], run.cells[0], Draft(folder, run.order[0].id), told.append)
     run_trial(record, parts.parts(), parts.room)
@@ -182,16 +189,16 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     parts = NoOps(tmp_path)
     driven(make_run, tmp_path, parts)
     assert parts.said == [
-        "kernel", "device", "host", "probe", "mkfs", "mount", "facts", "restore", "serve", "settle", "/serve", "drop",
-        "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter", "checkpoint",
-        "sync", "/drain meter", "/samplers", "/serve", "healthy", "check", "space", "device facts", "/mount", "/device",
-        "/kernel", "outcome", "host",
+        "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore", "serve", "settle",
+        "/serve", "drop", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
+        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "healthy", "check", "space", "device facts",
+        "operations", "/mount", "/layers", "/device", "/kernel", "outcome", "host",
     ]  # fmt: skip
 
 
 def test_phases_are_timed_and_told_in_their_order(make_run: MakeRun, tmp_path: Path) -> None:
-    """Every phase of the contract, each once, begun and ended."""
-    trial, told = driven(make_run, tmp_path, NoOps(tmp_path))
+    """Every phase of the contract, each once, begun and ended; ageing and operations where the plan has them."""
+    trial, told = driven(make_run, tmp_path, NoOps(tmp_path), age=Ageing(), operations=("fsck",))
     assert list(Phase) == [phase.name for phase in trial.phases]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_begin"]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_end"]

@@ -1,0 +1,35 @@
+"""What a kind of layer must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dbbench.devices.port import Device
+from dbbench.journal import Journal
+from dbbench.model import Layer
+
+
+class Kind(Protocol):
+    """A kind of layer: one module each."""
+
+    def programs(self, layer: Layer) -> tuple[str, ...]: ...
+
+    def needs(self, layer: Layer) -> tuple[str, ...]:
+        """What the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""
+        ...
+
+    def commands(self, layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        """The commands that make it on these targets, as a person would type them, and the volumes they give."""
+        ...
+
+    def made(
+        self, layer: Layer, devices: Sequence[Device], journal: Journal
+    ) -> AbstractContextManager[tuple[Device, ...]]:
+        """The layer on these devices while the block lasts; afterwards nothing of it is left on them."""
+        ...
+
+    def give_back(self, journal: Journal) -> list[str]:
+        """Take apart what a killed run has left, by its journal alone; what that was."""
+        ...

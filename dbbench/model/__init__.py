@@ -1,0 +1,49 @@
+"""The nouns, each once, as frozen dataclasses.
+
+What a person writes (Plan, FsSetup, Workload), what it expands to (Cell, TrialSpec, Run) and what a trial
+found (Trial and its parts). `store/` and `plan/` turn them into JSON and out of TOML with pydantic's
+TypeAdapter; no noun is written a second time as a schema. Units are in the names; `None` is "not measured".
+"""
+
+from __future__ import annotations
+
+from dbbench.model.asked import Ageing, Arm, DeviceSpec, EngineSpec, Plan, WalDevice, WorkloadSpec
+from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
+from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged
+from dbbench.model.found import (
+    CacheFacts,
+    CheckpointFacts,
+    DeviceFacts,
+    DrainFacts,
+    Fault,
+    FilesystemFacts,
+    IoFacts,
+    MemoryFacts,
+    OperationFacts,
+    PhaseTime,
+    SpaceFacts,
+    Trial,
+    TrialWarning,
+)
+from dbbench.model.words import (
+    SCHEMA,
+    STRICT,
+    Bytes,
+    Durability,
+    EngineName,
+    Phase,
+    Scalar,
+    Seconds,
+    Status,
+    durability_class,
+    plain,
+)
+
+__all__ = [
+    "SCHEMA", "STRICT", "Ageing", "Arm", "Bytes", "CacheFacts", "Cell", "CheckpointFacts", "Dataset", "DeviceCount",
+    "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FilesystemFacts",
+    "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
+    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial",
+    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "Window", "Workload", "WorkloadSpec", "durability_class",
+    "merged", "plain",
+]  # fmt: skip

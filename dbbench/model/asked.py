@@ -1,0 +1,105 @@
+"""What a person writes: the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dbbench.model.words import STRICT, Bytes, EngineName, Phase, Scalar, Seconds
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One entry of a plan's `fs_setups`: a setup under a label that is unique in the plan."""
+
+    __pydantic_config__ = STRICT
+    use: str
+    label: str
+
+
+@dataclass(frozen=True)
+class WalDevice:
+    """`[device.wal]`: where pg_wal, redo and binary logs lie instead, under an fs setup of their own."""
+
+    __pydantic_config__ = STRICT
+    fs_setup: str
+    size_bytes: Annotated[Bytes, Field(alias="size")] = 4 * 2**30  # kind loop
+    at: str | None = None
+    path: str | None = None  # kind block
+    identity: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """Where filesystems are made. `paths`: a list (block) or a table arm label -> directory (dir).
+
+    An fs setup takes the first of several devices, as many as it wants (`FsSetup.devices`).
+    """
+
+    __pydantic_config__ = STRICT
+    kind: Literal["loop", "block", "dir"] = "loop"
+    size_bytes: Annotated[Bytes, Field(alias="size")] = 8 * 2**30
+    at: str | None = None
+    count: int = 1
+    path: str | None = None
+    paths: dict[str, str] | tuple[str, ...] = ()
+    identity: str | None = None
+    wal: WalDevice | None = None
+
+
+@dataclass(frozen=True)
+class Ageing:
+    """`[age]`: a filesystem that was used before the restore: filled and churned by a seeded sequence.
+
+    `fill`: share of its space that stays taken beside the dataset; `churn`: how many times that much is written,
+    deleted and written again in pieces.
+    """
+
+    __pydantic_config__ = STRICT
+    fill: float = 0.5
+    churn: float = 2.0
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed."""
+
+    __pydantic_config__ = STRICT
+    name: EngineName
+    bin: str | None = None
+    settings: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """A workload of the plan with its parameters (the workload's own keys beside `name`)."""
+
+    name: str
+    engines: tuple[EngineName, ...] = ()
+    warmup_s: float | None = None
+    measure_s: float | None = None
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One question to this machine. `dbbench plan` shows what it expands to."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    fs_setups: tuple[Arm, ...]
+    engine: tuple[EngineSpec, ...]
+    workload: tuple[WorkloadSpec, ...]
+    baseline: str = ""  # an arm's label; default: the first
+    blocks: int = 5
+    seed: int = 1
+    warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
+    measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
+    memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
+    repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
+    device: DeviceSpec = DeviceSpec()
+    age: Ageing | None = None
+    operations: tuple[str, ...] = ()  # of `operations.OPERATIONS`, timed on the filled filesystem after the load
+    deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # over the table in record.py

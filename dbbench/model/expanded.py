@@ -1,0 +1,96 @@
+"""What a plan expands to: cells, trials, the run; and server settings with their origins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dbbench.model.asked import EngineSpec, Plan
+from dbbench.model.declared import Dataset, FsSetup, Workload
+from dbbench.model.words import SCHEMA, Scalar
+
+
+@dataclass(frozen=True)
+class Window:
+    """The measured part of a trial. `to-completion` has no warm-up and lasts as long as the work does."""
+
+    kind: Literal["fixed", "to-completion"]
+    warmup_s: float
+    measure_s: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of fs setup, engine and workload, complete: a trial needs nothing else from the plan."""
+
+    id: str
+    arm: str  # the fs setup's label in the plan
+    setup: FsSetup
+    engine: EngineSpec
+    workload: Workload
+    parameters: dict[str, Scalar]  # the workload's, defaults filled in
+    dataset: Dataset
+    window: Window
+    wal_setup: FsSetup | None = None  # of `[device.wal]`
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """One cell in one block, and its attempt number: the unit of statistics."""
+
+    id: str  # CELL-bBLOCK-aATTEMPT
+    cell: str  # Cell.id
+    block: int  # from 1
+    attempt: int  # from 1
+    position: int  # in the run's order, from 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One plan being worked off, or done, in one folder: the content of run.json."""
+
+    name: str
+    created: str  # UTC, ISO 8601
+    plan: Plan
+    plan_sha256: str
+    cells: tuple[Cell, ...]
+    order: tuple[TrialSpec, ...]
+    host: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    dbbench_version: str = ""
+    schema: int = SCHEMA
+
+    def trial(self, trial_id: str) -> TrialSpec:
+        """The trial of that id; KeyError where the run has none."""
+        for spec in self.order:
+            if spec.id == trial_id:
+                return spec
+        raise KeyError(trial_id)
+
+    def cell(self, cell_id: str) -> Cell:
+        """The cell of that id; KeyError where the run has none."""
+        for cell in self.cells:
+            if cell.id == cell_id:
+                return cell
+        raise KeyError(cell_id)
+
+    @property
+    def baseline(self) -> str:
+        """The arm that others are compared with."""
+        return self.plan.baseline or self.plan.fs_setups[0].label
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A server setting and who set it: `default`, `workload`, `fs_setup` or `plan`."""
+
+    value: Scalar
+    origin: str
+
+
+Settings = dict[str, Setting]
+
+
+def merged(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
+    """Server settings of (origin, settings) layers, the later ones winning; the one place where they meet."""
+    return {name: Setting(value, origin) for origin, layer in layers for name, value in layer.items()}

@@ -1,0 +1,199 @@
+"""What a trial found: the content of trial.json. `None` is "not measured"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbbench.model.expanded import Settings, Window
+from dbbench.model.words import SCHEMA, Durability, Phase, Scalar, Status
+
+
+@dataclass(frozen=True)
+class TrialWarning:
+    """A finding about a trial: an ID of `errors.WARNINGS`, its evidence, the second it belongs to."""
+
+    id: str
+    text: str
+    second: int | None = None
+    suspect: bool = False  # True: the trial's status becomes `suspect`
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """When a phase was, and how long it took."""
+
+    name: Phase
+    start: str  # UTC, ISO 8601 with ms
+    end: str
+    seconds: float  # by the monotonic clock
+
+
+@dataclass(frozen=True)
+class FilesystemFacts:
+    """What was made, what was asked for, and what the kernel took."""
+
+    family: str
+    mkfs: tuple[tuple[str, ...], ...] = ()
+    mount_options_asked: tuple[str, ...] = ()
+    mount_options_effective: tuple[str, ...] = ()  # of mount and superblock, from mountinfo
+    geometry: dict[str, Scalar] = field(default_factory=dict)
+    read_ahead_kb: int | None = None  # of the mounted filesystem's own bdi
+    queue: dict[str, str] = field(default_factory=dict)  # /sys/block/DEV/queue attributes at attach
+    claims: tuple[Durability, ...] = ()
+    durability_flags: tuple[Durability, ...] = ()  # computed: filesystem and server together
+    durability_class: str = "full"
+    layers: tuple[dict[str, Scalar], ...] = ()  # as made: kind, and what its own tool reads back (level, chunk_kb ...)
+    tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or pool: txg_timeout_s, sync ...
+    wal: FilesystemFacts | None = None  # of `[device.wal]`
+
+
+@dataclass(frozen=True)
+class CacheFacts:
+    """How the page cache was emptied, and the proof. Bytes are of the data files."""
+
+    method: str = ""
+    before_bytes: int | None = None  # resident before the drop
+    after_bytes: int | None = None
+    sample_bytes: int | None = None  # of the seeded sample that was read afterwards
+    sample_read_bytes: int | None = None  # what the device delivered for it
+    proved: bool = False
+    reason: str = ""  # why not proved
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """Checkpoints in the measured window, by the server's own counters."""
+
+    begun: int | None = None
+    ended: int | None = None
+    by_cause: dict[str, int] = field(default_factory=dict)
+    fpi_bytes: int | None = None
+    note: str = ""  # "burst: no checkpoint in the window"
+
+
+@dataclass(frozen=True)
+class DrainFacts:
+    """What was owed at the end of the window, and what paying it back took."""
+
+    debt_bytes: int | None = None  # dirty and under write-back when the window ended
+    drain_s: float | None = None
+    write_bytes: int | None = None  # to the device during the drain
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """How large the dataset is beside the memory, and how much was served from the server's own cache."""
+
+    limit_bytes: int | None = None
+    dataset_bytes: int | None = None
+    dataset_ratio: float | None = None
+    hit_ratio: float | None = None
+    direct: str | None = None
+
+
+@dataclass(frozen=True)
+class SpaceFacts:
+    """What the dataset takes."""
+
+    logical_bytes: int | None = None  # sum of the data files' sizes
+    disk_bytes: int | None = None  # used on the filesystem
+    free_bytes: int | None = None
+    compression_ratio: float | None = None  # logical ÷ on disk
+
+
+@dataclass(frozen=True)
+class IoFacts:
+    """Device and engine totals over the measured window."""
+
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    flushes: int | None = None
+    flushes_note: str = ""  # "not measurable (reason)"
+    engine_write_bytes: int | None = None
+    write_amplification: float | None = None
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What was measured on."""
+
+    kind: str
+    path: str
+    name: str  # kernel name: loop7, nvme0n1
+    size_bytes: int
+    serial: str = ""
+    model: str = ""
+    direct_io: bool | None = None  # of a loop device
+    image: str = ""
+    image_blocks_before: int | None = None
+    image_blocks_after: int | None = None
+    image_extents_before: int | None = None
+    image_extents_after: int | None = None
+    members: tuple[DeviceFacts, ...] = ()  # where the filesystem lies on several
+    wal: DeviceFacts | None = None  # of `[device.wal]`
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """A timed operation on the filled filesystem: snapshot, clone, fsck, adding a device ..."""
+
+    name: str  # "snapshot", and its step: "snapshot: create"
+    seconds: float | None
+    bytes: int | None = None  # what it took on the filesystem
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The error that a trial failed with."""
+
+    id: str
+    phase: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found: the content of trial.json. `summary` has the metrics of `metrics.METRICS`."""
+
+    id: str
+    run: str
+    host: str
+    fs_setup: str  # the arm's label
+    engine: str
+    workload: str
+    block: int
+    attempt: int
+    position: int
+    status: Status
+    engine_version: str = ""
+    setup: str = ""  # the fs setup's name in the catalogue
+    window: Window | None = None
+    anchor_utc: str = ""  # of second 0, the start of warm-up
+    error: Fault | None = None
+    warnings: tuple[TrialWarning, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
+    summary: dict[str, float | None] = field(default_factory=dict)
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+    filesystem: FilesystemFacts | None = None
+    cache: CacheFacts | None = None
+    checkpoints: CheckpointFacts | None = None
+    drain: DrainFacts | None = None
+    memory: MemoryFacts | None = None
+    space: SpaceFacts | None = None
+    io: IoFacts | None = None
+    device: DeviceFacts | None = None
+    operations: tuple[OperationFacts, ...] = ()
+    settings: Settings = field(default_factory=dict)
+    effective_settings: dict[str, str] = field(default_factory=dict)
+    canary: dict[str, float] = field(default_factory=dict)
+    checked: str = ""  # what the integrity check looked at
+    host_state: dict[str, Any] = field(default_factory=dict)
+    commands: tuple[tuple[str, ...], ...] = ()
+    dbbench_version: str = ""
+    schema: int = SCHEMA
+
+    def phase_s(self, name: Phase) -> float | None:
+        """Seconds that the phase took, or None where it was not reached."""
+        return next((phase.seconds for phase in self.phases if phase.name == name), None)

@@ -11,16 +11,17 @@ from dbbench.devices.port import Device
 
 
 @contextlib.contextmanager
-def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContextManager[Device] | None
-          ) -> Iterator[Device]:  # fmt: skip
-    """The first device with the others as its members, and the one for the write-ahead log beside it.
+def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContextManager[Device] | None,
+          spare: AbstractContextManager[Device] | None = None) -> Iterator[Device]:  # fmt: skip
+    """The first device with the others as its members, the one for the write-ahead log and a spare one beside it.
 
     `facts.size_bytes` is the sum, `leaves` are all leaves of the members; those of `wal` are its own.
     """
     with contextlib.ExitStack() as stack:
         members = tuple(stack.enter_context(one) for one in several)
         log = stack.enter_context(wal) if wal is not None else None
-        yield dataclasses.replace(as_one(members), wal=log)
+        more = stack.enter_context(spare) if spare is not None else None
+        yield dataclasses.replace(as_one(members), wal=log, spare=more)
 
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
@@ -28,7 +29,7 @@ def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
     found = _one(members)
     if below is None:
         return found
-    return dataclasses.replace(found, facts=below.facts, leaves=below.leaves, wal=below.wal)
+    return dataclasses.replace(found, facts=below.facts, leaves=below.leaves, wal=below.wal, spare=below.spare)
 
 
 def _one(members: tuple[Device, ...]) -> Device:

@@ -27,6 +27,7 @@ class Device:
     members: tuple[Device, ...] = ()  # where the plan's filesystem may lie on several: all of them, this one first
     wal: Device | None = None  # of `[device.wal]`
     layers: tuple[dict[str, Scalar], ...] = ()  # between the disks and this volume, as made; bottom first
+    spare: Device | None = None  # one more than the fs setup takes, for the operation "grow"
 
     @property
     def argument(self) -> str:
@@ -36,6 +37,16 @@ class Device:
     def each(self) -> tuple[Device, ...]:
         """The devices that it stands for: its members, or itself alone."""
         return self.members or (self,)
+
+    @property
+    def disks(self) -> tuple[Device, ...]:
+        """All that it stands for, and the log's of `[device.wal]`."""
+        return (*self.each, *(self.wal.each if self.wal else ()))
+
+    @property
+    def all_leaves(self) -> tuple[str, ...]:
+        """The whole disks below, with those of the log: where a window's bytes and flushes are counted."""
+        return tuple(dict.fromkeys((*self.leaves, *(self.wal.leaves if self.wal else ()))))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,20 @@
+"""The registry: which module can do what, by family of filesystem or by kind of layer below it."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from dbbench.model import FsSetup
+from dbbench.operations.port import Checked, Growing, Snapshots
+
+Ability = TypeVar("Ability")
+
+SNAPSHOTS: Final[dict[str, Snapshots]] = {}
+CHECKED: Final[dict[str, Checked]] = {}
+GROWING: Final[dict[str, Growing]] = {}
+
+
+def of(registry: dict[str, Ability], setup: FsSetup) -> Ability | None:
+    """Who can do it for a setup: the filesystem itself, else the uppermost layer that can; None: nobody."""
+    names = (setup.mkfs.family, *(layer.kind for layer in reversed(setup.layers)))
+    return next((registry[name] for name in names if name in registry), None)

@@ -156,6 +156,12 @@ class OptionNotInForce(DbbenchError):
     id, title = "E308", "an option is not in force on the restored files"
 
 
+class WalElsewhere(DbbenchError):
+    """With `[device.wal]` or a volume for the log: a file of the running server's log lies elsewhere."""
+
+    id, title = "E318", "the write-ahead log is not where it was asked for"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 

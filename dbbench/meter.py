@@ -38,7 +38,7 @@ class Meter:
         """The measured window: totals of what happens within the block."""
         self.before = self.server.counters()
         machine = host.reading((self.server.pid, *self.load.pids))
-        disk, cpu = DiskClock(self.device.leaves), CpuClock(self.load.pids, self.server.pid)
+        disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
         yield
         self.disk, self.cpu = disk.difference(), cpu.difference()
         self.machine = host.foreign_load(machine, host.reading((self.server.pid, *self.load.pids)))
@@ -48,14 +48,14 @@ class Meter:
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
         """The drain: what it writes to the device."""
-        disk = DiskClock(self.device.leaves)
+        disk = DiskClock(self.device.all_leaves)
         yield
         self.drain_write_bytes = disk.difference()["write_bytes"]
 
     @property
     def flushes_note(self) -> str:
         """Why device flushes are not measurable here; "" where they are."""
-        return devices.flushes_reason(self.device.leaves)
+        return devices.flushes_reason(self.device.all_leaves)
 
     @property
     def flushes(self) -> int | None:

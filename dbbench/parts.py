@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench import canary, datasets, devices, filesystems, host, layers, pagecache, samplers
+from dbbench import canary, datasets, devices, durability, filesystems, host, layers, pagecache, samplers, wal
 from dbbench.clock import Clock
 from dbbench.datasets import Golden, Restored
 from dbbench.devices import loop
@@ -31,6 +32,7 @@ from dbbench.model import (
     DeviceFacts,
     EngineSpec,
     FilesystemFacts,
+    FsSetup,
     OperationFacts,
     Run,
     Settings,
@@ -52,6 +54,11 @@ class Room:
     def mount(self) -> Path:
         """Where the filesystem under test is mounted (kind dir: a link is not made, see `Parts.mounted`)."""
         return self.root / "mnt"
+
+    @property
+    def wal_mount(self) -> Path:
+        """Where the filesystem of `[device.wal]` is mounted."""
+        return self.root / "wal"
 
     @property
     def scratch(self) -> Path:
@@ -104,6 +111,8 @@ class Parts:
     filesystem_facts: Callable[[Device, Made, Mounted], FilesystemFacts]
     aged: Callable[[Mounted], None]
     restored: Callable[[Mounted], Restored]
+    log_moved: Callable[[Mounted, Path, Place], Place]
+    effective: Callable[[Server, Path, Place], dict[str, str]]
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
@@ -150,12 +159,14 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         kernel_messages=Watch,
         probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
         host_state=host.state,
-        layered=lambda device: layers.stacked(cell.setup.layers, device, journal),
+        layered=lambda device: _layered(cell, device, journal),
         make=lambda device: _make(cell, device, journal),
         mounted=lambda device: _mounted(cell, device, room, journal),
         filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
         aged=lambda fs: None,
         restored=restored,
+        log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
+        effective=lambda server, datadir, place: _effective(engine, server, datadir, place),
         drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
             files, run.plan.seed, device.leaves[0] if device.leaves else None, root=root,
             least_share=filesystems.least_read_share(fs),
@@ -167,7 +178,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
         meter=Meter,
-        sync=lambda fs: filesystems.sync(fs.path),
+        sync=_sync,
         must_be_healthy=_must_be_healthy,
         space=lambda fs, files: filesystems.space(fs, sum(path.stat().st_size for path in files)),
         device_facts=_device_facts,
@@ -175,28 +186,52 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _layered(cell: Cell, device: Device, journal: Journal) -> Iterator[Device]:
+    with layers.stacked(cell.setup.layers, device, journal) as volume, wal.layered(cell, volume, journal) as whole:
+        yield whole
+
+
 def _make(cell: Cell, device: Device, journal: Journal) -> Made:
     if device.facts.kind == "dir":
         return Made((), "", {})
-    made = filesystems.make(cell.setup, device, journal)
-    for member in device.each:
+    made = dataclasses.replace(filesystems.make(cell.setup, device, journal), wal=wal.made(cell, device, journal))
+    for member in device.disks:
         if member.facts.image:
             write_out(Path(member.facts.image))
     if device.facts.kind == "block":
         journal.note("made", device=devices.identity(device.path), uuid=made.uuid, trial=cell.id)
+        if made.wal is not None and device.wal is not None:
+            journal.note("made", device=devices.identity(device.wal.path), uuid=made.wal.uuid, trial=cell.id)
     return made
 
 
-def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> AbstractContextManager[Mounted]:
+@contextlib.contextmanager
+def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> Iterator[Mounted]:
     if device.facts.kind == "dir":
-        return filesystems.existing(device.path)
-    return filesystems.mounted(cell.setup, device, room.mount, journal)
+        with filesystems.existing(device.path) as found:
+            yield found
+        return
+    with (
+        filesystems.mounted(cell.setup, device, room.mount, journal) as fs,
+        wal.mounted(cell, device, fs, room.wal_mount, journal) as whole,
+    ):
+        yield whole
 
 
 def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:
-    """What the kernel took. ClaimWrong where the setup promises something else."""
+    """What the kernel took; durability is that of data and log together. ClaimWrong where a setup promises other."""
+    facts = _facts_of(cell.setup, device, made, fs)
+    if fs.wal is None or made.wal is None or device.wal is None or cell.wal_setup is None:
+        return facts
+    log = _facts_of(cell.wal_setup, device.wal, made.wal, fs.wal)
+    flags = durability.combined(facts.durability_flags, log.durability_flags)
+    return dataclasses.replace(facts, wal=log, durability_flags=flags, durability_class=durability_class(flags))
+
+
+def _facts_of(setup: FsSetup, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:
     if device.facts.kind != "dir":
-        filesystems.check_claim(cell.setup, fs)
+        filesystems.check_claim(setup, fs)
     return FilesystemFacts(
         family=fs.family,
         mkfs=made.argv,
@@ -206,14 +241,27 @@ def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> Fi
         read_ahead_kb=fs.read_ahead_kb,
         layers=tuple(device.layers),
         queue=devices.queue_attributes(device.leaves[0]) if device.leaves else {},
-        claims=cell.setup.claims,
+        claims=setup.claims,
         durability_flags=fs.flags,
         durability_class=durability_class(fs.flags),
     )
 
 
+def _effective(engine: Engine, server: Server, datadir: Path, place: Place) -> dict[str, str]:
+    """The running server's settings; its log lies where they say, and where it was moved to."""
+    effective = server.effective_settings()
+    wal.proved(engine, datadir, place, effective)
+    return effective
+
+
+def _sync(fs: Mounted) -> None:
+    for one in (fs, fs.wal):
+        if one is not None:
+            filesystems.sync(one.path)
+
+
 def _must_be_healthy(fs: Mounted) -> None:
-    if bad := filesystems.healthy(fs):
+    if bad := filesystems.healthy(fs) or (fs.wal and filesystems.healthy(fs.wal)):
         raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel's lines: dmesg")
 
 

@@ -63,6 +63,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = parts.restored(fs)
             datadir = fs.path / "data"
+            place = parts.log_moved(fs, datadir, place)
 
         with stage(Phase.SETTLE), engine.serving(datadir, settings, place) as server:
             server.settle()  # nothing of the restore is still being written in the window
@@ -73,7 +74,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with ExitStack() as serving:
             with stage(Phase.START):
                 server = serving.enter_context(engine.serving(datadir, settings, place))
-                effective = server.effective_settings()
+                effective = parts.effective(server, datadir, place)
                 trial.note(engine_version=server.version, settings=settings, effective_settings=effective)
 
             samples = serving.enter_context(parts.sampled(device, server, raw))

@@ -15,6 +15,7 @@ from typing import Final
 from dbbench import process
 from dbbench.engines import settings as text
 from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
+from dbbench.engines.moving import moved
 from dbbench.engines.mysqld import Kind, Mysqld
 from dbbench.engines.port import Place
 from dbbench.engines.serving import Launch, drop_tree, forget, own, put, serving_program, tail
@@ -30,7 +31,8 @@ REDO_STEP: Final = 64 * 2**20
 
 # What makes the server private. Nobody may set these.
 PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "bind_address", "user", "log_error",
-                  "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx")  # fmt: skip
+                  "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx",
+                  "innodb_log_group_home_dir")  # fmt: skip
 # Read by the server itself at each start, before anybody can connect: no password of any account is needed.
 _ROLE: Final = f"""CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS {USER}@localhost;
@@ -40,6 +42,8 @@ _SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_sch
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
 _CHECKERS: Final = 4
+_OFF: Final = ("off", "0", "false")
+_REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
 
 
 def account() -> process.User:
@@ -97,9 +101,10 @@ def serving(
         "pid_file": str(sockets / f"{kind}.pid"),
         "tmpdir": str(scratch),
         "init_file": str(put(_ROLE, "init.sql", sockets, place.logs, owner)),
+        **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
         **extra,
     }
-    config = put(configuration(asked, private), "my.cnf", sockets, place.logs, owner)
+    config = put(configuration(asked, private, binlog=place.wal), "my.cnf", sockets, place.logs, owner)
     launch = Launch(
         name=f"{kind} {program.version}",
         argv=program.argv(config),
@@ -125,15 +130,19 @@ def serving(
         drop_tree(scratch)
 
 
-def configuration(settings: Settings, private: dict[str, Scalar]) -> str:
-    """my.cnf. A default may be unknown to a version (`loose_`); what somebody asked for may not."""
+def configuration(settings: Settings, private: dict[str, Scalar], binlog: Path | None = None) -> str:
+    """my.cnf. A default may be unknown to a version (`loose_`); what somebody asked for may not.
+
+    `binlog`: the folder of the binary log, where there is one; None: the data directory.
+    """
     lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]", "skip_networking"]
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
+    files = binlog / "binlog" if binlog else "binlog"
     for name, setting in settings.items():
         lines.append(f"# {setting.origin}")
         if name == "log_bin":
             on = text.word(setting.value)
-            lines.append("skip_log_bin" if on.lower() in ("off", "0", "false") else "log_bin = binlog")
+            lines.append("skip_log_bin" if on.lower() in _OFF else f"log_bin = {files}")
         else:
             loose = "loose_" if setting.origin == "default" else ""
             value = text.word(setting.value).replace("\\", "\\\\").replace('"', '\\"')
@@ -170,6 +179,22 @@ def check(
             effect="The trial does not count.",
         )
     return f"CHECK TABLE of {len(tables)} table{'' if len(tables) == 1 else 's'}"
+
+
+def move_log(datadir: Path, to: Path) -> None:
+    """See the port. A golden copy has no binary log; one that is made later is made there."""
+    moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], to, account())
+
+
+def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
+    """Redo and binary logs, where the server's variables say that they are."""
+    redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
+    found = [path for pattern in _REDO for path in redo.glob(pattern)]
+    files = [inner for path in found for inner in (path.iterdir() if path.is_dir() else (path,))]
+    if effective.get("log_bin_basename"):
+        binlog = datadir / effective["log_bin_basename"]
+        files += binlog.parent.glob(f"{binlog.name}.[0-9]*")
+    return sorted(path.resolve() for path in files)
 
 
 def data_files(datadir: Path) -> list[Path]:

@@ -21,6 +21,8 @@ BUILD_LOG: Final = 96 * 2**20  # the server's own default: what is made once is 
 
 account = innodb.account
 data_files = innodb.data_files
+log_files = innodb.log_files
+move_log = innodb.move_log
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:

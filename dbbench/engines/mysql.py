@@ -27,6 +27,8 @@ _EXTRA: Final[dict[str, Scalar]] = {
 
 account = innodb.account
 data_files = innodb.data_files
+log_files = innodb.log_files
+move_log = innodb.move_log
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:

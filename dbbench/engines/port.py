@@ -18,6 +18,7 @@ class Place:
     sockets: Path  # short path, private; the server's socket and pid file
     logs: Path  # server log and configuration as used are kept here; not on the device under test
     bin: Path | None = None  # folder of the programs, or the mysqld itself; None: the newest that is installed
+    wal: Path | None = None  # folder of the write-ahead log, where it was moved out of the data directory
 
 
 class Server(Protocol):
@@ -123,6 +124,14 @@ class Engine(Protocol):
     def check(self, datadir: Path, settings: Settings, place: Place) -> str:
         """Check the integrity of the stopped data (it may start the server for it); what was checked, in a
         few words. DataCorrupt with the tool's lines."""
+        ...
+
+    def move_log(self, datadir: Path, to: Path) -> None:
+        """Move the stopped server's write-ahead log into the folder `to`; from then on `Place.wal` names it."""
+        ...
+
+    def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
+        """The files of the write-ahead log (and of the binary log), where the running server has them."""
         ...
 
     def data_files(self, datadir: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import settings as text
+from dbbench.engines.moving import moved
 from dbbench.engines.port import Place
 from dbbench.engines.postgres_counters import DATABASE
 from dbbench.engines.postgres_server import PORT, USER, PostgresServer, ready
@@ -181,6 +182,19 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
                 "pg_amcheck says:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count."
             )
     return f"checksums of {blocks} blocks; pg_amcheck"
+
+
+def move_log(datadir: Path, to: Path) -> None:
+    """See the port. pg_wal becomes a link, as `initdb --waldir` makes it; nothing else has to know."""
+    log = datadir / "pg_wal"
+    moved(sorted(log.iterdir()), to, account())
+    log.rmdir()
+    log.symlink_to(to)
+
+
+def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
+    """Segments and the like, by their real paths."""
+    return sorted(path.resolve() for path in (datadir / "pg_wal").iterdir() if path.is_file())
 
 
 def data_files(datadir: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dbbench.filesystems.ext import lazy_init_running
 from dbbench.filesystems.families import COMPRESSING, FAMILIES
-from dbbench.filesystems.files import apply_attributes, data_directory, verify_files
+from dbbench.filesystems.files import apply_attributes, data_directory, verify_files, wal_directory
 from dbbench.filesystems.making import commands, install, make, missing_programs, works
 from dbbench.filesystems.mounting import check_claim, existing, mounted
 from dbbench.filesystems.port import Family, Made, Mounted
@@ -20,7 +20,7 @@ __all__ = [
     "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "commands",
     "data_directory", "existing",
     "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted",
-    "space", "sync", "traits", "verify_files", "works",
+    "space", "sync", "traits", "verify_files", "wal_directory", "works",
 ]  # fmt: skip
 
 

@@ -28,6 +28,14 @@ def data_directory(setup: FsSetup, fs: Mounted) -> Path:
     return datadir
 
 
+def wal_directory(setup: FsSetup, fs: Mounted) -> Path | None:
+    """Where the write-ahead log lies instead of in the data directory: on the filesystem of `[device.wal]`, else in
+    the setup's own volume for it; None: nowhere else. It may not be there yet."""
+    if fs.wal is not None:
+        return fs.wal.path / "wal"
+    return fs.path / "wal" if "wal" in setup.volumes else None
+
+
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:
     """chattr on the still empty data directory, so that what is restored into it inherits them; MountFailed."""
     if not setup.attributes:

@@ -19,6 +19,7 @@ class Made:
     argv: tuple[tuple[str, ...], ...]
     uuid: str
     geometry: dict[str, Scalar]  # parsed: block_size, journal_bytes, agcount, nodesize, data_profile ...
+    wal: Made | None = None  # the write-ahead log's, with `[device.wal]`
 
 
 @dataclass(frozen=True)

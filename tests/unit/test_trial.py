@@ -160,6 +160,8 @@ class NoOps:
             filesystem_facts=said("facts", FilesystemFacts("ext4")),
             aged=said("age", None),
             restored=said("restore", Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)),
+            log_moved=lambda _fs, _datadir, place: self.say("move log") or place,
+            effective=lambda *_: self.effective_settings(),
             drop_and_prove=said("drop", CacheFacts("drop_caches", 10, 0, 5, 5, True)),
             sampled=lambda *_: self.around("samplers", self),
             driving=lambda *_: self.around("load", self),
@@ -189,8 +191,8 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     parts = NoOps(tmp_path)
     driven(make_run, tmp_path, parts)
     assert parts.said == [
-        "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore", "serve", "settle",
-        "/serve", "drop", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
+        "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore",
+        "move log", "serve", "settle", "/serve", "drop", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
         "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "healthy", "check", "space", "device facts",
         "operations", "/mount", "/layers", "/device", "/kernel", "outcome", "host",
     ]  # fmt: skip

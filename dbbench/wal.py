@@ -1,0 +1,73 @@
+"""The write-ahead log where the plan or the fs setup wants it: moved there after the restore, and proved to lie there.
+
+One place decides where that is: `filesystems.wal_directory`, for `[device.wal]` and for a setup's volume `wal` alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbbench import filesystems, layers
+from dbbench.devices.port import Device
+from dbbench.engines.port import Engine, Place
+from dbbench.errors import WalElsewhere
+from dbbench.filesystems import Made, Mounted
+from dbbench.journal import Journal
+from dbbench.model import Cell
+
+
+@contextlib.contextmanager
+def layered(cell: Cell, volume: Device, journal: Journal) -> Iterator[Device]:
+    """The volume with the layers of the log's own setup made on its device, where it has one."""
+    if cell.wal_setup is None or volume.wal is None:
+        yield volume
+        return
+    with layers.stacked(cell.wal_setup.layers, volume.wal, journal) as log:
+        yield dataclasses.replace(volume, wal=log)
+
+
+def made(cell: Cell, volume: Device, journal: Journal) -> Made | None:
+    """The log's own filesystem, made; None where the cell has none."""
+    if cell.wal_setup is None or volume.wal is None:
+        return None
+    return filesystems.make(cell.wal_setup, volume.wal, journal)
+
+
+@contextlib.contextmanager
+def mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal) -> Iterator[Mounted]:
+    """`fs` with the log's own filesystem mounted at `at` as its `wal`, where the cell has one."""
+    if cell.wal_setup is None or volume.wal is None:
+        yield fs
+        return
+    with filesystems.mounted(cell.wal_setup, volume.wal, at, journal) as log:
+        yield dataclasses.replace(fs, wal=log)
+
+
+def moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
+    """Move the restored log to where it belongs; the place with its folder, or as it was."""
+    folder = filesystems.wal_directory(cell.setup, fs)
+    if folder is None:
+        return place
+    if cell.wal_setup is not None:
+        folder.mkdir(mode=0o700)
+        filesystems.apply_attributes(cell.wal_setup, folder)
+    engine.move_log(datadir, folder)
+    return dataclasses.replace(place, wal=folder)
+
+
+def proved(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
+    """WalElsewhere where a file of the running server's log does not lie in the folder that it was moved to."""
+    if place.wal is None:
+        return
+    files = engine.log_files(datadir, effective)
+    folder = place.wal.resolve()
+    astray = [path for path in files if folder not in path.parents]
+    if astray or not files:
+        raise WalElsewhere(
+            f"{astray[0]} of the write-ahead log is not below {folder}" if astray else f"no log file is in {folder}",
+            effect="Nothing was measured.",
+            remedy="Take settings of the log's place (innodb_log_group_home_dir, log_bin) out of the plan.",
+        )

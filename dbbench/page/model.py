@@ -11,6 +11,7 @@ from typing import Any
 
 from dbbench.compare import Row
 from dbbench.model import plain
+from dbbench.page.choose import Choose, choose
 from dbbench.page.dots import DotPlot, dot_plots
 from dbbench.page.environment import Environment, environment
 from dbbench.page.findings import Finding, findings
@@ -23,6 +24,7 @@ from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
 from dbbench.page.timeline import Timeline, timeline
 from dbbench.page.verdict import Verdict, verdict
+from dbbench.page.why import Why, whys
 from dbbench.store import LoadedRun
 
 SCHEMA = 1  # of the data that can be downloaded from the page
@@ -35,6 +37,7 @@ class Comparison:
     group: Group
     table: ResultTable
     dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
+    whys: tuple[Why, ...]
     timeline: Timeline
 
 
@@ -47,6 +50,7 @@ class PageModel:
     marks: tuple[Mark, ...]
     verdict: Verdict
     comparisons: tuple[Comparison, ...]
+    choose: Choose
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
     space: SpaceTable
@@ -69,6 +73,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
         marks=marks,
         verdict=verdict(found, warnings),
         comparisons=comparisons,
+        choose=choose(found),
         findings=warnings,
         bars=bars(found),
         space=space_table(found),
@@ -81,7 +86,9 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
 
 def _comparison(group: Group) -> Comparison:
     seconds = telemetry(group)
-    return Comparison(group, result_table(group, seconds), dot_plots(group), timeline(group, seconds))
+    return Comparison(
+        group, result_table(group, seconds), dot_plots(group), whys(group, seconds), timeline(group, seconds)
+    )
 
 
 def _drawing(marks: Sequence[Mark], comparisons: Sequence[Comparison], about: str) -> dict[str, Any]:

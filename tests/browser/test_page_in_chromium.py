@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,21 @@ def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: d
     assert wide == []
     assert [e.is_displayed() for e in browser.find_elements(By.CSS_SELECTOR, ".dots svg")] == [False, True] * 3
     assert errors(browser) == []
+
+
+@pytest.mark.parametrize(("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"])
+def test_axe_finds_nothing(browser: WebDriver, page: str, look: dict[str, str], width: int) -> None:
+    """No violation of axe-core's rules, with every chart drawn and every panel open."""
+    command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
+    screen(browser, width)
+    browser.get(page)
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    scroll_through(browser)
+    browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+    found = browser.execute_async_script(
+        "axe.run().then(arguments[0], (e) => arguments[0]({violations: [{id: `${e}`}]}))"
+    )
+    assert [(v["id"], [n["html"][:200] for n in v.get("nodes", [])][:3]) for v in found["violations"]] == []
 
 
 def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> None:

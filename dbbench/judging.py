@@ -72,7 +72,7 @@ def _series(trial: Record, seen: Seen) -> None:
 
 def _facts(trial: Record, seen: Seen) -> None:
     meter, space = seen.meter, trial.fact("space", SpaceFacts)
-    limit, data = trial.run.plan.memory_bytes, space.logical_bytes
+    limit, data = trial.cell.memory_bytes, space.logical_bytes
     written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
     trial.note(
         drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),

@@ -127,7 +127,7 @@ class Parts:
 def settings_of(run: Run, cell: Cell) -> Settings:
     """The server's settings with their origins: default, workload, fs setup, plan, the later ones winning."""
     engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
-    own = {**engine.defaults(run.plan.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
+    own = {**engine.defaults(cell.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
     return merged(
         ("default", own),
         ("workload", cell.workload.settings.get(name, {})),

@@ -135,6 +135,7 @@ class Record:
             setup=self.cell.setup.name,
             engine=self.cell.engine.name,
             workload=self.cell.workload.name,
+            variant=self.cell.variant,
             block=self.spec.block,
             attempt=self.spec.attempt,
             position=self.spec.position,

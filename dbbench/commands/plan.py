@@ -47,8 +47,8 @@ def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
     return {
         "trials": [
             {"id": spec.id, "fs_setup": cells[spec.cell].arm, "engine": cells[spec.cell].engine.name,
-             "workload": cells[spec.cell].workload.name, "block": spec.block, "attempt": spec.attempt,
-             "position": spec.position}
+             "workload": cells[spec.cell].workload.name, "variant": cells[spec.cell].variant,
+             "block": spec.block, "attempt": spec.attempt, "position": spec.position}
             for spec in wanted.expanded.order
         ],
         "eta_s": round(look.eta_s),
@@ -78,7 +78,7 @@ def _put(wanted: Asked, look: Preview) -> None:
         cell = cells[spec.cell]
         window = cell.window
         load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
-        rows.append((spec.position, cell.arm, cell.engine.name, cell.workload.name, spec.block, load,
+        rows.append((spec.position, cell.arm, cell.engine.name, cell.title, spec.block, load,
                      time_text(look.trial_s[cell.id])))  # fmt: skip
     put_table(("", "filesystem", "engine", "workload", "block", "load", "in all"), rows, right="r---r-r")
     put("\nparameters")
@@ -110,7 +110,9 @@ def _devices(wanted: Asked) -> list[dict[str, Any]]:
 
     spec, found = wanted.plan.device, []
     if spec.kind == "loop":
-        return [{"kind": "loop", "path": spec.at, "identity": None, "size_bytes": spec.size_bytes}]
+        sizes = [(spec.at, spec.size_bytes)] * spec.count
+        sizes += [(spec.wal.at or spec.at, spec.wal.size_bytes)] if spec.wal else []
+        return [{"kind": "loop", "path": at, "identity": None, "size_bytes": size} for at, size in sizes]
     for path in _paths(spec):
         identity = None
         if spec.kind == "block":

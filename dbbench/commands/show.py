@@ -12,7 +12,7 @@ from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import UnknownName
 from dbbench.metrics import METRICS
-from dbbench.model import Trial, plain
+from dbbench.model import Trial, plain, titled
 from dbbench.progress.wording import figure
 from dbbench.store import LoadedRun, load_run
 from dbbench.tomlfile import did_you_mean
@@ -71,7 +71,8 @@ def _primary(trial: Trial, found: LoadedRun) -> str:
 
 def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
     yield f"{trial.id}: {trial.status.value}"
-    yield f"  {trial.engine} {trial.engine_version}, {trial.workload}, block {trial.block}, attempt {trial.attempt}"
+    work = titled(trial.workload, trial.variant)
+    yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
     if trial.error is not None:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)

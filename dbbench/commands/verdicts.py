@@ -13,7 +13,7 @@ from dbbench.commands.text import put, put_table, table_text
 from dbbench.compare import Row
 from dbbench.errors import UnknownName
 from dbbench.metrics import METRICS, Metric
-from dbbench.model import SCHEMA, Trial, plain
+from dbbench.model import SCHEMA, Trial, plain, titled
 from dbbench.progress.wording import figure
 from dbbench.store import LoadedRun
 from dbbench.tomlfile import did_you_mean
@@ -23,10 +23,11 @@ _HEADER = ("filesystem", "value", "ratio", "interval", "verdict", "blocks", "lev
 
 
 class Table(NamedTuple):
-    """The rows of one engine and workload."""
+    """The rows of one engine, workload and variant."""
 
     engine: str
     workload: str
+    variant: str
     metric: Metric
     rows: list[Row]
 
@@ -52,13 +53,15 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is no filesystem of these runs{did_you_mean(chosen, arms)}')
     tables, cautions = [], tuple(_cautions(runs))
-    for engine, workload in dict.fromkeys((trial.engine, trial.workload) for trial in trials):
-        group = [trial for trial in trials if (trial.engine, trial.workload) == (engine, workload)]
+    for (engine, workload, variant), group in compare.groups(trials).items():
         judged = metric or primary.get(workload, "tps")
         if rows := compare.rows(group, chosen, judged):
             said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
-            tables.append(Table(engine, workload, METRICS[judged], said))
-    return Verdicts(chosen, sorted(tables, key=lambda table: (table.workload, table.engine)))
+            tables.append(Table(engine, workload, variant, METRICS[judged], said))
+    cells = [cell for run in runs for cell in run.run.cells]
+    planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
+    tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
+    return Verdicts(chosen, tables)
 
 
 def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
@@ -68,7 +71,7 @@ def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
         seen.setdefault("device", set()).add(str(plain(run.run.plan.device)))
         seen.setdefault("host", set()).add(str(run.run.host.get("hostname")))
         for cell in run.run.cells:
-            what = f"{cell.engine.name} {cell.workload.name}"
+            what = f"{cell.engine.name} {cell.title}"
             seen.setdefault(f"window of {what}", set()).add(str(plain(cell.window)))
             seen.setdefault(f"parameters of {what}", set()).add(str(plain(cell.parameters)))
     for what, values in seen.items():
@@ -124,7 +127,8 @@ def put_tables(found: Verdicts) -> None:
 
 def _title(table: Table) -> str:
     unit = f", {table.metric.unit}" if table.metric.unit else ""
-    return f"{table.engine} {table.workload}: {table.metric.label}{unit} ({table.metric.better} is better)"
+    work = titled(table.workload, table.variant)
+    return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"
 
 
 def _line(row: Row, metric: Metric) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ plain document. Both are documented, public and deterministic.
 from __future__ import annotations
 
 from dbbench.compare.document import compare
-from dbbench.compare.pairs import chosen
+from dbbench.compare.pairs import Group, chosen, groups
 from dbbench.compare.verdict import Row, rows, sentence
 
-__all__ = ["Row", "chosen", "compare", "rows", "sentence"]
+__all__ = ["Group", "Row", "chosen", "compare", "groups", "rows", "sentence"]

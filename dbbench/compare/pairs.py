@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from dbbench.model import Status, Trial
 
-Group = tuple[str, str]  # engine, workload
+Group = tuple[str, str, str]  # engine, workload, variant
 
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
-    """Trials by (engine, workload): comparisons never cross these."""
+    """Trials by (engine, workload, variant): comparisons never cross these."""
     found: dict[Group, list[Trial]] = {}
     for trial in trials:
-        found.setdefault((trial.engine, trial.workload), []).append(trial)
+        found.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
     return found
 
 
@@ -49,7 +49,7 @@ def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
 
 
 def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
-    """(baseline, candidate) trials of one (engine, workload) group, by block.
+    """(baseline, candidate) trials of one group, by block.
 
     Completeness is per pair: the earliest attempt of the block in which both are ok; without one, the earliest
     in which neither failed.

@@ -40,6 +40,7 @@ class Row:
     durability_class: str
     mixed_durability: bool
     notes: tuple[str, ...] = ()
+    variant: str = ""  # "clients=8", where the plan has lists
 
 
 def word(low: float, high: float, metric: Metric) -> str:
@@ -50,11 +51,12 @@ def word(low: float, high: float, metric: Metric) -> str:
 
 
 def rows(trials: Sequence[Trial], baseline: str, metric: str = "tps") -> list[Row]:
-    """Rows of every (engine, workload) in which any trial has the metric; the baseline first, then by value."""
+    """Rows of every (engine, workload, variant) that has the metric in any trial; the baseline first, then by value."""
     table: list[Row] = []
-    for (engine, workload), group in sorted(groups(trials).items()):
+    for (engine, workload, variant), group in sorted(groups(trials).items()):
         if any(trial.summary.get(metric) is not None for trial in group):
-            table += _group_rows(engine, workload, group, baseline, METRICS[metric])
+            found = _group_rows(engine, workload, group, baseline, METRICS[metric])
+            table += [replace(row, variant=variant) for row in found]
     return table
 
 

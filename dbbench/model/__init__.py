@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from dbbench.model.asked import Ageing, Arm, DeviceSpec, EngineSpec, Plan, WalDevice, WorkloadSpec
 from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
-from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged
+from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged, titled
 from dbbench.model.found import (
+    AgeFacts,
     CacheFacts,
+    CeilingFacts,
+    CeilingRow,
     CheckpointFacts,
+    CoresFacts,
     DeviceFacts,
     DrainFacts,
     Fault,
+    FileShape,
     FilesystemFacts,
+    FreeExtents,
     IoFacts,
     MemoryFacts,
     OperationFacts,
@@ -40,10 +46,10 @@ from dbbench.model.words import (
 )
 
 __all__ = [
-    "SCHEMA", "STRICT", "Ageing", "Arm", "Bytes", "CacheFacts", "Cell", "CheckpointFacts", "Dataset", "DeviceCount",
-    "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FilesystemFacts",
-    "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
-    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial",
-    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "Window", "Workload", "WorkloadSpec", "durability_class",
-    "merged", "plain",
+    "SCHEMA", "STRICT", "AgeFacts", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts", "CeilingRow", "Cell",
+    "CheckpointFacts", "CoresFacts", "Dataset", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts",
+    "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup",
+    "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan",
+    "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial", "TrialSpec", "TrialWarning",
+    "Volume", "WalDevice", "Window", "Workload", "WorkloadSpec", "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

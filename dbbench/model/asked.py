@@ -7,16 +7,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.words import STRICT, Bytes, EngineName, Phase, Scalar, Seconds
+from dbbench.model.words import SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One entry of a plan's `fs_setups`: a setup under a label that is unique in the plan."""
+    """One entry of a plan's `fs_setups`: a setup under a label that is unique in the plan.
+
+    `wal`: with `[device.wal]` the arm's log lies there; false: beside the data, to be compared with it.
+    """
 
     __pydantic_config__ = STRICT
     use: str
     label: str
+    wal: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,38 @@ class Ageing:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed."""
+    """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed.
+
+    Several make the version a factor; in a cell there is one, or none. `cpus_server` and `cpus_client`: "0-3,8".
+    """
 
     __pydantic_config__ = STRICT
     name: EngineName
-    bin: str | None = None
+    bins: Annotated[tuple[str, ...], Field(alias="bin"), SEVERAL] = ()
     settings: dict[str, Scalar] = field(default_factory=dict)
+    cpus_server: str | None = None
+    cpus_client: str | None = None
+    numa_node: int | None = None  # of the server's cores and memory
+
+    @property
+    def bin(self) -> str | None:
+        """The folder of a cell's server."""
+        return self.bins[0] if self.bins else None
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload of the plan with its parameters (the workload's own keys beside `name`)."""
+    """A workload of the plan with its parameters (the workload's own keys beside `name`).
+
+    `sweeps`: those that were given as a list; each value is a cell of its own.
+    """
 
     name: str
     engines: tuple[EngineName, ...] = ()
     warmup_s: float | None = None
     measure_s: float | None = None
     parameters: dict[str, Scalar] = field(default_factory=dict)
+    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +116,7 @@ class Plan:
     seed: int = 1
     warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
-    memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
+    memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # several: each a cell of its own
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     age: Ageing | None = None

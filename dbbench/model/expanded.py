@@ -32,6 +32,18 @@ class Cell:
     dataset: Dataset
     window: Window
     wal_setup: FsSetup | None = None  # of `[device.wal]`
+    memory_bytes: int | None = None
+    variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
+
+    @property
+    def title(self) -> str:
+        """The workload's name with the variant's values."""
+        return titled(self.workload.name, self.variant)
+
+
+def titled(workload: str, variant: str) -> str:
+    """A workload's name with a variant's values: "pgbench-tpcb, clients=8"."""
+    return ", ".join(word for word in (workload, *variant.split("+")) if word)
 
 
 @dataclass(frozen=True)

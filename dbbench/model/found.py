@@ -85,21 +85,95 @@ class DrainFacts:
 class MemoryFacts:
     """How large the dataset is beside the memory, and how much was served from the server's own cache."""
 
-    limit_bytes: int | None = None
+    limit_bytes: int | None = None  # the plan's
     dataset_bytes: int | None = None
-    dataset_ratio: float | None = None
+    dataset_ratio: float | None = None  # ÷ effective_bytes
     hit_ratio: float | None = None
-    direct: str | None = None
+    direct: str | None = None  # "direct", "buffered-fallback" (direct I/O was asked for), "buffered"
+    effective_bytes: int | None = None  # what could hold data at most: the limit; without one, the machine's
+    label: str | None = None  # "cached", "edge", "io-bound"
+    enforced: str = ""  # "cgroup v2" or "cgroup v1": by the kernel; "": the caches are sized, no more
+    peak_bytes: int | None = None  # of the control group: the server's memory and page cache
+    resident_bytes: int | None = None  # of the data files in the page cache when the window ended
+
+
+@dataclass(frozen=True)
+class CoresFacts:
+    """The cores of server and load generator, read back from the kernel: "0-3,8"."""
+
+    server: str | None = None
+    client: str | None = None
+    shared: int = 0  # cores that both may use
+    numa_node: int | None = None
+    client_share: float | None = None  # of the time of the cores that it could use at once, in the window
+
+
+@dataclass(frozen=True)
+class FileShape:
+    """One data file and the pieces that it lies in."""
+
+    path: str  # below the filesystem's mount point
+    bytes: int
+    extents: int | None = None  # as the filesystem counts them: btrfs has one for each 128 KiB that it compressed
+
+
+@dataclass(frozen=True)
+class FreeExtents:
+    """One bin of a free-space histogram: free extents of `from_bytes` up to twice that."""
+
+    from_bytes: int  # a power of two
+    extents: int
+    bytes: int  # of all of them
+
+
+@dataclass(frozen=True)
+class CeilingRow:
+    """One access pattern on the bare device, by fio."""
+
+    name: str
+    iops: float
+    mb_per_s: float  # 10^6 bytes
+    mean_ms: float  # of one access, its flush included
+
+
+@dataclass(frozen=True)
+class CeilingFacts:
+    """What the bare device could do before the run, and how near to it the trial came."""
+
+    rows: tuple[CeilingRow, ...] = ()
+    note: str = ""  # why there are none
+    tps_share: float | None = None  # transactions ÷ single writes of the engine's page size that the device flushes
+    limited: str = ""  # what of the window stood flat at the ceiling; "": nothing
 
 
 @dataclass(frozen=True)
 class SpaceFacts:
-    """What the dataset takes."""
+    """What the dataset takes, and the shape that it and the free space have."""
 
     logical_bytes: int | None = None  # sum of the data files' sizes
     disk_bytes: int | None = None  # used on the filesystem
     free_bytes: int | None = None
     compression_ratio: float | None = None  # logical ÷ on disk
+    metadata_bytes: int | None = None  # of the device, that is neither free nor the content of files
+    metadata_share: float | None = None  # of all that is taken
+    largest: tuple[FileShape, ...] = ()  # of the data files, the largest first
+    free: tuple[FreeExtents, ...] | None = None  # the smallest first; None: no tool tells
+
+
+@dataclass(frozen=True)
+class AgeFacts:
+    """What was done to the filesystem before the restore, and what its free space looked like."""
+
+    seed: int
+    fill: float  # as asked
+    churn: float
+    files: int  # that stayed
+    files_written: int
+    written_bytes: int
+    digest: str  # of the sequence: equal means the same names, sizes and bytes in the same order
+    filled: float  # share of the space that was taken in the end
+    before: tuple[FreeExtents, ...] | None = None
+    after: tuple[FreeExtents, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +216,7 @@ class OperationFacts:
     seconds: float | None
     bytes: int | None = None  # what it took on the filesystem
     text: str = ""
+    failed: bool = False  # it was begun and did not end; `text` says why. Not possible here: `seconds` is None
 
 
 @dataclass(frozen=True)
@@ -169,6 +244,7 @@ class Trial:
     status: Status
     engine_version: str = ""
     setup: str = ""  # the fs setup's name in the catalogue
+    variant: str = ""  # "clients=8": its cell's, where the plan has lists
     window: Window | None = None
     anchor_utc: str = ""  # of second 0, the start of warm-up
     error: Fault | None = None
@@ -181,9 +257,12 @@ class Trial:
     checkpoints: CheckpointFacts | None = None
     drain: DrainFacts | None = None
     memory: MemoryFacts | None = None
+    cores: CoresFacts | None = None
+    ceiling: CeilingFacts | None = None
     space: SpaceFacts | None = None
     io: IoFacts | None = None
     device: DeviceFacts | None = None
+    age: AgeFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,13 @@ EngineName = Literal["postgres", "mariadb", "mysql"]
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # of what is read from TOML
 
 
+def _several(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else () if given is None else (given,)
+
+
+SEVERAL: Final = BeforeValidator(_several)  # one value, or a list of them
+
+
 class Phase(StrEnum):
     """A named stage of a trial, in the order of the road."""
 

@@ -1,4 +1,4 @@
-"""What is compared with what: one group for each run, engine and workload, with the figures of its arms."""
+"""What is compared with what: one group for each run, engine, workload and variant, with its arms' figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINE_TITLES: Final = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql":
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one engine and workload of one run. `rows` has one row for each arm of the plan."""
+    """The trials of one engine, workload and variant of one run. `rows` has one row for each arm of the plan."""
 
     index: int
     loaded: LoadedRun
@@ -37,7 +37,7 @@ class Group:
 
     @property
     def workload(self) -> str:
-        return self.cells[0].workload.name
+        return self.cells[0].title
 
     @property
     def baseline(self) -> str:
@@ -103,8 +103,8 @@ class Group:
     def _without_figures(self, arm: str) -> Row:
         failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))
         note = f"{failed} failed" if failed else "no trial yet"
-        return Row(arm, self.engine, self.workload, None, None, None, None, "inconclusive", 0, 0, None,
-                   "unknown", False, (note,))  # fmt: skip
+        return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
+                   "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
 
 
 def reason(trial: Trial) -> str:
@@ -122,11 +122,11 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     marks = marks_of(runs)
     found: list[Group] = []
     for loaded in runs:
-        cells: dict[tuple[str, str], list[Cell]] = {}
+        cells: dict[tuple[str, str, str], list[Cell]] = {}
         for cell in loaded.run.cells:
-            cells.setdefault((cell.engine.name, cell.workload.name), []).append(cell)
-        for (engine, workload), own in cells.items():
-            trials = tuple(t for t in loaded.trials if (t.engine, t.workload) == (engine, workload))
+            cells.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
+        for key, own in cells.items():
+            trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
             found.append(Group(len(found), loaded, tuple(own), trials, marks, len(runs) > 1))
     return found
 

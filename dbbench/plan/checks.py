@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from dbbench.catalog import NAME, Catalog, dataset_of, defaults
 from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.filesystems.families import FAMILIES
-from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
+from dbbench.filesystems.families import FAMILIES, POOLED
+from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, WalDevice, Workload, WorkloadSpec
+from dbbench.plan.labels import label_of
+from dbbench.plan.workloads import check_list
 from dbbench.tomlfile import Document, Key, did_you_mean
-from dbbench.units import seconds_of
+from dbbench.units import bytes_of, seconds_of
+
+LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs makes nothing below 300 MiB
 
 Workloads = Mapping[Key, tuple[WorkloadSpec, Workload]]
 
@@ -37,8 +42,10 @@ def check(
         _check_idle_engines(document, engines, workloads)
         if device is not None:
             _check_device(document, device, [arm.label for arm in arms.values()])
-    _check_baseline(document)
+    _check_baseline(document, arms)
     _check_figures(document)
+    for key, engine in engines.items():
+        check_list(document, (*key, "bin"), _at(document, key, "bin"), engine.bins, "path")
     for phase, seconds in (plan.deadlines if plan else {}).items():
         if seconds <= 0:
             document.flaw(("deadlines", phase.value), f'deadline "{phase.value}" should be more than 0 s')
@@ -55,10 +62,19 @@ def _check_arms(document: Document, arms: Mapping[Key, Arm], device: DeviceSpec 
         elif not NAME.fullmatch(arm.label):
             document.flaw(key, f'"{arm.label}" is no label: letters, digits and . _ + : = - are')
         seen[arm.label] = key
+        if device is not None and device.wal is None and _at(document, key, "wal") is not None:
+            document.flaw((*key, "wal"), '"wal" says nothing without [device.wal]')
         try:
-            _check_setup(document, key, catalog.setup(arm.use), device)
+            setup = catalog.setup(arm.use)
         except (UnknownName, PlanInvalid) as error:
             document.flaw(key, error.evidence)
+            continue
+        _check_setup(document, key, setup, device)
+        if device is not None and device.wal is not None and arm.wal and "wal" in setup.volumes:
+            document.flaw(key, f'fs setup "{setup.name}" has a volume of its own for the log; with [device.wal] write '
+                               f'{{ use = "{arm.use}", wal = false }}')  # fmt: skip
+    if device is not None and device.wal is not None:
+        _check_wal(document, device, device.wal, catalog)
 
 
 def _check_setup(document: Document, key: Key, setup: FsSetup, device: DeviceSpec | None) -> None:
@@ -70,6 +86,45 @@ def _check_setup(document: Document, key: Key, setup: FsSetup, device: DeviceSpe
     given = len(device.paths) or device.count
     if given < setup.devices.min:
         document.flaw(key, f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; the plan has {given}')
+
+
+def _at(document: Document, key: Key, name: str) -> Any:
+    """What stands at `name` in the table at `key` of the file; None where there is neither."""
+    found: Any = document.data
+    for part in (*key, name):
+        try:
+            found = found[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return found
+
+
+def _check_wal(document: Document, device: DeviceSpec, wal: WalDevice, catalog: Catalog) -> None:
+    """Whether the log's setup can be made on the one device that it gets."""
+    key = ("device", "wal")
+    if device.kind == "dir":
+        document.flaw(key, '"wal" says nothing for kind = "dir"')
+        return
+    try:
+        setup = catalog.setup(wal.fs_setup)
+    except (UnknownName, PlanInvalid) as error:
+        document.flaw((*key, "fs_setup"), error.evidence)
+        return
+    if setup.devices.min > 1:
+        document.flaw((*key, "fs_setup"), f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; '
+                                          "the log has one")  # fmt: skip
+    if setup.mkfs.family in POOLED:
+        document.flaw((*key, "fs_setup"), f'a pool ("{setup.name}") cannot be the log\'s own filesystem; '
+                                          "a setup with a volume for the log has it within one")  # fmt: skip
+    if setup.volumes:
+        document.flaw((*key, "fs_setup"), f'fs setup "{setup.name}" has volumes: they belong to a data directory')
+    if device.kind == "block" and not wal.path:
+        document.flaw(key, 'kind = "block" needs path = "/dev/disk/by-id/..." for the log too')
+    if device.kind == "loop" and wal.size_bytes < LEAST_BYTES:
+        document.flaw((*key, "size"), '"size" should be 320MiB or more')
+    for name in {"loop": ("path", "identity"), "block": ("size", "at")}[device.kind]:
+        if _at(document, key, name) is not None:
+            document.flaw((*key, name), f'"{name}" says nothing for kind = "{device.kind}"')
 
 
 def _check_names(document: Document, what: str, names: Mapping[Key, str]) -> None:
@@ -106,13 +161,15 @@ def _check_engines_of(
 def _check_dataset(
     document: Document, key: Key, spec: WorkloadSpec, workload: Workload, engines: Mapping[Key, EngineSpec]
 ) -> None:
-    """Whether the dataset can be loaded, with the plan's own sizes, into each engine."""
-    dataset = dataset_of(workload, {**defaults(workload), **spec.parameters})
+    """Whether the dataset can be loaded, with each of the plan's own sizes, into each engine."""
+    values = {**defaults(workload), **spec.parameters}
+    each = [{**values, name: value} for name, several in spec.sweeps.items() for value in several] or [values]
     for engine in engines_of(spec, workload, engines.values()):
-        try:
-            generated.completed(dataset, engine.name)
-        except PlanInvalid as error:
-            document.flaw(key, error.evidence)
+        for own in each:
+            try:
+                generated.completed(dataset_of(workload, own), engine.name)
+            except PlanInvalid as error:
+                document.flaw(key, error.evidence)
 
 
 def _check_idle_engines(document: Document, engines: Mapping[Key, EngineSpec], workloads: Workloads) -> None:
@@ -124,12 +181,9 @@ def _check_idle_engines(document: Document, engines: Mapping[Key, EngineSpec], w
             document.flaw((*key, "name"), f'no workload of this plan runs on engine "{engine.name}"')
 
 
-def _check_baseline(document: Document) -> None:
-    baseline, entries = document.data.get("baseline"), document.data.get("fs_setups")
-    if not isinstance(baseline, str) or not isinstance(entries, list):
-        return
-    labels = [str(e.get("label", e.get("use"))) if isinstance(e, dict) else str(e) for e in entries]
-    if baseline not in labels:
+def _check_baseline(document: Document, arms: Mapping[Key, Arm]) -> None:
+    baseline, labels = document.data.get("baseline"), [arm.label for arm in arms.values()]
+    if isinstance(baseline, str) and labels and label_of(baseline, arms.values()) is None:
         hint = did_you_mean(baseline, labels)
         document.flaw(("baseline",), f'baseline "{baseline}" is none of the fs_setups{hint}')
 
@@ -141,6 +195,9 @@ def _check_figures(document: Document) -> None:
         document.flaw(("name",), f'"{name}" is no name for a run: letters, digits and . _ + : = - are')
     if isinstance(blocks, int) and blocks < 1:
         document.flaw(("blocks",), f'"blocks" should be 1 or more, not {blocks}')
+    if isinstance(memory := document.data.get("memory"), list):
+        with contextlib.suppress(ValueError):  # told already, by its type
+            check_list(document, ("memory",), memory, [bytes_of(value) for value in memory], "size")
     times: dict[str, float | None] = {}
     for key in ("warmup", "measure"):
         with contextlib.suppress(ValueError):  # told already, by its type
@@ -167,7 +224,7 @@ def _check_device(document: Document, device: DeviceSpec, labels: list[str]) -> 
 
 
 def _check_loop(document: Document, device: DeviceSpec, _labels: list[str]) -> None:
-    if device.size_bytes < 320 * 2**20:  # mkfs.xfs makes nothing below 300 MiB
+    if device.size_bytes < LEAST_BYTES:
         document.flaw(("device", "size"), '"size" should be 320MiB or more')
     if device.count < 1:
         document.flaw(("device", "count"), '"count" should be 1 or more')

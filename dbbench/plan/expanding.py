@@ -9,10 +9,10 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dbbench.catalog import Catalog, dataset_of, defaults
+from dbbench.catalog import Catalog, dataset_of, defaults, parameters
 from dbbench.model import (
+    Arm,
     Cell,
-    EngineSpec,
     FsSetup,
     Plan,
     TrialSpec,
@@ -22,6 +22,7 @@ from dbbench.model import (
     plain,
 )
 from dbbench.plan.checks import engines_of
+from dbbench.plan.variants import Variant, variants
 
 
 class Expanded(NamedTuple):
@@ -54,29 +55,35 @@ def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
 
 
 def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
-    setups = {arm.label: catalog.setup(arm.use) for arm in plan.fs_setups}
+    setups = [(arm, catalog.setup(arm.use)) for arm in plan.fs_setups]
+    log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
     cells = []
     for spec in plan.workload:
         workload = catalog.workload(spec.name)
         script = catalog.script(workload)
         complete = dataclasses.replace(workload, script=str(script or workload.script))
         for engine in engines_of(spec, workload, plan.engine):
-            for label, setup in setups.items():
-                cells.append(_cell(plan, label, setup, engine, spec, complete))
+            for variant in variants(plan, spec, engine, parameters(workload)):
+                for arm, setup in setups:
+                    cell = _cell(plan, arm, setup, variant, spec, complete)
+                    cells.append(dataclasses.replace(cell, wal_setup=log) if arm.wal else cell)
     return cells
 
 
-def _cell(plan: Plan, label: str, setup: FsSetup, engine: EngineSpec, spec: WorkloadSpec, workload: Workload) -> Cell:
-    values = {**defaults(workload), **spec.parameters}
+def _cell(plan: Plan, arm: Arm, setup: FsSetup, variant: Variant, spec: WorkloadSpec, workload: Workload) -> Cell:
+    values = {**defaults(workload), **spec.parameters, **variant.parameters}
+    name = f"{arm.label}.{variant.engine.name}.{workload.name}"
     return Cell(
-        id=f"{label}.{engine.name}.{workload.name}",
-        arm=label,
+        id=f"{name}.{variant.name}" if variant.name else name,
+        arm=arm.label,
         setup=setup,
-        engine=engine,
+        engine=variant.engine,
         workload=workload,
         parameters=values,
         dataset=dataset_of(workload, values),
         window=_window(plan, spec, workload),
+        memory_bytes=variant.memory_bytes,
+        variant=variant.name,
     )
 
 

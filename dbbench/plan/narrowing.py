@@ -8,6 +8,7 @@ from typing import Final
 
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Plan
+from dbbench.plan.labels import label_of
 from dbbench.tomlfile import did_you_mean
 
 # Long enough for every part to say something, short enough to wait for.
@@ -46,15 +47,15 @@ def narrowed(
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:
-    known = [arm.label for arm in plan.fs_setups]
-    for label in labels:
-        if label not in known:
+    known, kept = [arm.label for arm in plan.fs_setups], set()
+    for word in labels:
+        if (label := label_of(word, plan.fs_setups)) is None:
             raise UnknownName(
-                f'--fs: "{label}" is none of the plan\'s fs_setups{did_you_mean(label, known)}',
+                f'--fs: "{word}" is none of the plan\'s fs_setups{did_you_mean(word, known)}',
                 effect="Nothing was changed.",
             )
-    arms = tuple(arm for arm in plan.fs_setups if arm.label in labels)
-    kept = {arm.label for arm in arms}
+        kept.add(label)
+    arms = tuple(arm for arm in plan.fs_setups if arm.label in kept)
     device = plan.device
     if isinstance(device.paths, dict):
         paths = {label: path for label, path in device.paths.items() if label in kept}

@@ -16,6 +16,7 @@ from dbbench.plan.expanding import Expanded
 
 MB: Final = 10**6
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the trial's own namespace
+WAL_MOUNT_POINT: Final = "/run/dbbench/wal"
 
 # Measured with four busy neighbours on two cores and a virtual disk; an idle machine with an SSD is quicker.
 STAGES_S: Final = 3.5  # mkfs, mount, two starts, two stops, cache proof, drain, checks
@@ -97,9 +98,11 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     """mkfs and mount of each arm; a directory is taken as it is."""
     if plan.device.kind == "dir":
         return ()
-    setups = {cell.arm: cell.setup for cell in expanded.cells}
-    return tuple(
-        (arm, argv)
-        for arm, setup in setups.items()
-        for argv in filesystems.commands(setup, targets_of(plan.device, setup), MOUNT_POINT)
-    )
+    setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
+    said = []
+    for arm, (setup, log) in setups.items():
+        said += [(arm, argv) for argv in filesystems.commands(setup, targets_of(plan.device, setup), MOUNT_POINT)]
+        if log is not None and plan.device.wal is not None:
+            target = plan.device.wal.path or "LOOP-WAL"
+            said += [(arm, argv) for argv in filesystems.commands(log, (target,), WAL_MOUNT_POINT)]
+    return tuple(said)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dbbench.catalog import Catalog
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
 from dbbench.plan.checks import check
+from dbbench.plan.labels import default_label, label_of
 from dbbench.plan.workloads import read_workload
 from dbbench.tomlfile import Document, Key, read, typed
 
@@ -45,10 +46,11 @@ def _parts(document: Document, catalog: Catalog) -> Parts:
     arms: dict[Key, Arm] = {}
     engines: dict[Key, EngineSpec] = {}
     workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {}
+    device = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
     for key, item in _items(document, "fs_setups"):
-        entry = {"use": item, "label": item} if isinstance(item, str) else item
+        entry = {"use": item} if isinstance(item, str) else item
         if isinstance(entry, dict):
-            entry = {"label": entry.get("use", ""), **entry}
+            entry = {"label": default_label(str(entry.get("use", "")), entry.get("wal"), device), **entry}
         if arm := _part(document, Arm, entry, key):
             arms[key] = arm
     for key, item in _items(document, "engine"):
@@ -57,7 +59,6 @@ def _parts(document: Document, catalog: Catalog) -> Parts:
     for key, item in _items(document, "workload"):
         if found := read_workload(document, item, key, catalog):
             workloads[key] = found
-    device = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
     count = sum(len(document.data.get(name, ())) for name in _LISTS if isinstance(document.data.get(name), list))
     return Parts(
         plan=_plan(document, arms, engines, workloads, device),
@@ -84,6 +85,8 @@ def _plan(
         "device": device or DeviceSpec(),
     }
     own = {name: read_parts.get(name, value) for name, value in document.data.items()}
+    if isinstance(baseline := own.get("baseline"), str):
+        own["baseline"] = label_of(baseline, arms.values()) or baseline
     return typed(document, Plan, own)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dbbench.catalog import Catalog, checked, parameters
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Scalar, Workload, WorkloadSpec
+from dbbench.model import Parameter, Scalar, Workload, WorkloadSpec
+from dbbench.plan.variants import twins
 from dbbench.tomlfile import Document, Key, did_you_mean, typed
 from dbbench.units import seconds_of
 
@@ -32,12 +34,16 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if spec is None or workload is None:
         return None
     own = _own(document, item, key, workload)
-    return dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=own), workload
+    lists = {name: values for name, values in own.items() if len(values) > 1}
+    single = {name: values[0] for name, values in own.items() if len(values) == 1}
+    spec = dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=single, sweeps=lists)
+    return spec, workload
 
 
-def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload) -> dict[str, Scalar]:
-    """The workload's own parameters as given, each of its type; flaws are noted."""
-    known, taken = parameters(workload), {}
+def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload) -> dict[str, tuple[Scalar, ...]]:
+    """The workload's own parameters as given, each value of its type; flaws are noted."""
+    known = parameters(workload)
+    taken: dict[str, tuple[Scalar, ...]] = {}
     for name, value in item.items():
         if name in _COMMON:
             continue
@@ -45,11 +51,29 @@ def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload)
             hint = did_you_mean(name, {*known, *_COMMON})
             document.flaw((*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}')
             continue
-        try:
-            taken[name] = checked(known[name], value)
-        except ValueError as error:
-            document.flaw((*key, name), f'"{name}" {str(error).replace("expected", "should be", 1)}')
+        taken[name] = _values(document, known[name], value, (*key, name))
     return taken
+
+
+def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
+    """The value of a parameter, or those of a list."""
+    found: list[Scalar] = []
+    for index, value in enumerate(given if isinstance(given, list) else [given]):
+        try:
+            found.append(checked(parameter, value))
+        except ValueError as error:
+            place = (*key, index) if isinstance(given, list) else key
+            document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "should be", 1)}')
+    check_list(document, key, given, found, parameter.type)
+    return tuple(found)
+
+
+def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
+    """Note a list that is empty, or that has a value twice. `kind`: "size", "path" or another."""
+    if given == []:
+        document.flaw(key, f'"{key[-1]}" is an empty list')
+    for value in twins(values, kind):
+        document.flaw(key, f'"{key[-1]}" has {value!r} twice')
 
 
 def _seconds(document: Document, item: dict[str, Any], name: str, key: Key) -> float | None:

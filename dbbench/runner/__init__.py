@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbbench import datasets, images, store
+from dbbench import datasets, images, limits, store
 from dbbench.errors import DatasetBuildFailed, DbbenchError
 from dbbench.journal import Journal
 from dbbench.launcher import WIPE
@@ -67,7 +67,8 @@ def pending(folder: Path, run: Run) -> list[TrialSpec]:
 
 
 def give_back(folder: Path, journal: Journal) -> None:
-    """Remove what a run that was killed has left: cut-off trials, temporary folders, folders under test."""
+    """Remove what a run that was killed has left: cut-off trials, temporary folders, folders under test, groups."""
+    limits.give_back(journal)
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)
     for what in ("runtime", "directory"):
@@ -128,7 +129,7 @@ def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:
 def _described(run: Run, spec: TrialSpec) -> dict[str, object]:
     cell = run.cell(spec.cell)
     return {"id": spec.id, "position": spec.position, "total": len(run.order), "arm": cell.arm, "block": spec.block,
-            "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.workload.name,
+            "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.title,
             "warmup_s": cell.window.warmup_s, "measure_s": cell.window.measure_s}  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from dbbench.model import Run, Status, TrialSpec
 
 EXTRA_TRIALS: Final = 0.5  # repeats, as a share of the plan's trials
-Group = tuple[str, str, int]  # engine, workload, block: pairs are made within these, so these are repeated whole
+Group = tuple[str, str, str, int]  # engine, workload, variant, block: pairs are made within, so it is repeated whole
 
 
 def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
@@ -35,7 +35,7 @@ def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[
     blocks: dict[Group, list[TrialSpec]] = {}
     for spec in run.order:
         cell = run.cell(spec.cell)
-        blocks.setdefault((cell.engine.name, cell.workload.name, spec.block), []).append(spec)
+        blocks.setdefault((cell.engine.name, cell.workload.name, cell.variant, spec.block), []).append(spec)
     return [
         block
         for block in blocks.values()

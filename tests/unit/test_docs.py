@@ -154,13 +154,13 @@ KEYS: Final = [
 def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> None:
     """Each key that a person may write, and none that there is not; defaults are those of the code."""
     own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
-    hidden = {"parameters"} if noun is WorkloadSpec else {"name"} if noun in (FsSetup, Workload) else set()
+    hidden = {"parameters", "sweeps"} if noun is WorkloadSpec else {"name"} if noun in (FsSetup, Workload) else set()
     table = rows(_whole_section(document, heading))
     known = {own.get(key, key) for key in written_fields(noun)} - hidden
     assert known == table.keys() - {"key", "---", "---|---|---", "---|---|---|---"}
     fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
     for key in known:
-        default = fields[key].default
+        default = fields["bins" if key == "bin" else key].default
         if isinstance(default, bool | int | float | str) and default != "":
             shown = re.match(r"`(.*?)`", table[key][0])
             assert shown is not None, f"{key} has no default in {document}"

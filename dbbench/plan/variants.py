@@ -1,0 +1,73 @@
+"""Lists in a plan: each of their values is a cell of its own, and arms are compared within the same values only."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from dbbench.model import EngineSpec, Parameter, Plan, Scalar, WorkloadSpec
+from dbbench.units import size_text
+
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")  # what a label may not have, and the "+" and "=" of a variant
+
+
+class Variant(NamedTuple):
+    """One choice out of all lists that concern a cell. `name`: "clients=8+memory=1GiB"; "" where there is none."""
+
+    name: str
+    parameters: dict[str, Scalar]
+    memory_bytes: int | None
+    engine: EngineSpec
+
+
+def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str, Parameter]) -> Iterator[Variant]:
+    """All choices, those of the first list slowest; a single one, without a name, where the plan has no list."""
+    sizes = {name for name, parameter in known.items() if parameter.type == "size"}
+    lists: list[tuple[str, Sequence[Any], Callable[[Any], str]]] = [
+        (name, values, _size if name in sizes else _word) for name, values in spec.sweeps.items()
+    ]
+    bins = dict(zip(engine.bins, distinct(engine.bins), strict=True))
+    lists.append(("memory", plan.memory or (None,), _size))
+    lists.append(("bin", engine.bins or (None,), bins.__getitem__))
+    for choice in itertools.product(*(values for _, values, _ in lists)):
+        told = [
+            f"{name}={word(value)}"
+            for (name, values, word), value in zip(lists, choice, strict=True)
+            if len(values) > 1
+        ]
+        *own, memory, folder = choice
+        yield Variant(
+            "+".join(told),
+            dict(zip(spec.sweeps, own, strict=True)),
+            memory,
+            dataclasses.replace(engine, bins=() if folder is None else (folder,)),
+        )
+
+
+def twins(values: Sequence[Any], kind: str) -> list[Any]:
+    """Those of a list that read the same as an earlier one: they would be the same cell."""
+    words = distinct(values) if kind == "path" else [(_size if kind == "size" else _word)(value) for value in values]
+    return [value for index, value in enumerate(values) if words[index] in words[:index]]
+
+
+def distinct(paths: Sequence[str]) -> list[str]:
+    """What tells paths apart, each in one word: "15" and "17" of /usr/lib/postgresql/15/bin and .../17/bin."""
+    split = [PurePath(path).parts for path in paths]
+    shortest = min(map(len, split), default=0)
+    head = next((i for i in range(shortest) if len({parts[i] for parts in split}) > 1), shortest)
+    tail = next((i for i in range(shortest - head) if len({parts[-1 - i] for parts in split}) > 1), shortest - head)
+    words = [_word("-".join(parts[head : len(parts) - tail])) for parts in split]
+    return [word or _word(path) for word, path in zip(words, paths, strict=True)]
+
+
+def _word(value: Scalar) -> str:
+    text = str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return _FOREIGN.sub("-", text).strip("-")
+
+
+def _size(value: int) -> str:
+    return size_text(value).replace(" ", "")

@@ -1,0 +1,219 @@
+"""Lists in plans, and logs on devices of their own: what they expand to, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench.catalog import Catalog, catalog
+from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.model import Plan, titled
+from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+from dbbench.plan.variants import distinct
+
+SWEPT = """\
+name = "swept"
+fs_setups = ["ext4", "xfs"]
+blocks = 2
+memory = ["512MiB", "1GiB"]
+[engine]
+name = "postgres"
+bin = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"]
+[[workload]]
+name = "pgbench-tpcb"
+clients = [1, 8]
+scale = 2
+"""
+LOG = """\
+name = "log"
+baseline = "xfs"
+fs_setups = ["ext4", "xfs", { use = "xfs", wal = false, label = "xfs-alone" }, { use = "btrfs", label = "mine" }]
+[device]
+size = "4GiB"
+[device.wal]
+fs_setup = "ext4"
+size = "1GiB"
+[engine]
+name = "postgres"
+[workload]
+name = "pgbench-tpcb"
+"""
+
+
+@pytest.fixture
+def known() -> Catalog:
+    """The shipped catalogue."""
+    return catalog()
+
+
+def plan_of(tmp_path: Path, text: str, known: Catalog) -> Plan:
+    """The plan of that text."""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return load(path, known)
+
+
+@pytest.fixture
+def swept(tmp_path: Path, known: Catalog) -> Expanded:
+    """What the plan with three lists expands to."""
+    return expand(plan_of(tmp_path, SWEPT, known), known)
+
+
+# --- lists -----------------------------------------------------------------------------------------
+
+
+def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
+    """2 filesystems x 2 clients x 2 memories x 2 versions; the id says which it is."""
+    assert len({cell.id for cell in swept.cells}) == len(swept.cells) == 16
+    assert len(swept.order) == 32
+    found = {cell.id: cell for cell in swept.cells}
+    cell = found["xfs.postgres.pgbench-tpcb.clients=8+memory=512MiB+bin=17"]
+    assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (8, 2, 512 * 2**20)
+    assert (cell.engine.bin, cell.variant) == ("/usr/lib/postgresql/17/bin", "clients=8+memory=512MiB+bin=17")
+    assert cell.title == "pgbench-tpcb, clients=8, memory=512MiB, bin=17"
+
+
+def test_each_variant_has_every_arm(swept: Expanded) -> None:
+    """Arms are compared within the same values only, so each set of values needs all of them."""
+    arms: dict[str, set[str]] = {}
+    for cell in swept.cells:
+        arms.setdefault(cell.variant, set()).add(cell.arm)
+    assert list(arms.values()) == [{"ext4", "xfs"}] * 8
+
+
+def test_a_list_of_one_is_the_value(tmp_path: Path, known: Catalog, swept: Expanded) -> None:
+    """No variant, no longer name, and the plan is the same plan as with the bare value."""
+    text = SWEPT.replace(', "1GiB"]', "]").replace(', "/usr/lib/postgresql/17/bin"]', "]").replace("[1, 8]", "[8]")
+    bare = text.replace("[8]", "8").replace('["512MiB"]', '"512MiB"')
+    listed, single = (plan_of(tmp_path, each, known) for each in (text, bare))
+    cells = expand(listed, known).cells
+    assert [cell.id for cell in cells] == ["ext4.postgres.pgbench-tpcb", "xfs.postgres.pgbench-tpcb"]
+    assert {(cell.variant, cell.memory_bytes, cell.parameters["clients"]) for cell in cells} == {("", 512 * 2**20, 8)}
+    assert identity(listed, cells) == identity(single, expand(single, known).cells)
+
+
+def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
+    """Each scale has a dataset, so a golden copy, of its own; the preview counts both."""
+    one = preview(plan := plan_of(tmp_path, SWEPT.replace("[1, 8]", "1"), known), expand(plan, known))
+    text = SWEPT.replace("[1, 8]", "1").replace("scale = 2", "scale = [2, 50]")
+    cells = expand(plan := plan_of(tmp_path, text, known), known)
+    assert {cell.dataset.parameters["scale"] for cell in cells.cells} == {2, 50}
+    assert preview(plan, cells).disk_bytes > one.disk_bytes + 50 * 15_000_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
+        ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" has 1 twice'),
+        ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" should be at least 1'),
+        ("clients = [1, 8]", 'clients = [1, "two"]', 10, "type integer"),
+        ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
+        ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset should be 1 or more'),
+        ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),
+        ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" has 1073741824 twice'),
+        ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" should be a size'),
+        ("/17/bin", "/15/bin", 7, "\"bin\" has '/usr/lib/postgresql/15/bin' twice"),
+        ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" should be'),
+    ],
+)
+def test_wrong_lists_are_errors_of_the_plan(
+    tmp_path: Path, known: Catalog, old: str, new: str, line: int, told: str
+) -> None:
+    """Empty, double and wrong values are told with their line before anything is made."""
+    assert old in SWEPT
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, SWEPT.replace(old, new), known)
+    place = next((found for found in caught.value.evidence.splitlines() if told in found), caught.value.evidence)
+    assert told in place and (f"plan.toml:{line}  " in place or line == 11 and "plan.toml:8" in place)
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"], ["15", "17"]),
+        (["/usr/sbin/mysqld", "/tmp/mysql 9"], ["usr-sbin-mysqld", "tmp-mysql-9"]),
+        (["/opt/pg", "/opt/pg/new"], ["opt-pg", "new"]),
+        (["/opt/pg"], ["opt-pg"]),
+        ([], []),
+    ],
+)
+def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[str]) -> None:
+    """What all paths share at their begin and end is left out."""
+    assert distinct(paths) == words
+
+
+def test_a_title_names_the_values() -> None:
+    """As a sentence would: the workload, then each value."""
+    assert titled("scan", "") == "scan"
+    assert titled("scan", "tables=2+memory=1GiB") == "scan, tables=2, memory=1GiB"
+
+
+# --- the log elsewhere -----------------------------------------------------------------------------
+
+
+def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> None:
+    """`xfs+wal:ext4` where no label was given; an arm may keep its log beside the data."""
+    plan = plan_of(tmp_path, LOG, known)
+    assert [arm.label for arm in plan.fs_setups] == ["ext4+wal:ext4", "xfs+wal:ext4", "xfs-alone", "mine"]
+    assert plan.baseline == "xfs+wal:ext4"
+    found = {cell.arm: cell.wal_setup.name if cell.wal_setup else None for cell in expand(plan, known).cells}
+    assert found == {"ext4+wal:ext4": "ext4", "xfs+wal:ext4": "ext4", "xfs-alone": None, "mine": "ext4"}
+
+
+def test_arms_are_narrowed_by_setup_or_label(tmp_path: Path, known: Catalog) -> None:
+    """--fs xfs means xfs+wal:ext4."""
+    plan = plan_of(tmp_path, LOG, known)
+    assert [arm.label for arm in narrowed(plan, fs=["xfs", "mine"]).fs_setups] == ["xfs+wal:ext4", "mine"]
+    with pytest.raises(UnknownName, match="did you mean"):
+        narrowed(plan, fs=["xsf+wal:ext4"])
+
+
+def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:
+    """Commands of both filesystems, and the bytes of both images."""
+    plan = plan_of(tmp_path, LOG, known)
+    look = preview(plan, expand(plan, known))
+    said = [" ".join(argv) for arm, argv in look.commands if arm == "xfs+wal:ext4"]
+    assert [line.split()[0] for line in said] == ["mkfs.xfs", "mount", "mkfs.ext4", "mount"]
+    assert said[2].split()[-1] == "LOOP-WAL" and said[3].endswith("LOOP-WAL /run/dbbench/wal")
+    assert len([arm for arm, _ in look.commands if arm == "xfs-alone"]) == 2
+    assert look.disk_bytes > 5 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('fs_setup = "ext4"', 'fs_setup = "ext5"', 'no fs setup "ext5"'),
+        ('fs_setup = "ext4"', "", '"fs_setup" is missing'),
+        ('size = "1GiB"', 'size = "100MiB"', "320MiB or more"),
+        ('size = "1GiB"', 'path = "/dev/sdb"', '"path" says nothing for kind = "loop"'),
+        ('size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', "for the log too"),
+        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" says nothing for kind = "dir"'),
+        ('[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" says nothing without [device.wal]'),
+        ('label = "xfs-alone"', 'label = "mine"', '"mine" stands twice'),
+        ('baseline = "xfs"', 'baseline = "xsf"', 'baseline "xsf" is none of the fs_setups'),
+    ],
+)
+def test_parts_of_a_log_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
+    """What cannot be made is an error of the plan."""
+    assert old in LOG
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, LOG.replace(old, new), known)
+    assert told in caught.value.evidence
+
+
+def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
+    """A setup of several devices cannot hold it; one with a volume for the log has it already."""
+    (tmp_path / "fs_setups").mkdir()
+    own = tmp_path / "fs_setups"
+    (own / "raid.toml").write_text('title = "x"\nmkfs = { family = "btrfs" }\ndevices = { min = 2, max = 2 }\n')
+    (own / "sub.toml").write_text('title = "x"\nmkfs = { family = "btrfs" }\nvolumes.wal = {}\n')
+    known = catalog([tmp_path])
+    text = LOG.replace('fs_setup = "ext4"', 'fs_setup = "raid"').replace('["ext4",', '["sub",')
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, text, known)
+    assert 'fs setup "raid" wants 2 devices or more; the log has one' in caught.value.evidence
+    assert 'fs setup "sub" has a volume of its own for the log' in caught.value.evidence
+    with pytest.raises(PlanInvalid, match="has volumes"):
+        plan_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)

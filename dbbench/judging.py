@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench import durability, host, summary
+from dbbench import conditions, durability, host, summary
 from dbbench.clock import iso
 from dbbench.datasets import Restored
 from dbbench.drivers.port import Outcome
@@ -16,6 +16,7 @@ from dbbench.kmsg import Watch
 from dbbench.meter import Meter
 from dbbench.model import (
     CacheFacts,
+    CoresFacts,
     DeviceFacts,
     DrainFacts,
     FilesystemFacts,
@@ -54,6 +55,8 @@ def judge(trial: Record, seen: Seen) -> None:
     _facts(trial, seen)
     _summary(trial, seen)
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
+    memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
+    trial.warn(*conditions.warnings(trial.cell, memory, cores, seen.meter))
     _window_warnings(trial, seen.meter)
     _machine_warnings(trial, seen)
     _device_warnings(trial)
@@ -71,12 +74,12 @@ def _series(trial: Record, seen: Seen) -> None:
 
 
 def _facts(trial: Record, seen: Seen) -> None:
-    meter, space = seen.meter, trial.fact("space", SpaceFacts)
-    limit, data = trial.cell.memory_bytes, space.logical_bytes
+    meter, space, effective = seen.meter, trial.fact("space", SpaceFacts), trial.fact("effective_settings", dict)
     written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
     trial.note(
         drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),
-        memory=MemoryFacts(limit, data, data / limit if limit and data is not None else None, meter.hit_ratio),
+        memory=conditions.memory(trial.cell, meter, effective, space.logical_bytes, trial.run.host.get("memory_bytes")),
+        cores=conditions.with_share(trial.cell, meter.cores, meter.cpu),
         checkpoints=meter.checkpoints,
         io=IoFacts(
             meter.disk.get("read_bytes"),
@@ -101,7 +104,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
         "flushes_per_tx": summary.per(io.flushes, count),
         "write_amplification": io.write_amplification,
-        "disk_bytes": trial.fact("space", SpaceFacts).disk_bytes,
+        **summary.space(trial.fact("space", SpaceFacts)),
         "dataset_bytes": restored.bytes,
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,

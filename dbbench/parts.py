@@ -25,6 +25,7 @@ from dbbench.errors import FilesystemGone
 from dbbench.filesystems import Made, Mounted
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
+from dbbench.limits import Confined, confined
 from dbbench.meter import Meter
 from dbbench.model import (
     CacheFacts,
@@ -116,7 +117,8 @@ class Parts:
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
-    meter: Callable[[Device, Server, Load], Meter]
+    confined: Callable[[], AbstractContextManager[Confined]]
+    meter: Callable[[Device, Server, Load, Confined, Sequence[Path]], Meter]
     sync: Callable[[Mounted], None]
     must_be_healthy: Callable[[Mounted], None]
     space: Callable[[Mounted, Sequence[Path]], SpaceFacts]
@@ -177,10 +179,13 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
+        confined=lambda: confined(
+            cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
+        ),
         meter=Meter,
         sync=_sync,
         must_be_healthy=_must_be_healthy,
-        space=lambda fs, files: filesystems.space(fs, sum(path.stat().st_size for path in files)),
+        space=_space,
         device_facts=_device_facts,
         operated=lambda volume, fs, datadir: (),
     )  # fmt: skip
@@ -263,6 +268,10 @@ def _sync(fs: Mounted) -> None:
 def _must_be_healthy(fs: Mounted) -> None:
     if bad := filesystems.healthy(fs) or (fs.wal and filesystems.healthy(fs.wal)):
         raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel's lines: dmesg")
+
+
+def _space(fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+    return filesystems.shaped(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
 
 
 def _device_facts(device: Device) -> DeviceFacts:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dbbench.drivers.port import Outcome
-from dbbench.model import Window
+from dbbench.model import SpaceFacts, Window
 from dbbench.series import Column
 
 SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
@@ -48,6 +48,16 @@ def stalled_seconds(window: Window, tps: Column) -> float | None:
         return None
     median = statistics.median(known)
     return float(sum(value < STALL * median for value in known)) if median else float(len(known))
+
+
+def space(found: SpaceFacts) -> dict[str, float | None]:
+    """What the dataset takes, and how much its filesystem pulled it apart."""
+    return {
+        "disk_bytes": found.disk_bytes,
+        "compression_ratio": found.compression_ratio,
+        "metadata_share": found.metadata_share,
+        "largest_file_extents": found.largest[0].extents if found.largest else None,
+    }
 
 
 def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 
 from dbbench.filesystems.ext import lazy_init_running
 from dbbench.filesystems.families import COMPRESSING, FAMILIES
-from dbbench.filesystems.files import apply_attributes, data_directory, verify_files, wal_directory
+from dbbench.filesystems.files import apply_attributes, data_attributes, data_directory, verify_files, wal_directory
 from dbbench.filesystems.making import commands, install, make, missing_programs, works
 from dbbench.filesystems.mounting import check_claim, existing, mounted
 from dbbench.filesystems.port import Family, Made, Mounted
+from dbbench.filesystems.shape import free_space, shaped
 from dbbench.filesystems.state import healthy, least_read_share, space, sync
-from dbbench.model import FsSetup
+from dbbench.model import FsSetup, Volume
 
 __all__ = [
     "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "commands",
-    "data_directory", "existing",
+    "data_directory", "existing", "free_space",
     "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted",
-    "space", "sync", "traits", "verify_files", "wal_directory", "works",
+    "shaped", "space", "sync", "traits", "verify_files", "wal_directory", "works",
 ]  # fmt: skip
 
 
@@ -37,8 +38,9 @@ def traits(setup: FsSetup) -> Traits:
     """The traits of a setup, without making it. KeyError for a family that is not known."""
     family = FAMILIES[setup.mkfs.family]
     compressing = COMPRESSING.get(setup.mkfs.family)
+    data = setup.volumes.get("data", Volume())
     return Traits(
-        cow=not family.tears(setup.mount, setup.attributes),
-        compresses=compressing.compresses(setup.mount) if compressing else None,
+        cow=not family.tears(setup.mount, data_attributes(setup)),
+        compresses=compressing.compresses((*setup.mount, *data.options)) if compressing else None,
         snapshots=family.SNAPSHOTS,
     )

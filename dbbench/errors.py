@@ -117,6 +117,30 @@ class KernelLacks(DbbenchError):
     id, exit_code, title = "E206", EXIT_USAGE, "this kernel lacks what the fs setup needs"
 
 
+class MemoryExceeded(DbbenchError):
+    """The kernel killed a server's process: it needed more memory than the plan gives it. The trial fails."""
+
+    id, title = "E210", "the server needed more than its memory"
+
+
+class CoresMissing(DbbenchError):
+    """The plan names cores or a NUMA node that this machine does not have, or that we may not use."""
+
+    id, exit_code, title = "E211", EXIT_USAGE, "the machine has not the cores that the plan names"
+
+
+class RehearsalUnavailable(DbbenchError):
+    id, exit_code, title = "E207", EXIT_USAGE, "there is no second kernel for this machine"
+
+
+class RehearsalBuildFailed(DbbenchError):
+    id, title = "E208", "the second kernel could not be built"
+
+
+class RehearsalFailed(DbbenchError):
+    id, title = "E209", "the second kernel failed"
+
+
 # --- E3xx: filesystem ------------------------------------------------------------------------------
 
 
@@ -156,10 +180,32 @@ class OptionNotInForce(DbbenchError):
     id, title = "E308", "an option is not in force on the restored files"
 
 
+class ZfsUnavailable(DbbenchError):
+    """There is no driver for pools: no module, no zfs-fuse, or its process did not start."""
+
+    id, title = "E309", "no driver for ZFS could be had"
+
+
 class WalElsewhere(DbbenchError):
     """With `[device.wal]` or a volume for the log: a file of the running server's log lies elsewhere."""
 
     id, title = "E318", "the write-ahead log is not where it was asked for"
+
+
+class LayerFailed(DbbenchError):
+    """md, LVM or dm-crypt could not be made, or is not what was asked for."""
+
+    id, title = "E310", "a layer below the filesystem could not be made as asked"
+
+
+class LayerStuck(DbbenchError):
+    id, title = "E311", "a layer below the filesystem could not be taken apart"
+
+
+class SnapshotLost(DbbenchError):
+    """The room for the snapshot that a setup holds was full: what was measured is another setup."""
+
+    id, title = "E312", "the snapshot that was to be held did not hold"
 
 
 # --- E4xx: engine ----------------------------------------------------------------------------------
@@ -340,5 +386,30 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "The system clock moved during the trial; durations are from the monotonic clock.",
     ),
     "W024": ("device flushes not measurable", "Nothing below this filesystem counts flushes here."),
+    "W038": (
+        "memory not limited by the kernel",
+        "The server's caches have the sizes of the plan's memory, but the page cache may grow beyond it: what should "
+        "come from the disk may come from memory, and more of it on a machine with more.",
+    ),
+    "W039": (
+        "server and load generator share cores",
+        "What the load generator takes, the server lacks: a faster filesystem makes it busier and so looks slower "
+        "than it is.",
+    ),
+    "W043": (
+        "direct I/O fell back to the page cache",
+        "The server asked for direct I/O and the filesystem served it through the page cache, as btrfs does for "
+        "checksummed or compressed files: this arm has a second cache that the others do not have.",
+    ),
+    "W026": (
+        "ZFS in a process, not in the kernel",
+        "The pool was served by zfs-fuse: every request passes through a process, and its pool version has no lz4 or "
+        "zstd. It shows that a plan works and how settings compare with each other, not how fast OpenZFS is.",
+    ),
+    "W027": (
+        "the ARC serves other pools too",
+        "This kernel has other pools imported. The ARC is one for all: its size, hits and contents are not this "
+        "filesystem's alone.",
+    ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
 }

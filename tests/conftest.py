@@ -13,6 +13,7 @@ import pytest
 
 from dbbench.devices import loop
 from dbbench.devices.port import Device
+from dbbench.layers import kernel
 from tests.mysql_root import mysql_root
 
 UNIT: Final = Path(__file__).parent / "unit"
@@ -25,7 +26,9 @@ _forbidden = False
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks, and watch for processes."""
-    config.addinivalue_line("markers", 'needs(*names): "root", programs, "fs:xfs", "engine:mysql"; else skipped')
+    config.addinivalue_line(
+        "markers", 'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql"; else skipped'
+    )
     config.addinivalue_line("markers", "starts_processes: a unit test that may start a process")
     sys.addaudithook(_watch)
 
@@ -60,6 +63,8 @@ def _lacks(name: str) -> str | None:
     kind, _, what = name.partition(":")
     if kind == "fs":
         return None if _kernel_has(what) else f"a kernel with {what}"
+    if kind == "kernel":
+        return kernel.lacks(what)
     if kind == "engine":
         return None if engine_bin(what) else f"{what} (install it, or set DBBENCH_TEST_{what.upper()}_BIN)"
     return None if shutil.which(name, path=PATH) else f"the program {name}"

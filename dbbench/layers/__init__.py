@@ -1,44 +1,91 @@
-"""Layers between devices and filesystem: md, LVM, dm-crypt. One module a kind; a new one is one line in KINDS."""
+"""Layers between devices and filesystem: md, LVM, dm-crypt. One module a kind; a new one is one line in KINDS.
+
+The kernel ends none of them with a trial's namespaces: each is journalled before it is made (`what` is "layer", `path`
+its kind and name), taken apart when the trial ends, and by the next start where the trial was killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from dbbench.devices.joint import as_one
 from dbbench.devices.port import Device
 from dbbench.journal import Journal
-from dbbench.layers.port import Kind
-from dbbench.model import Layer
+from dbbench.layers import crypt, lvm, md
+from dbbench.layers.kernel import lacks
+from dbbench.layers.port import Holding, Kind
+from dbbench.layers.volume import WHAT, note_made, wiped
+from dbbench.model import Layer, Scalar
 
-__all__ = ["KINDS", "commands", "give_back", "stacked"]
+T = TypeVar("T")
 
-KINDS: Final[dict[str, Kind]] = {}
+__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "lacks", "stacked"]
+
+KINDS: Final[dict[str, Kind]] = {"md": md, "lvm": lvm, "crypt": crypt}
+HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
 
 
 @contextlib.contextmanager
 def stacked(layers: Sequence[Layer], device: Device, journal: Journal) -> Iterator[Device]:
     """The volume that the layers make of a device (or of its members), bottom first; the device itself without any.
 
-    Its `leaves` stay those of the disks below, where flushes and bytes are counted.
+    Its `leaves` stay those of the disks below, where flushes and bytes are counted; its `layers` say what was made.
+    Raises LayerFailed, LayerStuck, SnapshotLost.
     """
+    if not layers:
+        yield device
+        return
     with contextlib.ExitStack() as stack:
-        devices, below = device.each, device
+        devices, facts = device.each, list[dict[str, Scalar]]()
         for layer in layers:
-            devices = stack.enter_context(KINDS[layer.kind].made(layer, devices, journal))
-        yield as_one(devices, below=below) if layers else device
+            volumes: list[Device] = []
+            for group in dealt(devices, layer.groups):
+                for member in group:
+                    wiped(member.fd)  # an old signature would stand beside that of the layer
+                volumes += stack.enter_context(KINDS[layer.kind].made(layer, group, journal))
+                for member in group:
+                    note_made(member, journal)
+            devices = tuple(volumes)
+            facts += [made for volume in volumes for made in volume.layers]
+        yield dataclasses.replace(as_one(devices, below=device), layers=tuple(facts))
+
+
+def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
+    """What the setup holds beside the volume while it is measured (a snapshot of the restored data) is taken now;
+    the facts of all layers, with what was read back of it. LayerFailed."""
+    return tuple(HOLDING[str(facts["kind"])].held(facts) if facts["kind"] in HOLDING else facts
+                 for facts in volume.layers)  # fmt: skip
 
 
 def commands(layers: Sequence[Layer], targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """The commands that make the layers on these targets, and the volumes that they give."""
     said: list[tuple[str, ...]] = []
     for layer in layers:
-        more, targets = KINDS[layer.kind].commands(layer, targets)
-        said += more
+        volumes: list[str] = []
+        for number, group in enumerate(dealt(targets, layer.groups)):
+            more, given = KINDS[layer.kind].commands(layer, group)
+            mark = str(number + 1) if layer.groups > 1 else ""
+            said += [tuple(word + mark if word in given else word for word in argv) for argv in more]
+            volumes += [name + mark for name in given]
+        targets = tuple(volumes)
     return said, targets
 
 
+def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
+    """The items in so many groups of neighbours, as equal as can be."""
+    ends = [len(items) * number // groups for number in range(groups + 1)]
+    return [tuple(items[start:end]) for start, end in itertools.pairwise(ends)]
+
+
 def give_back(journal: Journal) -> list[str]:
-    """Take apart what a killed run has left, the upper kinds first; what that was."""
-    return [what for kind in ("crypt", "lvm", "md") if kind in KINDS for what in KINDS[kind].give_back(journal)]
+    """Take apart what a killed run has left, what was made last first; what that was. LayerStuck."""
+    left = journal.outstanding(WHAT)[::-1]
+    for path in left:
+        kind, _, name = path.partition(":")
+        KINDS[kind].end(name)
+        journal.note("give_back", what=WHAT, path=path)
+    return left

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dbbench.devices.port import Device
 from dbbench.journal import Journal
-from dbbench.model import Layer
+from dbbench.model import Layer, Scalar
 
 
 class Kind(Protocol):
@@ -27,9 +27,21 @@ class Kind(Protocol):
     def made(
         self, layer: Layer, devices: Sequence[Device], journal: Journal
     ) -> AbstractContextManager[tuple[Device, ...]]:
-        """The layer on these devices while the block lasts; afterwards nothing of it is left on them."""
+        """The layer on these devices while the block lasts; afterwards nothing of it is left on them.
+
+        Each volume that it gives has what was read back as its `layers`: one entry of its own.
+        """
         ...
 
-    def give_back(self, journal: Journal) -> list[str]:
-        """Take apart what a killed run has left, by its journal alone; what that was."""
+    def end(self, name: str) -> None:
+        """Take apart what this program made under that name, however far it got, and erase it from the devices
+        that it lies on. Harmless where there is nothing."""
+        ...
+
+
+class Holding(Protocol):
+    """A kind that can hold something beside the volume while it is measured: a snapshot."""
+
+    def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
+        """Take it now, of the volume with these facts; the facts with what was read back of it."""
         ...

@@ -1,0 +1,74 @@
+"""dm-crypt in plain mode: the volume is the whole device, its key is read from /dev/urandom and kept by nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+from dbbench import process
+from dbbench.devices.port import Device
+from dbbench.errors import LayerFailed
+from dbbench.journal import Journal
+from dbbench.layers import kernel, mapper
+from dbbench.layers.volume import failing, opened, taken
+from dbbench.model import Layer, Scalar
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """What making and taking apart takes."""
+    return ("cryptsetup", "dmsetup", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """The target alone; the kernel loads the cipher."""
+    return ("dm-crypt",)
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """One volume on each target."""
+    names = tuple(f"dbbench-{number}" for number in range(1, len(targets) + 1))
+    opens = [_open(layer, target, name) for target, name in zip(targets, names, strict=True)]
+    return opens, tuple(f"/dev/mapper/{name}" for name in names)
+
+
+def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
+    """Of a 512-bit key XTS takes two halves: AES-256, as LUKS has it by default."""
+    how = ["--type", "plain", "--cipher", layer.cipher, "--key-size", "512" if "xts" in layer.cipher else "256"]
+    return ("cryptsetup", "open", "--batch-mode", *how, "--key-file", "/dev/urandom", target, name)
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """An encrypted volume on each of the devices. LayerFailed, LayerStuck."""
+    with taken("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
+        volumes = []
+        for number, device in enumerate(devices, start=1):
+            own = f"{name}-{number}"
+            with failing(f"dm-crypt on {device.path}"):
+                kernel.load(*needs(layer))
+                process.run(_open(layer, device.argument, own), pass_fds=(device.fd,), env=mapper.ENV)
+                said = process.run(["cryptsetup", "status", own], env=mapper.ENV, note=False).stdout
+            facts = {**parse_status(said), "kind": "crypt", "name": own}
+            if facts["cipher"] != layer.cipher:
+                raise LayerFailed(f"{own} has the cipher {facts['cipher']}, not {layer.cipher}",
+                                  effect="Nothing was measured.")  # fmt: skip
+            volumes.append(stack.enter_context(opened(mapper.ours(own)[own], facts)))
+        yield tuple(volumes)
+
+
+def parse_status(text: str) -> dict[str, Scalar]:
+    """cipher, key_bits, sector_bytes and size_bytes of `cryptsetup status`."""
+    said = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))
+    sector = int(said["sector size"].split()[0])
+    return {
+        "cipher": said["cipher"],
+        "key_bits": int(said["keysize"].split()[0]),
+        "sector_bytes": sector,
+        "size_bytes": int(said["size"].split()[0]) * 512,  # dm counts in these, whatever the volume's own are
+    }
+
+
+def end(name: str) -> None:
+    """Remove the volumes. LayerStuck."""
+    mapper.end(name)

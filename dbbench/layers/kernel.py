@@ -1,0 +1,81 @@
+"""Does this kernel have it? Filesystems, RAID levels, targets of device-mapper: built in, loaded or loadable.
+
+/proc/filesystems knows filesystems alone; a module that is built in may show nowhere but in its own subsystem.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+
+_PROC: Final = Path("/proc")
+_SYS: Final = Path("/sys")
+_MODULES: Final = Path("/lib/modules")
+# What a kernel is configured with to have it: Kconfig of drivers/md and fs.
+_CONFIG: Final = {
+    "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
+    "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
+    "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
+}  # fmt: skip
+_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}  # a module of its own; the package that builds it
+
+
+def lacks(module: str, proc: Path = _PROC, sys: Path = _SYS, modules: Path = _MODULES) -> str | None:
+    """Why this kernel cannot give `module` ("raid0", "dm-thin-pool", "f2fs"), with what brings it; None where it
+    can. Starts at most `modprobe -n` and `dmsetup targets`."""
+    if _there(module, proc, sys) or _built_in(module, modules / os.uname().release) or loadable(module):
+        return None
+    if module in _NOT_IN_KERNEL:
+        return f"this kernel has no {module} and no module of that name: apt install {_NOT_IN_KERNEL[module]}"
+    option = f" (CONFIG_{_CONFIG[module]})" if module in _CONFIG else ""
+    return f"this kernel has no {module}{option}, and no module of that name can be loaded: modprobe {module}"
+
+
+def load(*modules: str) -> None:
+    """Load what is a module and not loaded yet: the kernel asks for it by itself only where its modprobe is set up."""
+    for module in modules:
+        if not _there(module, _PROC, _SYS) and loadable(module):
+            process.run(["modprobe", "-q", module], ok=(0, 1), note=False)
+
+
+def loadable(module: str) -> bool:
+    """Whether modprobe finds it for this kernel."""
+    if process.find("modprobe") is None:
+        return False
+    return process.run(["modprobe", "-n", "-q", module], ok=(0, 1, 255), note=False).returncode == 0
+
+
+def _there(module: str, proc: Path, sys: Path) -> bool:
+    """In the running kernel: as a module, a filesystem, a RAID level or a target."""
+    if (sys / "module" / module.replace("-", "_")).exists() or module in _words(proc / "filesystems"):
+        return True
+    if module.startswith("raid"):
+        return f"[{module}]" in _words(proc / "mdstat")
+    if module == "dm-mod":
+        return "device-mapper" in _words(proc / "misc")
+    return module.startswith("dm-") and module.removeprefix("dm-") in _targets(proc)
+
+
+def _built_in(module: str, folder: Path) -> bool:
+    """By the list that comes with the kernel's modules. File names have "-" or "_" as their authors liked."""
+    name = module.replace("-", "_")
+    return any(Path(line).name.removesuffix(".ko").replace("-", "_") == name
+               for line in _words(folder / "modules.builtin"))  # fmt: skip
+
+
+def _targets(proc: Path) -> set[str]:
+    """Targets of device-mapper that are there already; none where that cannot be asked (it takes root)."""
+    if "device-mapper" not in _words(proc / "misc") or process.find("dmsetup") is None or os.geteuid() != 0:
+        return set()
+    said = process.run(["dmsetup", "targets"], ok=(0, 1), note=False).stdout
+    return {line.split()[0] for line in said.splitlines() if line.split()}
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

@@ -1,0 +1,226 @@
+"""LVM: one volume group of the devices, in it the volume `data`; linear, striped or thin, with a snapshot held.
+
+The snapshot is taken of the restored data, right before the load: from then on the first write to a chunk pays for
+a copy. `snapshot_size` is the room for such chunks, as a share of the volume; where it does not suffice the trial
+fails. LVM sees our own devices alone, and none of its settings or services of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.devices.port import Device
+from dbbench.errors import SnapshotLost
+from dbbench.journal import Journal
+from dbbench.layers import kernel, mapper
+from dbbench.layers.volume import failing, opened, taken, wiped
+from dbbench.model import Layer, Scalar
+
+DATA: Final = "data"
+HELD: Final = "held"
+_POOL: Final = "pool"
+_ENV: Final = {**mapper.ENV, "LVM_SYSTEM_DIR": "", "LVM_SUPPRESS_FD_WARNINGS": "1"}  # "": no lvm.conf is read
+# Neither udev nor dmeventd; thin_check is left out, a pool that is new needs none.
+_CONFIG: Final = (
+    "activation{{udev_sync=0 udev_rules=0 monitoring=0}} backup{{backup=0 archive=0}} "
+    'global{{thin_check_executable="" use_lvmpolld=0}} '
+    'devices{{use_devicesfile=0 scan_lvs=0 filter=[{accept},"r|.*|"]}}'
+)
+_COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,data_percent,origin,lv_when_full"
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """What making and taking apart takes."""
+    return ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """linear and striped are in dm-mod itself."""
+    return ("dm-mod", *{"classic": ("dm-snapshot",), "thin": ("dm-thin-pool",)}.get(layer.snapshot, ()))
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The volume's, and at their end the snapshot's, which is taken before the load."""
+    steps = [_group("dbbench", targets), *_volume(layer, "dbbench", None)]
+    return steps + ([_snapshot("dbbench", DATA, HELD, _room(layer))] if layer.snapshot else []), (
+        f"/dev/dbbench/{DATA}",
+    )
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """The volume `data` of a group of the devices. LayerFailed, LayerStuck; SnapshotLost where that ran full."""
+    names = [str(device.path) for device in devices]
+    with taken("lvm", end, devices, journal) as group:
+        with failing(f"LVM on {', '.join(names)}"):
+            kernel.load(*needs(layer))
+            _lvm(_group(group, names), names)
+            steps = _volume(layer, group, None)
+            for number, argv in enumerate(steps):
+                if layer.snapshot == "thin" and number == 1:
+                    pool = int(_report(group, names)[_POOL]["lv_size"])
+                    argv = _volume(layer, group, pool)[number]
+                _lvm(argv, names)
+            facts = parse_lvs(_said(group, names))
+        facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
+        with opened(mapper.ours(_mapped(group))[_mapped(group, DATA)], facts) as volume:
+            yield (volume,)
+            _still_held(layer, group)
+
+
+def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Nobody activates it by itself when its devices appear."""
+    return ("vgcreate", "--yes", "--setautoactivation", "n", group, *names)
+
+
+def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str, ...]]:
+    """lvcreate's argv lists. Nothing is zeroed: mkfs comes next. `pool_bytes`: None before it is known."""
+    share = _share(layer)
+    if layer.snapshot == "thin":
+        size = f"{int(pool_bytes * share)}B" if pool_bytes else f"{share * 100:.0f}%POOL"
+        pool = ("lvcreate", "--yes", "--type", "thin-pool", "-l", "100%FREE", "--poolmetadataspare", "n", "-n", _POOL)
+        return [(*pool, group), ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
+                ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}")]  # fmt: skip
+    stripes = ["--stripes", str(layer.stripes)] if layer.stripes > 1 else []
+    if layer.stripes > 1 and layer.chunk_bytes:
+        stripes += ["--stripesize", f"{layer.chunk_bytes // 1024}k"]
+    extents = f"{int(share * 100)}%VG" if layer.snapshot else "100%FREE"
+    return [("lvcreate", "--yes", "--zero", "n", "--wipesignatures", "n", *stripes, "-l", extents, "-n", DATA, group)]
+
+
+def _snapshot(group: str, origin: str, name: str, room_percent: int, thin: bool = False) -> tuple[str, ...]:
+    size = [] if thin else ["-l", f"{room_percent}%ORIGIN"]
+    return ("lvcreate", "--yes", "--snapshot", *size, "-n", name, f"{group}/{origin}")
+
+
+def _room(layer: Layer) -> int:
+    """Per cent of the volume."""
+    return int(layer.snapshot_size.rstrip("%"))
+
+
+def _share(layer: Layer) -> float:
+    """Of the group (thin: of the pool) that the volume gets; the rest is for chunks that the snapshot keeps."""
+    return 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
+
+
+def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
+    """Take the snapshot that the layer asks for, and read it back. LayerFailed."""
+    if not facts["snapshot"]:
+        return facts
+    snapshot(facts, HELD)
+    group = str(facts["name"])
+    rows = _report(group, _devices(group))
+    found: dict[str, Scalar] = {**facts, "snapshot_held": True}
+    keeper = rows[_POOL if facts["snapshot"] == "thin" else HELD]
+    found["snapshot_chunk_kb"] = int(keeper["chunk_size"]) // 1024
+    if facts["snapshot"] == "classic":
+        found["snapshot_bytes"] = int(keeper["lv_size"])
+    return found
+
+
+def _still_held(layer: Layer, group: str) -> None:
+    """SnapshotLost where the room for the snapshot was full: the load then ran without one, or into errors."""
+    name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(layer.snapshot)
+    if name is None or name not in mapper.ours(_mapped(group)):
+        return
+    said = mapper.status(name)
+    if any(word in said for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
+        raise SnapshotLost(
+            f"the {layer.snapshot} snapshot did not hold: {said}",
+            effect="The trial is marked failed: part of it ran without the snapshot.",
+            remedy=f"A larger snapshot_size than {layer.snapshot_size}, or a larger device.",
+        )
+
+
+# --- for operations on the filled volume -----------------------------------------------------------
+
+
+def snapshot(facts: dict[str, Scalar], name: str) -> Path:
+    """Take a snapshot of the volume with these facts under that name; its device, active and writable. The
+    filesystem on the volume is frozen by the kernel meanwhile. LayerFailed."""
+    group, thin = str(facts["name"]), facts["snapshot"] == "thin"
+    names = _devices(group)
+    with failing(f"a snapshot of {group}/{DATA}"):
+        _lvm(_snapshot(group, DATA, name, int(facts["snapshot_room"]), thin), names)
+        if thin:
+            _lvm(("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names)
+    return Path("/dev") / mapper.ours(_mapped(group))[_mapped(group, name)]
+
+
+def drop(facts: dict[str, Scalar], name: str) -> None:
+    """Remove a snapshot; harmless where there is none. LayerFailed."""
+    group = str(facts["name"])
+    with failing(f"removing {group}/{name}"):
+        if name in _report(group, _devices(group)):
+            _lvm(("lvremove", "--yes", f"{group}/{name}"), _devices(group))
+
+
+def extend(facts: dict[str, Scalar], spare: Device) -> None:
+    """Take another device into the group and grow the volume over all of it. LayerFailed."""
+    group = str(facts["name"])
+    with failing(f"adding {spare.path} to {group}"):
+        wiped(spare.fd)
+        names = [*_devices(group), str(spare.path)]
+        _lvm(("vgextend", "--yes", group, str(spare.path)), names)
+        _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
+
+
+def used_bytes(facts: dict[str, Scalar], name: str) -> int | None:
+    """What a classic snapshot has taken of its room; None for a thin one, whose blocks are shared."""
+    row = _report(str(facts["name"]), _devices(str(facts["name"]))).get(name)
+    if row is None or facts["snapshot"] == "thin" or not row["data_percent"]:
+        return None
+    return int(int(row["lv_size"]) * float(row["data_percent"]) / 100)
+
+
+# --- LVM's own words -------------------------------------------------------------------------------
+
+
+def parse_lvs(text: str) -> dict[str, Scalar]:
+    """Of `lvs` about a group with `data` in it: what kind of volume that is, sizes in bytes and kB."""
+    rows = {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}
+    data = rows[DATA]
+    facts: dict[str, Scalar] = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
+    if data["segtype"] == "striped":
+        facts |= {"stripes": int(data["stripes"]), "stripe_kb": int(data["stripe_size"]) // 1024}
+    if pool := rows.get(_POOL):
+        facts |= {"pool_bytes": int(pool["lv_size"]), "pool_chunk_kb": int(pool["chunk_size"]) // 1024,
+                  "when_full": pool["lv_when_full"]}  # fmt: skip
+    return facts
+
+
+def _said(group: str, names: Sequence[str]) -> str:
+    how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
+    return _lvm(("lvs", *how, group), names, note=False)
+
+
+def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    rows = json.loads(_said(group, names))["report"][0]["lv"]
+    return {row["lv_name"].strip("[]"): row for row in rows}
+
+
+def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True) -> str:
+    """Run one of LVM's programs on these devices alone."""
+    accept = ",".join(f'"a|^{name}$|"' for name in names)
+    config = ["--config", _CONFIG.format(accept=accept)]
+    return process.run([argv[0], *config, *argv[1:]], env=_ENV, timeout_s=300, note=note).stdout
+
+
+def _devices(group: str) -> list[str]:
+    return [f"/dev/{name}" for name in mapper.below(_mapped(group))]
+
+
+def _mapped(group: str, volume: str = "") -> str:
+    """device-mapper's name of a group or volume: hyphens of the group's own name are doubled."""
+    return group.replace("-", "--") + (f"-{volume}" if volume else "")
+
+
+def end(name: str) -> None:
+    """Remove all volumes of the group and erase it from its devices. LayerStuck."""
+    mapper.end(_mapped(name))
+    mapper.forget(Path("/dev", name))

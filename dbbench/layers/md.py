@@ -1,0 +1,138 @@
+"""md (software RAID) by mdadm: levels 0, 1 and 10.
+
+Arrays are made with `--assume-clean`: a resync in the window would be load that is nobody's, and a filesystem reads
+no block that it has not written. There is no write-intent bitmap. That nothing is being synchronised is read back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.devices import sysfs
+from dbbench.devices.port import Device
+from dbbench.errors import LayerFailed
+from dbbench.journal import Journal
+from dbbench.layers import kernel
+from dbbench.layers.volume import failing, kept_open, opened, persistently, taken, wiped
+from dbbench.model import Layer, Scalar
+
+_BLOCK: Final = Path("/sys/block")
+_ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm makes its names itself and waits for nobody
+_HOST: Final = "dbbench"  # the arrays' home: no machine takes them for its own and puts them together at its start
+_REDUNDANT: Final = (1, 10)
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """What making and taking apart takes."""
+    return ("mdadm", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """The level's own module."""
+    return (f"raid{layer.level}",)
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """One array of all targets."""
+    volume = "/dev/md/dbbench"
+    return [_create(layer, volume, targets)], (volume,)
+
+
+def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tuple[str, ...]:
+    """--run: no question about what a device was a part of; our own guard has decided."""
+    chunk = [f"--chunk={layer.chunk_bytes // 1024}K"] if layer.chunk_bytes and layer.level != 1 else []
+    whole = ["--assume-clean", "--bitmap=none"] if layer.level in _REDUNDANT else []
+    level = [f"--level={layer.level}", f"--raid-devices={len(targets)}"]
+    return ("mdadm", "--create", volume, "--run", "--quiet", "--metadata=1.2", *more, *level, *chunk, *whole, *targets)
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """An array of the devices, in sync. LayerFailed, LayerStuck."""
+    with taken("md", end, devices, journal) as name:
+        arguments = [device.argument for device in devices]
+        argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
+        with failing(f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"):
+            kernel.load(*needs(layer))
+            process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
+        array = named(name)
+        if array is None:
+            raise LayerFailed(f"mdadm made no array called {name}", effect="Nothing was measured.")
+        facts = read_back(array, name, _BLOCK)
+        _as_asked(layer, facts)
+        with opened(array, facts) as volume:
+            yield (volume,)
+
+
+def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
+    """What the kernel says of a running array. `sync`: "idle", or what is going on; "none" where it has nothing to
+    keep in sync."""
+    md = block / array / "md"
+    facts: dict[str, Scalar] = {
+        "kind": "md",
+        "name": name,
+        "level": int((sysfs.read(md / "level") or "").removeprefix("raid") or -1),
+        "devices": int(sysfs.read(md / "raid_disks") or 0),
+        "metadata": sysfs.read(md / "metadata_version") or "",
+        "sync": sysfs.read(md / "sync_action") or "none",
+        "degraded": int(sysfs.read(md / "degraded") or 0),
+        "bitmap": sysfs.read(md / "bitmap/location") or "none",
+        "size_bytes": int(sysfs.read(block / array / "size") or 0) * sysfs.SECTOR_BYTES,
+    }
+    if chunk := int(sysfs.read(md / "chunk_size") or 0):
+        facts["chunk_kb"] = chunk // 1024
+    return facts
+
+
+def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
+    wrong = [
+        f"{key} {facts.get(key)} instead of {wanted}"
+        for key, wanted in (("level", layer.level), ("degraded", 0),
+                            ("sync", "idle" if layer.level in _REDUNDANT else "none"),
+                            ("chunk_kb", layer.chunk_bytes // 1024 if layer.chunk_bytes and layer.level != 1 else None))
+        if wanted is not None and facts.get(key) != wanted
+    ]  # fmt: skip
+    if wrong:
+        raise LayerFailed(f"md RAID{layer.level}: the kernel has {', '.join(wrong)}", effect="Nothing was measured.")
+
+
+def named(name: str) -> str | None:
+    """The kernel name of the running array that was made under that name."""
+    for entry in sorted(_BLOCK.glob("md*")):
+        if sysfs.slaves(entry.name):  # a number that was stopped may stay behind, empty
+            argv = ["mdadm", "--detail", "--export", f"/dev/{entry.name}"]
+            said = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
+            if f"MD_NAME={_HOST}:{name}" in said.splitlines():
+                return entry.name
+    return None
+
+
+def end(name: str) -> None:
+    """Stop the array and erase it from its members. LayerStuck."""
+    array = named(name)
+    if array is not None:
+        with kept_open(sysfs.slaves(array)) as members:
+            argv = ["mdadm", "--stop", "--quiet", f"/dev/{array}"]
+            persistently(lambda: process.run(argv, env=_ENV, timeout_s=60), f"the array /dev/{array} ({name})")
+            for fd in members:
+                wiped(fd)
+    Path("/dev/md", name).unlink(missing_ok=True)
+
+
+def grow(array: Device, spare: Device, level: int) -> None:
+    """Add a device to a running array and wait until its data is spread over all of them: RAID0 and RAID10 are
+    reshaped, RAID1 gets one more copy. LayerFailed."""
+    name = array.path.name
+    number = len(sysfs.slaves(name)) + 1
+    with failing(f"adding {spare.path} to /dev/{name}"):
+        wiped(spare.fd)
+        add = ["--add", spare.argument] if level == 0 else []
+        if level != 0:
+            process.run(["mdadm", f"/dev/{name}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
+        argv = ["mdadm", "--grow", f"/dev/{name}", f"--raid-devices={number}", *add]
+        process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
+        process.run(["mdadm", "--wait", f"/dev/{name}"], ok=(0, 1), env=_ENV, timeout_s=6 * 3600)

@@ -1,0 +1,320 @@
+"""Layers really made: arrays, volume groups, snapshots, encryption; what the kernel has of them, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench import filesystems, layers, process
+from dbbench.devices import guard, loop
+from dbbench.devices.joint import joint
+from dbbench.devices.port import Device
+from dbbench.errors import LayerFailed, SnapshotLost
+from dbbench.journal import Journal
+from dbbench.layers import lvm, md
+from dbbench.model import FsSetup, Layer, Mkfs, Scalar
+
+MIB = 2**20
+SIZE = 320 * MIB
+EXT4 = FsSetup("ext4", Mkfs("ext4"), name="ext4", mount=("noatime",))
+XFS = FsSetup("xfs", Mkfs("xfs"), name="xfs", mount=("noatime",))
+
+Disks = Callable[[int], contextlib.AbstractContextManager[Device]]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    """A maker of so many empty loop devices as one."""
+
+    def images(count: int) -> list[Path]:
+        found = [tmp_path / f"image{number}" for number in range(count)]
+        for path in found:
+            path.touch(0o600)
+            os.truncate(path, SIZE)
+        return found
+
+    return lambda count: joint([loop.attached(image) for image in images(count)], None)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """An empty journal."""
+    return Journal(tmp_path / "journal.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def no_layer_left() -> Iterator[None]:
+    """The test leaves no array, volume, or name of one behind."""
+    before = traces()
+    yield
+    assert traces() == before
+
+
+def traces() -> set[str]:
+    """Arrays and volumes that the kernel has, and their names in /dev."""
+    arrays = {line.split()[0] for line in read("/proc/mdstat").splitlines() if line.startswith("md")}
+    volumes = {read(str(path)).strip() for path in Path("/sys/block").glob("dm-*/dm/name")}
+    names = {str(path) for path in [*Path("/dev").glob("dbbench*"), *Path("/dev").glob("m*/dbbench*")]}
+    return arrays | volumes | names
+
+
+def read(path: str) -> str:
+    """A file of the kernel; "" where it is not there."""
+    return Path(path).read_text() if Path(path).exists() else ""
+
+
+def written_and_read(volume: Device, setup: FsSetup, at: Path) -> None:
+    """A filesystem is made on the volume, a file outlives an unmount, and the filesystem is gone again."""
+    filesystems.make(setup, volume)
+    content = os.urandom(8 * MIB)
+    with filesystems.mounted(setup, volume, at) as fs:
+        (fs.path / "file").write_bytes(content)
+    with filesystems.mounted(setup, volume, at) as fs:
+        assert (fs.path / "file").read_bytes() == content
+        assert filesystems.healthy(fs) is None
+
+
+def facts_of(volume: Device) -> dict[str, Scalar]:
+    """What the uppermost layer read back."""
+    return volume.layers[-1]
+
+
+@pytest.mark.needs("root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "fs:xfs", "mkfs.xfs")
+@pytest.mark.parametrize(
+    ("level", "count", "chunk", "share"),
+    [(0, 3, 4096, 3.0), (0, 2, None, 2.0), (1, 2, None, 1.0), (10, 4, 65536, 2.0)],
+)
+def test_an_array_is_what_was_asked_for(
+    level: int, count: int, chunk: int | None, share: float, disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
+    """Level, members, chunk and size are the kernel's own word; nothing is synchronised; nothing of it is left."""
+    layer = Layer("md", level=level, chunk_bytes=chunk)  # type: ignore[arg-type]
+    with disks(count) as device:
+        with layers.stacked([layer], device, journal) as volume:
+            facts = facts_of(volume)
+            assert (facts["level"], facts["devices"], facts["degraded"], facts["bitmap"]) == (level, count, 0, "none")
+            assert facts["sync"] == ("none" if level == 0 else "idle")
+            assert "resync" not in read("/proc/mdstat") and "recovery" not in read("/proc/mdstat")
+            assert facts.get("chunk_kb") == (None if level == 1 else chunk // 1024 if chunk else 512)
+            assert 0.9 < int(facts["size_bytes"]) / SIZE / share <= 1
+            assert volume.leaves == device.leaves and volume.facts == device.facts
+            assert volume.path.name.startswith("md")
+            written_and_read(volume, XFS, tmp_path / "mnt")
+        assert [guard.signatures_of(member.fd) for member in device.each] == [[]] * count
+    assert journal.outstanding("layer") == []
+
+
+@pytest.mark.needs("root", "mdadm", "kernel:raid0", "mkfs.ext4")
+def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
+    """Filesystems that lay on the members before are erased, and asked about by nobody."""
+    with disks(2) as device:
+        for member in device.each:
+            filesystems.make(EXT4, member)
+        with layers.stacked([Layer("md", level=0)], device, journal):
+            marks = [guard.signatures_of(member.fd) for member in device.each]
+            assert [[mark.text.split()[0] for mark in found] for found in marks] == [["linux_raid_member"]] * 2
+
+
+@pytest.mark.needs("root", "mdadm", "kernel:raid10")
+def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
+    """mdadm's own words are told, and nothing is left of the attempt."""
+    with (
+        disks(1) as device,
+        pytest.raises(LayerFailed, match="unusual number of drives") as caught,
+        layers.stacked([Layer("md", level=10)], device, journal),
+    ):
+        pass
+    assert caught.value.id == "E310"
+    assert journal.outstanding("layer") == []
+
+
+@pytest.mark.needs("root", "lvcreate", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
+@pytest.mark.parametrize("stripes", [1, 2])
+def test_a_volume_is_what_was_asked_for(stripes: int, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """Linear and striped volumes take the whole group, and leave nothing."""
+    layer = Layer("lvm", stripes=stripes, chunk_bytes=64 * 1024)
+    with disks(2) as device:
+        with layers.stacked([layer], device, journal) as volume:
+            facts = facts_of(volume)
+            assert facts["segtype"] == ("striped" if stripes == 2 else "linear")
+            assert (facts.get("stripes"), facts.get("stripe_kb")) == ((2, 64) if stripes == 2 else (None, None))
+            assert 0.95 < int(facts["size_bytes"]) / (2 * SIZE) < 1
+            assert layers.held(volume) == volume.layers
+            written_and_read(volume, EXT4, tmp_path / "mnt")
+        assert [guard.signatures_of(member.fd) for member in device.each] == [[], []]
+
+
+@pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:xfs", "mkfs.xfs")
+@pytest.mark.parametrize("kind", ["classic", "thin"])
+def test_a_snapshot_is_held_from_when_it_is_taken(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """What is overwritten afterwards is kept for it: a chunk is copied once, and the snapshot has the old content."""
+    layer = Layer("lvm", snapshot=kind, snapshot_size="20%")  # type: ignore[arg-type]
+    with disks(2) as device, layers.stacked([layer], device, journal) as volume:
+        filesystems.make(XFS, volume)
+        with filesystems.mounted(XFS, volume, tmp_path / "mnt") as fs:
+            (fs.path / "file").write_bytes(b"old" * MIB)
+            before = room_taken(volume, kind)
+            facts = layers.held(volume)[-1]
+            assert facts["snapshot_held"] is True and int(facts["snapshot_chunk_kb"]) >= 4
+            if kind == "classic":
+                assert 0.18 < int(facts["snapshot_bytes"]) / int(facts["size_bytes"]) < 0.21
+            with (fs.path / "file").open("r+b") as file:
+                file.write(b"new" * MIB)
+                file.flush()
+                os.fsync(file.fileno())
+            assert room_taken(volume, kind) - before >= 2 * MIB  # 3 MiB were overwritten
+
+
+def room_taken(volume: Device, kind: str) -> int:
+    """Bytes that the snapshot, or the thin pool, has taken by the kernel's own count."""
+    stem = str(facts_of(volume)["name"]).replace("-", "--")
+    name = f"{stem}-{'held' if kind == 'classic' else 'pool-tpool'}"
+    if not Path("/dev/mapper", name).exists() and kind == "classic":
+        return 0  # not taken yet
+    words = process.run(["dmsetup", "status", name]).stdout.split()
+    return int(words[3].split("/")[0]) * 512 if kind == "classic" else int(words[5].split("/")[0]) * 64 * 1024
+
+
+@pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "fs:ext4", "mkfs.ext4")
+def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """A load that changes more than there is room for ran without the snapshot: that is told, and all is gone."""
+    layer = Layer("lvm", snapshot="classic", snapshot_size="5%")
+    with (
+        disks(1) as device,
+        pytest.raises(SnapshotLost, match="classic snapshot did not hold") as caught,
+        layers.stacked([layer], device, journal) as volume,
+    ):
+        filesystems.make(EXT4, volume)
+        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+            layers.held(volume)
+            (fs.path / "file").write_bytes(os.urandom(64 * MIB))
+    assert caught.value.id == "E312"
+
+
+@pytest.mark.needs("root", "cryptsetup", "kernel:dm-crypt", "fs:ext4", "mkfs.ext4")
+def test_an_encrypted_volume_hides_what_is_written(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """The cipher is the kernel's own word, the device below holds none of the text, and no key is kept."""
+    with disks(1) as device:
+        with layers.stacked([Layer("crypt")], device, journal) as volume:
+            facts = facts_of(volume)
+            assert (facts["cipher"], facts["key_bits"], facts["size_bytes"]) == ("aes-xts-plain64", 512, SIZE)
+            filesystems.make(EXT4, volume)
+            with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+                (fs.path / "file").write_bytes(b"in plain words " * 10000)
+            assert b"in plain words " in volume.path.read_bytes()
+        assert b"in plain words " not in device.path.read_bytes()
+        assert guard.signatures_of(device.fd) == []
+
+
+@pytest.mark.needs("root", "lvcreate", "mdadm", "cryptsetup", "kernel:raid1", "kernel:dm-crypt", "fs:xfs", "mkfs.xfs")
+def test_layers_lie_on_layers(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from above."""
+    stack = [Layer("md", level=1, groups=2), Layer("lvm", stripes=2), Layer("crypt")]
+    with disks(4) as device, layers.stacked(stack, device, journal) as volume:
+        assert [facts["kind"] for facts in volume.layers] == ["md", "md", "lvm", "crypt"]
+        assert volume.leaves == device.leaves
+        written_and_read(volume, XFS, tmp_path / "mnt")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from dbbench import layers
+from dbbench.devices import loop
+from dbbench.devices.joint import joint
+from dbbench.journal import Journal
+from dbbench.model import Layer
+stack = [Layer("md", level=1, groups=2), Layer("lvm", snapshot=sys.argv[1]), Layer("crypt")]
+with joint([loop.attached(Path(image)) for image in sys.argv[3:]], None) as device:
+    with layers.stacked(stack, device, Journal(Path(sys.argv[2]))) as volume:
+        layers.held(volume)
+        print("made", flush=True)
+        time.sleep(100)
+"""
+
+
+@pytest.mark.needs("root", "lvcreate", "mdadm", "cryptsetup", "kernel:raid1", "kernel:dm-crypt", "kernel:dm-snapshot",
+                   "kernel:dm-thin-pool")  # fmt: skip
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    ("kind", "at"), [("classic", "made"), ("thin", "made"), *(("classic", n) for n in range(1, 5))]
+)
+def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, journal: Journal, tmp_path: Path) -> None:
+    """Killed when all is made, or while its first, second ... layer is being made: its journal is enough to end it."""
+    images = [tmp_path / f"image{number}" for number in range(4)]
+    for image in images:
+        image.touch()
+        os.truncate(image, SIZE)
+    argv = [sys.executable, "-c", HOLD, kind, str(journal.path), *map(str, images)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    if at == "made":
+        assert child.stdout is not None and child.stdout.readline() == "made\n"
+        assert len(traces()) >= 8
+    while at != "made" and len(journal.outstanding("layer")) < int(at):
+        assert child.poll() is None
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    layers.give_back(journal)
+    assert journal.outstanding("layer") == []
+    for image in images:
+        with loop.attached(image) as device:
+            assert guard.signatures_of(device.fd) == []
+
+
+@pytest.mark.needs("root", "mdadm", "kernel:raid1", "kernel:raid10", "fs:ext4", "mkfs.ext4")
+@pytest.mark.parametrize(("level", "count"), [(1, 2), (10, 2)])
+def test_an_array_grows_by_a_device(level: int, count: int, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """A third device belongs to it, its data is there, and the mounted filesystem is as it was."""
+    with disks(count + 1) as device:
+        *first, spare = device.each
+        layer = Layer("md", level=level)  # type: ignore[arg-type]
+        with md.made(layer, first, journal) as (array,):
+            filesystems.make(EXT4, array)
+            with filesystems.mounted(EXT4, array, tmp_path / "mnt") as fs:
+                (fs.path / "file").write_bytes(b"content" * MIB)
+                md.grow(array, spare, level)
+                found = md.read_back(array.path.name, "", Path("/sys/block"))
+                assert (found["devices"], found["sync"], found["degraded"]) == (3, "idle", 0)
+                assert (fs.path / "file").read_bytes() == b"content" * MIB
+        assert guard.signatures_of(spare.fd) == []
+
+
+@pytest.mark.needs("root", "lvcreate", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
+def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
+    """The volume is larger by the device, and all is gone afterwards."""
+    with disks(2) as device:
+        first, spare = device.each
+        with lvm.made(Layer("lvm"), [first], journal) as (volume,):
+            lvm.extend(facts_of(volume), spare)
+            assert int(read(f"/sys/block/{volume.path.name}/size")) * 512 > 1.9 * SIZE
+        assert guard.signatures_of(spare.fd) == []
+
+
+@pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4")
+@pytest.mark.parametrize("kind", ["classic", "thin"])
+def test_a_snapshot_is_taken_read_and_dropped(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """A snapshot beside the one that is held has the old content, and dropping it leaves the volume alone."""
+    layer = Layer("lvm", snapshot=kind, snapshot_size="100%")  # type: ignore[arg-type]
+    with disks(1) as device, layers.stacked([layer], device, journal) as volume:
+        filesystems.make(EXT4, volume)
+        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+            (fs.path / "file").write_bytes(b"old content")
+            copy = lvm.snapshot(facts_of(volume), "copy")
+            (fs.path / "file").write_bytes(b"new content")
+            (tmp_path / "copy").mkdir()
+            process.run(["mount", copy, tmp_path / "copy"])
+            assert (tmp_path / "copy/file").read_bytes() == b"old content"
+            process.run(["umount", tmp_path / "copy"])
+            lvm.drop(facts_of(volume), "copy")
+            lvm.drop(facts_of(volume), "copy")
+            assert not copy.exists()
+            assert (fs.path / "file").read_bytes() == b"new content"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench import canary, datasets, devices, durability, filesystems, host, layers, pagecache, samplers, wal
+from dbbench import ageing, canary, datasets, devices, durability, filesystems, host, layers, pagecache, samplers, wal
 from dbbench.clock import Clock
 from dbbench.datasets import Golden, Restored
 from dbbench.devices import loop
@@ -28,6 +28,7 @@ from dbbench.kmsg import Watch
 from dbbench.limits import Confined, confined
 from dbbench.meter import Meter
 from dbbench.model import (
+    AgeFacts,
     CacheFacts,
     Cell,
     DeviceFacts,
@@ -42,6 +43,7 @@ from dbbench.model import (
     merged,
 )
 from dbbench.progress.events import Emit, Event
+from dbbench.record import Record
 from dbbench.samplers import Samples, Target
 
 
@@ -110,10 +112,11 @@ class Parts:
     make: Callable[[Device], Made]
     mounted: Callable[[Device], AbstractContextManager[Mounted]]
     filesystem_facts: Callable[[Device, Made, Mounted], FilesystemFacts]
-    aged: Callable[[Mounted], None]
+    aged: Callable[[Device, Mounted], AgeFacts | None]
     restored: Callable[[Mounted], Restored]
     log_moved: Callable[[Mounted, Path, Place], Place]
     effective: Callable[[Server, Path, Place], dict[str, str]]
+    held: Callable[[Device, Record], None]
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
@@ -165,16 +168,21 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         make=lambda device: _make(cell, device, journal),
         mounted=lambda device: _mounted(cell, device, room, journal),
         filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
-        aged=lambda fs: None,
+        aged=lambda volume, fs: ageing.aged(fs, volume.facts.size_bytes, run.plan.age, run.plan.seed)
+        if run.plan.age else None,
         restored=restored,
         log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
         effective=lambda server, datadir, place: _effective(engine, server, datadir, place),
+        held=_held,
         drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
-            files, run.plan.seed, device.leaves[0] if device.leaves else None, root=root,
-            least_share=filesystems.least_read_share(fs),
+            files, run.plan.seed, device.leaves, root=root,
+            least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
         ),
         sampled=lambda device, server, raw: samplers.beside(
-            Target(device.leaves[0] if device.leaves else None, server), raw
+            Target(
+                device.leaves[0] if device.leaves else None, server,
+                device.wal.leaves[0] if device.wal and device.wal.leaves else None,
+            ), raw
         ),
         driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
             server, cell, run.plan.seed, clock, raw, room.scratch
@@ -263,6 +271,14 @@ def _sync(fs: Mounted) -> None:
     for one in (fs, fs.wal):
         if one is not None:
             filesystems.sync(one.path)
+            if one.pool is not None:
+                one.pool.sync()
+
+
+def _held(volume: Device, trial: Record) -> None:
+    """Take what the setup holds while it is measured, and write it down beside the layers as they were made."""
+    facts = trial.fact("filesystem", FilesystemFacts)
+    trial.note(filesystem=dataclasses.replace(facts, layers=layers.held(volume)))
 
 
 def _must_be_healthy(fs: Mounted) -> None:

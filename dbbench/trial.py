@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from dbbench import process
+from dbbench import durability, process
 from dbbench.drivers.port import Live
 from dbbench.judging import Seen, judge
 from dbbench.model import Phase, Status
@@ -58,20 +58,23 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
             trial.note(filesystem=parts.filesystem_facts(volume, made, fs))
 
         with stage(Phase.AGE, asked=trial.run.plan.age):
-            parts.aged(fs)
+            trial.note(age=parts.aged(volume, fs))
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = parts.restored(fs)
             datadir = fs.path / "data"
             place = parts.log_moved(fs, datadir, place)
 
-        with stage(Phase.SETTLE), engine.serving(datadir, settings, place) as server:
-            server.settle()  # nothing of the restore is still being written in the window
+        with stage(Phase.SETTLE):
+            with engine.serving(datadir, settings, place) as server:
+                server.settle()  # nothing of the restore is still being written in the window
+            parts.held(volume, trial)  # a snapshot of what is there now, for all of the load
 
         with stage(Phase.DROP_CACHE):
             trial.note(cache=parts.drop_and_prove(engine.data_files(datadir), device, fs))
 
         with ExitStack() as serving:
+            limits = serving.enter_context(parts.confined())  # memory and cores of what is started from here on
             with stage(Phase.START):
                 server = serving.enter_context(engine.serving(datadir, settings, place))
                 effective = parts.effective(server, datadir, place)
@@ -79,7 +82,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
             samples = serving.enter_context(parts.sampled(device, server, raw))
             with parts.driving(server, trial.clock, raw) as load:
-                meter = parts.meter(device, server, load)
+                meter = parts.meter(device, server, load, limits, engine.data_files(datadir))
                 if window.kind == "fixed":
                     with stage(Phase.WARMUP):
                         load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
@@ -103,7 +106,8 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with stage(Phase.OPERATIONS, asked=trial.run.plan.operations):  # the last: some end the filesystem
             trial.note(operations=parts.operated(volume, fs, datadir))
 
-    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, fs.tears, parts.host_state()))
+    tears = fs.tears_pages_of(durability.page_bytes(effective))
+    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, tears, parts.host_state()))
 
 
 def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
@@ -15,6 +15,8 @@ from dbbench.errors import RunLocked
 from dbbench.journal import Journal
 from dbbench.store.trials import leftovers
 from dbbench.units import size_text
+
+_TAKEN: Final = ("image", "runtime", "directory", "layer", "pool")  # kinds of the journal that a person may miss
 
 
 class Left(NamedTuple):
@@ -53,15 +55,14 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool, resu
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with store.locked(folder):
         journal = Journal(folder / "journal.jsonl")
-        found = [Left(what, Path(path), _size(Path(path)))
-                 for what in ("image", "runtime", "directory") for path in journal.outstanding(what)]  # fmt: skip
+        found = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)]
         found += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if not dry_run:
             from dbbench import images
             from dbbench.runner import give_back
 
-            images.give_back(journal)
             give_back(folder, journal)
+            images.give_back(journal)
     return found
 
 

@@ -11,9 +11,7 @@ from typing import Final
 
 from dbbench import process
 
-_PROC: Final = Path("/proc")
-_SYS: Final = Path("/sys")
-_MODULES: Final = Path("/lib/modules")
+_ROOT: Final = Path("/")
 # What a kernel is configured with to have it: Kconfig of drivers/md and fs.
 _CONFIG: Final = {
     "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
@@ -23,10 +21,10 @@ _CONFIG: Final = {
 _NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}  # a module of its own; the package that builds it
 
 
-def lacks(module: str, proc: Path = _PROC, sys: Path = _SYS, modules: Path = _MODULES) -> str | None:
+def lacks(module: str, root: Path = _ROOT) -> str | None:
     """Why this kernel cannot give `module` ("raid0", "dm-thin-pool", "f2fs"), with what brings it; None where it
     can. Starts at most `modprobe -n` and `dmsetup targets`."""
-    if _there(module, proc, sys) or _built_in(module, modules / os.uname().release) or loadable(module):
+    if _there(module, root) or _built_in(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
         return f"this kernel has no {module} and no module of that name: apt install {_NOT_IN_KERNEL[module]}"
@@ -37,7 +35,7 @@ def lacks(module: str, proc: Path = _PROC, sys: Path = _SYS, modules: Path = _MO
 def load(*modules: str) -> None:
     """Load what is a module and not loaded yet: the kernel asks for it by itself only where its modprobe is set up."""
     for module in modules:
-        if not _there(module, _PROC, _SYS) and loadable(module):
+        if not _there(module, _ROOT) and loadable(module):
             process.run(["modprobe", "-q", module], ok=(0, 1), note=False)
 
 
@@ -48,9 +46,10 @@ def loadable(module: str) -> bool:
     return process.run(["modprobe", "-n", "-q", module], ok=(0, 1, 255), note=False).returncode == 0
 
 
-def _there(module: str, proc: Path, sys: Path) -> bool:
+def _there(module: str, root: Path) -> bool:
     """In the running kernel: as a module, a filesystem, a RAID level or a target."""
-    if (sys / "module" / module.replace("-", "_")).exists() or module in _words(proc / "filesystems"):
+    proc = root / "proc"
+    if (root / "sys/module" / module.replace("-", "_")).exists() or module in _words(proc / "filesystems"):
         return True
     if module.startswith("raid"):
         return f"[{module}]" in _words(proc / "mdstat")
@@ -59,9 +58,9 @@ def _there(module: str, proc: Path, sys: Path) -> bool:
     return module.startswith("dm-") and module.removeprefix("dm-") in _targets(proc)
 
 
-def _built_in(module: str, folder: Path) -> bool:
+def _built_in(module: str, root: Path) -> bool:
     """By the list that comes with the kernel's modules. File names have "-" or "_" as their authors liked."""
-    name = module.replace("-", "_")
+    name, folder = module.replace("-", "_"), root / "lib/modules" / os.uname().release
     return any(Path(line).name.removesuffix(".ko").replace("-", "_") == name
                for line in _words(folder / "modules.builtin"))  # fmt: skip
 

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbbench import datasets, images, limits, store
+from dbbench import datasets, images, layers, limits, store
 from dbbench.errors import DatasetBuildFailed, DbbenchError
+from dbbench.filesystems.families import POOLED
 from dbbench.journal import Journal
 from dbbench.launcher import WIPE
 from dbbench.metrics import METRICS
@@ -67,8 +68,12 @@ def pending(folder: Path, run: Run) -> list[TrialSpec]:
 
 
 def give_back(folder: Path, journal: Journal) -> None:
-    """Remove what a run that was killed has left: cut-off trials, temporary folders, folders under test, groups."""
+    """Remove what a run that was killed has left, what lies above before what it lies on: groups of processes, pools,
+    layers, cut-off trials, temporary folders, folders under test."""
     limits.give_back(journal)
+    for pooled in POOLED.values():
+        pooled.give_back(journal)
+    layers.give_back(journal)
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)
     for what in ("runtime", "directory"):
@@ -94,6 +99,7 @@ def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit:
     argv = ["trial", str(folder), spec.id]
     status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
     if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
+        give_back(folder, Journal(folder / "journal.jsonl"))  # else the next trial finds its devices in use
         record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
         record.fail(DbbenchError(f"the trial's process ended with status {status}; see {folder / LOG}"))
         record.publish()

@@ -19,10 +19,12 @@ from dbbench.drivers.port import Outcome
 from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
 from dbbench.filesystems import Made, Mounted
 from dbbench.histogram import Histogram
+from dbbench.limits import Confined, Cores
 from dbbench.model import (
     Ageing,
     CacheFacts,
     CheckpointFacts,
+    CoresFacts,
     DeviceFacts,
     Durability,
     FilesystemFacts,
@@ -119,7 +121,10 @@ class NoOps:
     cpu: dict[str, float] = {}  # noqa: RUF012
     checkpoints = CheckpointFacts(1, 1)
     debt_bytes = drain_write_bytes = 0
+    wal = None
     flushes_note, hit_ratio = "", None
+    limits = Confined(Cores(frozenset({0}), frozenset({0})))
+    cores, memory, resident_bytes = CoresFacts("0", "0", 1), None, 0
 
     @property
     def flushes(self) -> int:
@@ -162,9 +167,11 @@ class NoOps:
             restored=said("restore", Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)),
             log_moved=lambda _fs, _datadir, place: self.say("move log") or place,
             effective=lambda *_: self.effective_settings(),
+            held=said("hold", None),
             drop_and_prove=said("drop", CacheFacts("drop_caches", 10, 0, 5, 5, True)),
             sampled=lambda *_: self.around("samplers", self),
             driving=lambda *_: self.around("load", self),
+            confined=lambda: self.around("limits", Confined(Cores(frozenset({0}), frozenset({0})))),
             meter=lambda *_: self,  # type: ignore[arg-type, return-value]
             sync=said("sync", None),
             must_be_healthy=said("healthy", None),
@@ -192,8 +199,8 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     driven(make_run, tmp_path, parts)
     assert parts.said == [
         "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore",
-        "move log", "serve", "settle", "/serve", "drop", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
-        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "healthy", "check", "space", "device facts",
+        "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
+        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "/limits", "healthy", "check", "space", "device facts",
         "operations", "/mount", "/layers", "/device", "/kernel", "outcome", "host",
     ]  # fmt: skip
 

@@ -31,6 +31,13 @@ Item = TypeVar("Item", FsSetup, Workload)
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]*")
 
 
+# By which parameter a dataset of that kind grows; `size` sets it.
+GROWING: Final = {"pgbench": "scale", "sysbench": "table_size"}
+_SIZE: Final = {
+    "size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"), help="of the dataset, by the memory")
+}
+
+
 @dataclass(frozen=True)
 class Catalog:
     """Names of all setups and workloads with their files; a file is read when it is asked for."""
@@ -82,7 +89,7 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
         for name, value in workload.dataset.items()
         if name != "kind"
     }
-    return {**implied, **workload.parameters}
+    return {**implied, **(_SIZE if workload.dataset.get("kind") in GROWING else {}), **workload.parameters}
 
 
 def defaults(workload: Workload) -> dict[str, Scalar]:

@@ -208,6 +208,24 @@ class SnapshotLost(DbbenchError):
     id, title = "E312", "the snapshot that was to be held did not hold"
 
 
+class OperationFailed(DbbenchError):
+    """An operation after the load was begun and did not end. The trial's figures stand; W030 tells it."""
+
+    id, title = "E315", "an operation failed"
+
+
+class FilesystemDamaged(DbbenchError):
+    """fsck or scrub found damage on the filled filesystem: its figures are not to be trusted."""
+
+    id, title = "E316", "the check of the filesystem found damage"
+
+
+class CopyWrong(DbbenchError):
+    """A snapshot, clone or roll-back lacks rows that were acknowledged before it, or has later ones."""
+
+    id, title = "E317", "a snapshot does not hold what it should"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 
@@ -410,6 +428,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "the ARC serves other pools too",
         "This kernel has other pools imported. The ARC is one for all: its size, hits and contents are not this "
         "filesystem's alone.",
+    ),
+    "W030": (
+        "an operation failed",
+        "One of the plan's operations was begun after the load and did not end; the figures of the load are not "
+        "touched by it.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
 }

@@ -32,6 +32,7 @@ from dbbench.samplers import Samples
 
 DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
 CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
+COMMIT_RECORD: Final = 32  # bytes of log that a commit writes at least, in each engine
 SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
 
 
@@ -88,6 +89,7 @@ def _facts(trial: Record, seen: Seen) -> None:
             meter.flushes_note,
             written,
             to_device / written if to_device is not None and written else None,
+            meter.wal,
         ),
     )
 
@@ -133,29 +135,40 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
 
 
 def _machine_warnings(trial: Record, seen: Seen) -> None:
-    disk = trial.fact("device", DeviceFacts).name
+    disks = [disk.name for disk in _disks(trial.fact("device", DeviceFacts)) if disk.name]
     first = trial.run.host.get("state") or trial.fact("host_state", dict)
     if changed := host.changed(first, seen.host_state):
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
         trial.warn(TrialWarning("W023", text, suspect=True))
-    if disk and (lines := seen.kernel.lines_about(disk)):
+    if lines := [line for disk in disks for line in seen.kernel.lines_about(disk) or ()]:
         trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
 
 
 def _device_warnings(trial: Record) -> None:
     device, cache = trial.fact("device", DeviceFacts), trial.fact("cache", CacheFacts)
-    if device.direct_io is False:
-        trial.warn(TrialWarning("W011", f"{device.image} lies on a filesystem without direct I/O"))
-    before, after = device.image_blocks_before, device.image_blocks_after
-    if before is not None and after is not None and after < before:
-        text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
-        trial.warn(TrialWarning("W017", text, suspect=True))
+    for disk in _disks(device):
+        if disk.direct_io is False:
+            trial.warn(TrialWarning("W011", f"{disk.image} lies on a filesystem without direct I/O"))
+        before, after = disk.image_blocks_before, disk.image_blocks_after
+        if before is not None and after is not None and after < before:
+            text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
+            trial.warn(TrialWarning("W017", text, suspect=True))
     if device.kind != "dir" and device.size_bytes < SMALL_DEVICE:
         trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
     if not cache.proved:
         trial.warn(TrialWarning("W010", cache.reason, suspect=True))
+
+
+def _disks(device: DeviceFacts) -> tuple[DeviceFacts, ...]:
+    """Each device by itself, the log's too."""
+    return (*(device.members or (device,)), *((device.wal,) if device.wal else ()))
+
+
+def _commits(transactions: int, written_bytes: int | None) -> int:
+    """Transactions that had something to flush. A load that only reads writes a little too: hint bits, statistics."""
+    return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 
 
 def _durability(trial: Record, seen: Seen) -> None:
@@ -164,7 +177,7 @@ def _durability(trial: Record, seen: Seen) -> None:
     own = seen.engine.durability(trial.fact("effective_settings", dict), seen.tears)
     flags = durability.combined(facts.durability_flags, own)
     trial.note(filesystem=dataclasses.replace(facts, durability_flags=flags, durability_class=durability_class(flags)))
-    commits = seen.outcome.transactions if meter.engine_write_bytes else 0
+    commits = _commits(seen.outcome.transactions, meter.engine_write_bytes)
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags)
     trial.note(io=dataclasses.replace(trial.fact("io", IoFacts), flushes_note=text))
     if disproved:

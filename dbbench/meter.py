@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dbbench import devices, host
+from dbbench import devices, host, pagecache
 from dbbench.devices.port import Device
 from dbbench.drivers.port import Load
 from dbbench.engines.port import Server
-from dbbench.model import CheckpointFacts, TrialWarning
+from dbbench.limits import Confined, Reading
+from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, TrialWarning
 from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
 
 MEMINFO: Final = Path("/proc/meminfo")
@@ -25,25 +26,34 @@ class Meter:
     device: Device
     server: Server
     load: Load
+    limits: Confined
+    files: Sequence[Path]  # of the dataset
     disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
+    log: dict[str, int | None] = field(default_factory=dict)  # the same, of the log's own device
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     before: dict[str, float] = field(default_factory=dict)  # the server's counters
     after: dict[str, float] = field(default_factory=dict)
     debt_bytes: int | None = None  # dirty and under write-back, in the server and in the page cache
     drain_write_bytes: int | None = None
+    cores: CoresFacts | None = None
+    memory: Reading | None = None  # of the server's control group
+    resident_bytes: int | None = None  # of the files in the page cache when the window ended
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
         """The measured window: totals of what happens within the block."""
         self.before = self.server.counters()
         machine = host.reading((self.server.pid, *self.load.pids))
+        log = DiskClock(self.device.wal.leaves) if self.device.wal else None
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
+        self.cores = self.limits.facts(self.server.pid, self.load.pids)
         yield
-        self.disk, self.cpu = disk.difference(), cpu.difference()
+        self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
         self.machine = host.foreign_load(machine, host.reading((self.server.pid, *self.load.pids)))
         self.after = self.server.counters()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
+        self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
 
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
@@ -60,6 +70,15 @@ class Meter:
     @property
     def flushes(self) -> int | None:
         return None if self.flushes_note else self.disk.get("flushes")
+
+    @property
+    def wal(self) -> IoFacts | None:
+        """What of the window's bytes and flushes was the log's own device's; None without `[device.wal]`."""
+        if self.device.wal is None:
+            return None
+        note = devices.flushes_reason(self.device.wal.leaves)
+        flushes = None if note else self.log.get("flushes")
+        return IoFacts(self.log.get("read_bytes"), self.log.get("write_bytes"), flushes, note)
 
     @property
     def checkpoints(self) -> CheckpointFacts:
@@ -80,6 +99,14 @@ class Meter:
     def warnings(self) -> tuple[TrialWarning, ...]:
         """Background load and steal in the window."""
         return () if self.machine is None else host.load_warnings(self.machine)
+
+
+def _resident(files: Sequence[Path]) -> int | None:
+    """A file that the server has removed meanwhile is no reason to fail: then it is not known."""
+    try:
+        return pagecache.resident_bytes(files)
+    except OSError:
+        return None
 
 
 def _page_cache_debt() -> int | None:

@@ -14,7 +14,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,9 +23,13 @@ from typing import IO
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 
 Argv = Sequence[str | Path]
+Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
+_places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
+    "places", default=types.MappingProxyType({})
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,17 @@ def recording() -> Iterator[list[list[str]]]:
         _recorded.reset(token)
 
 
+@contextlib.contextmanager
+def placing(places: Mapping[str, Entering]) -> Iterator[None]:
+    """Programs that `running` starts with a role are started within that role's block, and inherit what it sets
+    of this process: its cores, its control group."""
+    token = _places.set(places)
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
 def run(
     argv: Argv,
     *,
@@ -171,8 +187,11 @@ def running(
     grace_s: float = 10.0,
     note: bool = True,
     own_session: bool = False,
+    role: str = "",
 ) -> Iterator[Running]:
     """A program that runs while the block does; at its end it is asked to stop, and killed after `grace_s`.
+
+    `role` ("server", "client") chooses its place where the caller is in a block of `placing`.
 
     `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told. It is
     killed when this process is killed: as root by the trial's namespaces, else by setpriv's --pdeathsig.
@@ -186,7 +205,8 @@ def running(
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
-        popen = _start(started, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
+        with _places.get().get(role, contextlib.nullcontext)():
+            popen = _start(started, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
         program = Running(words, popen, grace_s)
         try:
             yield program

@@ -9,6 +9,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import (
+    CoresMissing,
     DbbenchError,
     DeviceUnusable,
     DiskTooSmall,
@@ -51,6 +52,7 @@ def lacking(
             effect=UNTOUCHED,
             remedy='Type it with sudo, or use kind = "dir" in [device].',
         )
+    yield from _cores(plan)
     yield from _writable(results)
     yield from _space(plan, expanded, results, images)
     yield from _device(plan)
@@ -94,6 +96,16 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
         reason = filesystems.works(setup)
         if reason is not None and not filesystems.missing_programs(setup):
             yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs list")
+
+
+def _cores(plan: Plan) -> Iterator[DbbenchError]:
+    from dbbench.limits import cores
+
+    for engine in plan.engine:
+        try:
+            cores.chosen(engine, os.sched_getaffinity(0))
+        except CoresMissing as error:
+            yield error
 
 
 def _writable(results: Path) -> Iterator[DbbenchError]:

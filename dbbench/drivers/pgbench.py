@@ -44,7 +44,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
         # The logs have the time of the system clock; ours is anchor + monotonic time.
         return _outcome(load, cell, begin_utc + set_by_s, raw, scratch)
 
-    with process.running(argv, stdout=stdout, stderr=stderr) as program:
+    with process.running(argv, stdout=stdout, stderr=stderr, role="client") as program:
         yield ToolLoad(
             program=program,
             server=server,

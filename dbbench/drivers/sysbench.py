@@ -59,7 +59,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     }
     write_command(raw / "sysbench.command", argv, env)
     stdout, stderr = raw / "sysbench.out", raw / "sysbench.err"
-    with process.running(argv, stdout=stdout, stderr=stderr, env=env) as program:
+    with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="client") as program:
         yield ToolLoad(
             program=program,
             server=server,

@@ -93,7 +93,9 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = launch.log.stat().st_size if launch.log.exists() else 0
     try:
-        with process.running(launch.argv, stdout=launch.log, as_user=launch.account, stop_with=launch.abort) as program:
+        with process.running(
+            launch.argv, stdout=launch.log, as_user=launch.account, stop_with=launch.abort, role="server"
+        ) as program:
             answered = _await(launch, program, answer, offset)
             try:
                 yield answered

@@ -14,13 +14,15 @@ from dbbench.model.words import STRICT, Bytes, Durability, EngineName, Scalar
 class Mkfs:
     """How the filesystem proper is made: its family (the word behind `mkfs.`) and options.
 
-    `topology` is of a pool (ZFS): how its devices stand together; `log`: the last one takes the intent log.
+    `topology` is of a pool (ZFS): how its devices stand together; `log`: the last one takes the intent log. `tune`:
+    words for the family's own tuner (tune2fs), run on what mkfs has made.
     """
 
     __pydantic_config__ = STRICT
     family: str
     options: tuple[str, ...] = ()
     topology: Literal["stripe", "mirror", "log"] = "stripe"
+    tune: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class AgeFacts:
 
 @dataclass(frozen=True)
 class IoFacts:
-    """Device and engine totals over the measured window."""
+    """Device and engine totals over the measured window; with `[device.wal]` of both devices together."""
 
     read_bytes: int | None = None
     write_bytes: int | None = None
@@ -186,6 +186,7 @@ class IoFacts:
     flushes_note: str = ""  # "not measurable (reason)"
     engine_write_bytes: int | None = None
     write_amplification: float | None = None
+    wal: IoFacts | None = None  # of the log's device by itself: bytes and flushes
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import FAMILIES, POOLED
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, WalDevice, Workload, WorkloadSpec
+from dbbench.plan.fair import check_fair
 from dbbench.plan.labels import label_of
 from dbbench.plan.workloads import check_list
 from dbbench.tomlfile import Document, Key, did_you_mean
@@ -44,6 +45,7 @@ def check(
             _check_device(document, device, [arm.label for arm in arms.values()])
     _check_baseline(document, arms)
     _check_figures(document)
+    check_fair(document, engines, workloads)
     for key, engine in engines.items():
         check_list(document, (*key, "bin"), _at(document, key, "bin"), engine.bins, "path")
     for phase, seconds in (plan.deadlines if plan else {}).items():

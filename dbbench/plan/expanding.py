@@ -22,6 +22,7 @@ from dbbench.model import (
     plain,
 )
 from dbbench.plan.checks import engines_of
+from dbbench.plan.sizes import sized
 from dbbench.plan.variants import Variant, variants
 
 
@@ -72,6 +73,7 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
 
 def _cell(plan: Plan, arm: Arm, setup: FsSetup, variant: Variant, spec: WorkloadSpec, workload: Workload) -> Cell:
     values = {**defaults(workload), **spec.parameters, **variant.parameters}
+    values = sized(str(workload.dataset["kind"]), values, variant.memory_bytes)
     name = f"{arm.label}.{variant.engine.name}.{workload.name}"
     return Cell(
         id=f"{name}.{variant.name}" if variant.name else name,

@@ -1,0 +1,99 @@
+"""What must be equal between filesystems, as a trial found it: memory and cores. Facts in, facts and findings out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from dbbench.limits.cores import parsed
+from dbbench.meter import Meter
+from dbbench.model import Cell, CoresFacts, MemoryFacts, TrialWarning
+from dbbench.units import bytes_of, size_text
+
+CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
+IO_BOUND: Final = 2.0  # from here on most reads are
+CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
+# Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
+# read and written through it is resident with what was touched in the window.
+FALLBACK_SHARE: Final = 0.10
+FALLBACK_LEAST: Final = 16 * 2**20
+
+
+def memory(
+    cell: Cell, meter: Meter, effective: Mapping[str, str], dataset_bytes: int | None, machine_bytes: int | None
+) -> MemoryFacts:
+    """How large the dataset is beside what could hold it, and how the server read its files."""
+    group, direct = meter.memory, how_read(effective, meter.resident_bytes, dataset_bytes)
+    limit = group.limit_bytes if group else None
+    could_hold = limit or _own_cache(effective, direct) or machine_bytes
+    ratio = dataset_bytes / could_hold if dataset_bytes is not None and could_hold else None
+    return MemoryFacts(
+        limit_bytes=cell.memory_bytes,
+        dataset_bytes=dataset_bytes,
+        dataset_ratio=ratio,
+        hit_ratio=meter.hit_ratio,
+        direct=direct,
+        effective_bytes=could_hold,
+        label=label(ratio),
+        enforced=f"cgroup v{group.version}" if group else "",
+        peak_bytes=group.peak_bytes if group else None,
+        resident_bytes=meter.resident_bytes,
+    )
+
+
+def label(ratio: float | None) -> str | None:
+    """The word for a dataset of `ratio` × the memory."""
+    if ratio is None:
+        return None
+    return "cached" if ratio < CACHED else "io-bound" if ratio >= IO_BOUND else "edge"
+
+
+def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | None) -> str | None:
+    """Whether direct I/O that was asked for was direct: then hardly a page of the files is in the page cache."""
+    if not effective.get("innodb_flush_method", "").upper().startswith("O_DIRECT"):
+        return "buffered" if effective else None
+    if resident is None or dataset is None:
+        return None
+    return "buffered-fallback" if resident > max(FALLBACK_LEAST, FALLBACK_SHARE * dataset) else "direct"
+
+
+def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> float | None:
+    """CPU time of the load generator ÷ what it could have used: its cores, but no more than it has threads."""
+    used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
+    if cores is None or not used or not seconds or not cores.client:
+        return None
+    own = {**cell.dataset.parameters, **cell.parameters}
+    threads = int(own.get("threads", own.get("clients", 1)))
+    return used / (seconds * max(1, min(threads, _count(cores.client))))
+
+
+def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter) -> Iterator[TrialWarning]:
+    """What a trial says of its memory and cores."""
+    if memory.limit_bytes and not memory.enforced:
+        text = f"{size_text(memory.limit_bytes)} were asked for; {meter.limits.reason}"
+        yield TrialWarning("W038", text)
+    if memory.direct == "buffered-fallback" and memory.resident_bytes is not None:
+        text = f"{size_text(memory.resident_bytes)} of the data files were in the page cache after the window"
+        yield TrialWarning("W043", f"direct I/O was asked for, and {text}")
+    if cores is None:
+        return
+    if meter.limits.asked and cores.shared:
+        yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
+    if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
+        text = f"the load generator used {cores.client_share:.0%} of the cores that it can use ({cores.client})"
+        yield TrialWarning("W016", text, suspect=True)
+
+
+def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:
+    """The buffer pool, where nothing but it holds data."""
+    return bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
+
+
+def with_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> CoresFacts | None:
+    """The cores with what of them the load generator used."""
+    return None if cores is None else dataclasses.replace(cores, client_share=client_share(cell, cores, cpu))
+
+
+def _count(listed: str) -> int:
+    return len(parsed(listed))

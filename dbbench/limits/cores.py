@@ -1,0 +1,146 @@
+"""Which cores server and load generator run on: what the plan says, else apart from each other from 4 cores on."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import CoresMissing
+from dbbench.host.sysfs import text
+from dbbench.model import EngineSpec
+
+APART_FROM: Final = 4  # cores: below, a core taken from the server would be a third or half of it
+CLIENT_SHARE: Final = 4  # one core in so many is the load generator's: pgbench and sysbench need 10-25 % of a server's
+_SYSTEM: Final = Path("/sys/devices/system")
+_SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
+_MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Core numbers. Both are all cores where nobody asked and there are fewer than 4: then they share them."""
+
+    server: frozenset[int]
+    client: frozenset[int]
+    numa_node: int | None = None  # the server's memory comes from it alone
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """The cores that both may run on."""
+        return self.server & self.client
+
+
+def chosen(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM) -> Cores:
+    """The cores of one trial. `online`: those that this process may use. CoresMissing where the plan names others.
+
+    What is not named is what the other one leaves. Threads of one core stay together.
+    """
+    usable, node = frozenset(online), engine.numa_node
+    of_node = _of_node(node, system) & usable if node is not None else usable
+    server = _named(engine.cpus_server, usable, "cpus_server")
+    client = _named(engine.cpus_client, usable, "cpus_client")
+    if server is None and client is None:
+        if len(usable) < APART_FROM or len(of_node) < 2:
+            return Cores(of_node, usable, node)
+        client = _clients(usable if node is None else (usable - of_node or usable), system)
+    if server is None:
+        server = (of_node - (client or frozenset())) or of_node
+    if client is None:
+        client = usable - server or usable
+    return Cores(server, client, node)
+
+
+def parsed(words: str) -> frozenset[int]:
+    """ "0-3,8" as numbers, the kernel's list format. ValueError."""
+    found: set[int] = set()
+    for word in words.split(","):
+        first, _, last = word.strip().partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    if not found:
+        raise ValueError("it names no core")
+    return frozenset(found)
+
+
+def written(cores: Collection[int]) -> str:
+    """Numbers as "0-3,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(cores):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+@contextlib.contextmanager
+def on(cores: Collection[int], numa_node: int | None = None) -> Iterator[None]:
+    """This thread runs on these cores while the block lasts, and what it starts there for ever. OSError."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        if numa_node is not None:
+            _bind(numa_node)
+        yield
+    finally:
+        if numa_node is not None:
+            _bind(None)
+        os.sched_setaffinity(0, before)
+
+
+def _bind(node: int | None) -> None:
+    """Memory of this thread, and of what it starts, from that node alone (set_mempolicy(2)); None: from anywhere."""
+    number = _SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        raise OSError(f"binding memory to a node is not known on {platform.machine()}")
+    bits = ctypes.sizeof(ctypes.c_ulong) * 8
+    mask = (ctypes.c_ulong * (((node or 0) // bits) + 1))()
+    if node is not None:
+        mask[node // bits] = 1 << (node % bits)
+    policy = _MPOL_DEFAULT if node is None else _MPOL_BIND
+    if _LIBC.syscall(
+        number, policy, mask if node is not None else None, len(mask) * bits + 1 if node is not None else 0
+    ):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _named(words: str | None, usable: frozenset[int], key: str) -> frozenset[int] | None:
+    if words is None:
+        return None
+    named = parsed(words)
+    if missing := named - usable:
+        raise CoresMissing(
+            f'{key} = "{words}": core {written(missing)} is not to be had; there are {written(usable)}',
+            effect="Nothing was measured.",
+            remedy=f"Correct {key} in the plan's [[engine]].",
+        )
+    return named
+
+
+def _of_node(node: int, system: Path) -> frozenset[int]:
+    listed = text(system / f"node/node{node}/cpulist")
+    if not listed:
+        raise CoresMissing(
+            f"numa_node = {node}: this machine has no such node with cores",
+            effect="Nothing was measured.",
+            remedy="`lscpu` lists the nodes; leave numa_node out on a machine with one.",
+        )
+    return parsed(listed)
+
+
+def _clients(usable: frozenset[int], system: Path) -> frozenset[int]:
+    """The last quarter of the cores, with all threads of each."""
+    wanted, found = max(1, len(usable) // CLIENT_SHARE), set[int]()
+    for core in sorted(usable, reverse=True):
+        if len(found) >= wanted:
+            break
+        siblings = text(system / f"cpu/cpu{core}/topology/thread_siblings_list")
+        found |= (parsed(siblings) if siblings else {core}) & usable
+    return frozenset(found)

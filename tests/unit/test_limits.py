@@ -1,0 +1,155 @@
+"""Limits of a server: control groups of both versions on trees of plain files, and the choice of cores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbbench.errors import CoresMissing, MemoryExceeded
+from dbbench.journal import Journal
+from dbbench.limits import Group, cgroup, confined, cores
+from dbbench.model import EngineSpec
+
+V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = "35 31 0:32 / {} rw,relatime - cgroup cgroup rw,memory\n"
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These trees are plain files: the answer is the same for everybody."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def process(tmp_path: Path, mountinfo: str, groups: str) -> Path:
+    """A folder of /proc."""
+    folder = tmp_path / "self"
+    folder.mkdir()
+    (folder / "mountinfo").write_text(mountinfo)
+    (folder / "cgroup").write_text(groups)
+    return folder
+
+
+def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
+    """A group with processes may have none with controllers in it: the new one stands beside ours."""
+    point = tmp_path / "cg"
+    (point / "user/session").mkdir(parents=True)
+    (point / "cgroup.controllers").write_text("cpu io memory pids\n")
+    me = process(tmp_path, V2.format(point), "0::/user/session\n")
+    found = cgroup.hierarchy(process=me)
+    assert found == cgroup.Hierarchy(2, point / "user/session", point / "user")
+    assert (point / "user/cgroup.subtree_control").read_text() == "+memory"
+
+
+def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
+    """Its limit holds for the server too; a hierarchy of version 2 without the memory controller is passed over."""
+    one, two = tmp_path / "memory", tmp_path / "unified"
+    (one / "box").mkdir(parents=True)
+    two.mkdir()
+    (two / "cgroup.controllers").write_text("hugetlb\n")
+    me = process(tmp_path, V2.format(two) + V1.format(one), "4:memory:/box\n0::/\n")
+    assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one / "box")
+
+
+def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
+    """No limit is no failure; it is told by name."""
+    assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path, "", "")))
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})],
+)
+def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
+    """Swap would be a second memory. The journal has the group before it is there."""
+    journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path)
+    with cgroup.limited(where, "g", 4096, journal) as group:
+        assert journal.outstanding("cgroup") == [str(tmp_path / "g")]
+        assert {name: (group.path / name).read_text() for name in files} == files
+        assert group.limit_bytes == 4096
+        for path in group.path.iterdir():
+            path.unlink()  # the kernel's files go with their folder
+    assert journal.outstanding("cgroup") == [] and not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "said"),
+    [(2, "memory.events", "low 0\noom 3\noom_kill 2\n"), (1, "memory.oom_control", "under_oom 0\noom_kill 2\n")],
+)
+def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: str, said: str) -> None:
+    """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
+    group = Group(version, tmp_path, tmp_path)
+    assert group.oom_kills is None
+    (tmp_path / file).write_text(said)
+    assert group.oom_kills == 2
+
+
+def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's death is seen first; its reason is what is told."""
+    monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path))
+    (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
+    group = Group(1, tmp_path, tmp_path)
+    monkeypatch.setattr("dbbench.limits._group", lambda *_: (group, ""))
+    with (
+        pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*seen as: it is gone"),
+        confined(EngineSpec("postgres"), 2**30, "r", Journal(tmp_path / "j"), None),
+    ):
+        raise RuntimeError("it is gone")
+
+
+# --- cores -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})])
+def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: set[int]) -> None:
+    """And written again in the shortest form."""
+    assert cores.parsed(words) == numbers
+    assert cores.parsed(cores.written(numbers)) == numbers
+
+
+def test_below_four_cores_all_are_shared() -> None:
+    """Nobody is given half a machine without being asked."""
+    found = cores.chosen(EngineSpec("postgres"), range(2), Path("/nowhere"))
+    assert found.server == found.client == found.shared == {0, 1}
+
+
+def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
+    """Disjoint without being asked, and the threads of a core stay together."""
+    for core in range(8):
+        folder = tmp_path / f"cpu/cpu{core}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+    found = cores.chosen(EngineSpec("postgres"), range(8), tmp_path)
+    assert (found.client, found.shared) == ({3, 7}, set())
+    assert found.server == {0, 1, 2, 4, 5, 6}
+
+
+def test_what_one_names_the_other_does_not_get() -> None:
+    """Naming one side is enough to have both apart."""
+    assert cores.chosen(EngineSpec("postgres", cpus_client="1"), range(2)).server == {0}
+    assert cores.chosen(EngineSpec("postgres", cpus_server="0-2"), range(4)).client == {3}
+
+
+def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
+    """A person may put both on one core; it is said, not corrected."""
+    found = cores.chosen(EngineSpec("postgres", cpus_server="0", cpus_client="0"), range(4))
+    assert found.shared == {0}
+
+
+def test_cores_that_are_not_there_are_refused() -> None:
+    """By number, with those that are."""
+    with pytest.raises(CoresMissing, match="core 7 is not to be had; there are 0-3"):
+        cores.chosen(EngineSpec("postgres", cpus_server="2,7"), range(4))
+
+
+def test_node_gives_its_cores(tmp_path: Path) -> None:
+    """The server's cores are the node's; a node that is not there is refused."""
+    (tmp_path / "node/node1").mkdir(parents=True)
+    (tmp_path / "node/node1/cpulist").write_text("4-7\n")
+    found = cores.chosen(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
+    assert (found.server, found.numa_node, found.shared) == ({4, 5, 6, 7}, 1, set())
+    with pytest.raises(CoresMissing, match="no such node"):
+        cores.chosen(EngineSpec("postgres", numa_node=2), range(8), tmp_path)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("startup.py", "parse_pgbench_log.py", "restore.py", "overhead.py", "road.py")
+SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overhead.py", "road.py")
 
 
 def main() -> int:

@@ -80,10 +80,9 @@ def read_csv_gz(path: Path) -> tuple[Series, list[str]]:
         header = next(rows, [])
         if header[:2] != ["second", "phase"]:
             raise ValueError(f"{path}: not a series file")
-        columns: list[Column] = [[] for _ in header[2:]]
-        phases: list[str] = []
-        for row in rows:
-            phases.append(row[1])
-            for column, cell in zip(columns, row[2:], strict=True):
-                column.append(float(cell) if cell else None)
-    return Series(len(phases), dict(zip(header[2:], columns, strict=True))), phases
+        table = list(rows)
+    columns = zip(*table, strict=True) if table else iter([()] * len(header))
+    _seconds, phases, *values = columns
+    found = {name: [float(cell) if cell else None for cell in column]
+             for name, column in zip(header[2:], values, strict=True)}  # fmt: skip
+    return Series(len(phases), found), list(phases)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from dbbench.page.groups import Group
 from dbbench.page.numbers import GROUP, count, listed, number
-from dbbench.page.telemetry import Telemetry
-from dbbench.series import Column
+from dbbench.page.telemetry import Telemetry, Values
 
 Sum = tuple[str, ...]  # columns that are added up
 
@@ -123,16 +123,10 @@ def _source(panel: Panel, seconds: Telemetry) -> Sum | None:
     return next((source for source in panel.sources if seconds.has(source[0])), None)
 
 
-def column(seconds: Telemetry, trial_id: str, drawn: DrawnPanel) -> Column:
+def column(seconds: Telemetry, trial_id: str, drawn: DrawnPanel) -> Values:
     """The panel's values of a trial in the panel's unit. The first column decides where there are gaps."""
-    series, factor = seconds.series[trial_id], drawn.panel.factor
-    if drawn.source[0] not in series:
-        return [None] * series.seconds
-    present = [series[name] for name in drawn.source if name in series]
-    return [
-        None if first is None else factor * (first + sum(more[i] or 0.0 for more in present[1:]))
-        for i, first in enumerate(present[0])
-    ]
+    first, *more = (seconds.values(trial_id, name) for name in drawn.source)
+    return drawn.panel.factor * (first + sum(np.nan_to_num(other) for other in more))
 
 
 def _caption(chart: Chart, panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
@@ -147,23 +141,19 @@ def _caption(chart: Chart, panels: Sequence[DrawnPanel], group: Group, seconds: 
     return " ".join(fact for fact in (chart.says, *facts) if fact)
 
 
-def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> list[float]:
+def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> Values:
     """The panel's known values in the windows of the arm's used trials."""
-    values: list[float] = []
-    for trial in seconds.used(arm):
-        inside = seconds.phases[trial.id]
-        cells = zip(column(seconds, trial.id, drawn), inside, strict=True)
-        values += [v for v, phase in cells if v is not None and phase == "measure"]
-    return values
+    parts = [seconds.known(trial.id, column(seconds, trial.id, drawn)) for trial in seconds.used(arm)]
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry, named: bool) -> str:
     found = [(arm, window_values(drawn, arm, seconds)) for arm in group.arms]
-    parts = [f"{arm} {number(statistics.median(values))}" for arm, values in found if values]
+    parts = [f"{arm} {number(float(np.median(values)))}" for arm, values in found if values.size]
     if not parts:
         return ""
     subject = drawn.panel.title if named else "Median second of the window"
-    without = [arm for arm, values in found if not values and seconds.used(arm)]
+    without = [arm for arm, values in found if not values.size and seconds.used(arm)]
     rest = f"; {listed(without)}: none" if without else ""
     note = f" ({drawn.note})" if drawn.note else ""
     return f"{subject}{note}: {', '.join(parts)}{GROUP}{drawn.panel.unit}{rest}."
@@ -172,9 +162,9 @@ def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry, named: bool) -
 def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
     parts = []
     for arm in group.arms:
-        means = [statistics.fmean(v) if (v := window_values(drawn, arm, seconds)) else None for drawn in panels]
-        if any(mean is not None for mean in means):
-            parts.append(f"{arm} {' + '.join('–' if m is None else f'{m:.0f}' for m in means)}")
+        inside = [window_values(drawn, arm, seconds) for drawn in panels]
+        if any(values.size for values in inside):
+            parts.append(f"{arm} {' + '.join(f'{v.mean():.0f}' if v.size else '–' for v in inside)}")
     return (
         f"Mean of the window, {' + '.join(d.panel.title for d in panels)}: {'; '.join(parts)}{GROUP}%." if parts else ""
     )

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from dbbench.compare import Row
 from dbbench.metrics import METRICS, Metric
 from dbbench.page.groups import Group
 from dbbench.page.numbers import of_metric
-from dbbench.page.telemetry import Telemetry
+from dbbench.page.telemetry import Telemetry, Values
 from dbbench.page.theme import Mark
-from dbbench.series import Column as Values
 
 # (heading, metrics): the workload's primary metric is put before all of them.
 COLUMNS: Final = (
@@ -146,14 +147,14 @@ def _expected(metric: Metric, group: Group) -> bool:
 
 def _spark_scale(group: Group, seconds: Telemetry) -> float:
     """The top of all small curves of the group, so that they can be compared by eye."""
-    tops = [v for arm in group.arms for v in seconds.median(arm, "tps") if v is not None]
-    return max(tops, default=0.0) * 1.05
+    medians = np.concatenate([[0.0], *(seconds.median(arm, "tps") for arm in group.arms)])
+    return float(np.nanmax(medians)) * 1.05
 
 
 def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
     """The small curve of an arm; None where there is no throughput by the second."""
     column = seconds.median(arm, "tps")
-    if not top or all(v is None for v in column):
+    if not top or not np.isfinite(column).any():
         return None
     step = SPARK_WIDTH / len(column)
     every = max(1, math.ceil(len(column) / SPARK_POINTS))
@@ -169,8 +170,8 @@ def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
 
 
 def _mean(values: Values) -> float | None:
-    known = [v for v in values if v is not None]
-    return math.fsum(known) / len(known) if known else None
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else None
 
 
 def _path(points: list[tuple[int, float | None]], step: float, every: int, top: float) -> str:

@@ -1,20 +1,28 @@
-"""The seconds of a group's trials: read once, with stalls and gaps found on the full data."""
+"""The seconds of a group's trials: read once, with stalls and gaps found on the full data.
+
+Inside the page a column is an array of floats in which NaN is a gap: a run of an hour has millions of values.
+"""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dbbench.model import Phase, Trial
 from dbbench.page.groups import Group
-from dbbench.series import Column, Series
+from dbbench.series import Series
 from dbbench.summary import STALL
 
 BEGUN: Final = 0.5  # of a counter's rate: one event in a second, with a reading that came a little late
 LEAST_TRIALS: Final = 3  # a median over trials needs three with data in that second, else it is a gap
+
+
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -48,48 +56,69 @@ class Telemetry:
         """Whether any trial has one value of the column."""
         return any(name in s and any(v is not None for v in s[name]) for s in self.series.values())
 
-    def window(self, trial: Trial, name: str) -> Column:
-        """The column within the measured window."""
-        series, phases = self.series[trial.id], self.phases[trial.id]
-        if name not in series:
-            return []
-        return [v for v, phase in zip(series[name], phases, strict=True) if phase == Phase.MEASURE]
+    @cached_property
+    def _arrays(self) -> dict[tuple[str, str], Values]:
+        return {}
+
+    @cached_property
+    def _inside(self) -> dict[str, NDArray[np.bool_]]:
+        return {trial: np.array([name == Phase.MEASURE for name in names], bool)
+                for trial, names in self.phases.items()}  # fmt: skip
+
+    def values(self, trial_id: str, name: str) -> Values:
+        """A trial's column, a gap where there is no value; all gaps where it has none of that name."""
+        found = self._arrays.get((trial_id, name))
+        if found is None:
+            series = self.series[trial_id]
+            found = (np.array(series[name], np.float64) if name in series
+                     else np.full(series.seconds, np.nan))  # fmt: skip
+            self._arrays[trial_id, name] = found
+        return found
+
+    def known(self, trial_id: str, values: Values) -> Values:
+        """What is known of a trial's column in the measured window."""
+        inside = values[self._inside[trial_id]]
+        return inside[np.isfinite(inside)]
+
+    def window(self, trial: Trial, name: str) -> Values:
+        """The known values of the column in the measured window."""
+        return self.known(trial.id, self.values(trial.id, name))
 
     def typical(self, arm: str, name: str) -> float | None:
         """The median second of the window over all used trials of the arm."""
-        values = [v for trial in self.used(arm) for v in self.window(trial, name) if v is not None]
-        return statistics.median(values) if values else None
+        parts = [self.window(trial, name) for trial in self.used(arm)]
+        known = np.concatenate(parts) if parts else np.empty(0)
+        return float(np.median(known)) if known.size else None
 
     def stalls(self, trial: Trial) -> list[int]:
         """Seconds of the window below a tenth of the trial's median throughput, counted from warm-up's start."""
-        series = self.series[trial.id]
-        known = [v for v in self.window(trial, "tps") if v is not None]
-        if "tps" not in series or not known:
+        tps, known = self.values(trial.id, "tps"), self.window(trial, "tps")
+        if not known.size:
             return []
-        floor = STALL * statistics.median(known)
-        inside = self.phases[trial.id]
-        return [
-            second
-            for second, (value, phase) in enumerate(zip(series["tps"], inside, strict=True))
-            if phase == Phase.MEASURE and value is not None and (value < floor or not floor)
-        ]
+        floor = STALL * float(np.median(known))
+        low = (tps < floor) if floor else np.isfinite(tps)
+        return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:
         """Seconds in which the server began a checkpoint."""
-        series = self.series[trial.id]
-        column = series.columns.get("checkpoints_begun_per_s", [])
-        return [second for second, value in enumerate(column) if value is not None and value >= BEGUN]
+        begun = self.values(trial.id, "checkpoints_begun_per_s")
+        return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
 
-    def median(self, arm: str, name: str) -> Column:
+    def median(self, arm: str, name: str) -> Values:
         """Second by second, the median over the arm's used trials; a gap where too few have data."""
-        rows = [self.series[t.id][name] for t in self.used(arm) if name in self.series[t.id]]
-        return [median_of(rows, second) for second in range(self.seconds)]
+        return medians([self.values(t.id, name) for t in self.used(arm) if name in self.series[t.id]], self.seconds)
 
 
-def median_of(rows: Sequence[Column], second: int) -> float | None:
-    """The median of one second; None where fewer than three trials (or than there are) have data."""
-    values = [v for row in rows if second < len(row) and (v := row[second]) is not None]
-    return statistics.median(values) if values and len(values) >= min(LEAST_TRIALS, len(rows)) else None
+def medians(rows: Sequence[Values], seconds: int) -> Values:
+    """The median of each second; a gap where fewer than three trials (or than there are) have data."""
+    table = np.full((len(rows), seconds), np.nan)
+    for index, row in enumerate(rows):
+        table[index, : min(seconds, len(row))] = row[:seconds]
+    enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
+    found = np.full(seconds, np.nan)
+    if enough.any():
+        found[enough] = np.nanmedian(table[:, enough], axis=0)
+    return found
 
 
 def telemetry(group: Group) -> Telemetry:

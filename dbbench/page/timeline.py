@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from dbbench.page.charts import DrawnChart, column, drawn_charts
 from dbbench.page.groups import Group
 from dbbench.page.pack import packed
-from dbbench.page.telemetry import Telemetry
-from dbbench.series import Column
+from dbbench.page.telemetry import Telemetry, Values
 
 # Values of one panel (trials × seconds) that are kept by the second; above, the small multiples are packed as
 # means of some seconds, so that 60 trials of an hour still fit a page. Throughput and p95 always keep all.
@@ -60,15 +61,16 @@ def timeline(group: Group, seconds: Telemetry) -> Timeline:
     })  # fmt: skip
 
 
-def coarse(values: Column, every: int) -> Column:
+def coarse(values: Values, every: int) -> Values:
     """Means of `every` seconds; gaps are left out of a mean, and only gaps give a gap."""
     if every == 1:
         return values
-    means: Column = []
-    for begin in range(0, len(values), every):
-        known = [v for v in values[begin : begin + every] if v is not None]
-        means.append(math.fsum(known) / len(known) if known else None)
-    return means
+    table = np.full((math.ceil(len(values) / every), every), np.nan)
+    table.flat[: len(values)] = values
+    known = np.isfinite(table)
+    count = known.sum(axis=1)
+    means = np.where(known, table, 0.0).sum(axis=1) / np.maximum(count, 1)
+    return np.where(count > 0, means, np.nan)
 
 
 def _chart(drawn: DrawnChart) -> dict[str, Any]:

@@ -118,8 +118,8 @@ def _sources(seconds: Telemetry) -> list[tuple[str, str, Of]]:
 def _mean(seconds: Telemetry, trial: Trial, column: str) -> float | None:
     if trial.id not in seconds.series:
         return None
-    known = [value for value in seconds.window(trial, column) if value is not None]
-    return statistics.fmean(known) if known else None
+    known = seconds.window(trial, column)
+    return float(known.mean()) if known.size else None
 
 
 def _both(pairs: Sequence[tuple[Trial, Trial]], of: Of) -> tuple[float, float, float | None] | None:

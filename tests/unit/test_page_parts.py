@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dbbench.page import numbers
 from dbbench.page.pack import packed, unpacked
-from dbbench.page.telemetry import median_of
+from dbbench.page.telemetry import medians
 from dbbench.page.theme import DARK, LIGHT, Look, Mark, template
 from dbbench.page.timeline import coarse
 
@@ -32,6 +34,11 @@ def test_changes_have_a_sign_and_a_real_minus() -> None:
     assert numbers.change(None) == "–"
 
 
+def gaps(values: list[float | None]) -> NDArray[np.float64]:
+    """As the page holds a column: None is NaN."""
+    return np.array(values, np.float64)
+
+
 Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size=1, max_size=40)
 
 
@@ -39,7 +46,7 @@ Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size
 def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
     """Gaps stay gaps, the error is at most half a step, and a zero comes back as exactly zero."""
     length = max(map(len, rows))
-    low, step, text = packed(rows, length)
+    low, step, text = packed([gaps(row) for row in rows], length)
     back = unpacked((low, step, text), length)
     assert len(rows) == len(back)
     for row, got in zip(rows, back, strict=True):
@@ -51,22 +58,23 @@ def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
 
 
 def test_packed_nan_is_a_gap() -> None:
-    """What is no number is no data."""
-    assert unpacked(packed([[1.0, float("nan"), 2.0]], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
+    """What is no number is no data, and what is infinite neither."""
+    assert unpacked(packed([gaps([1.0, float("inf")])], 2), 2) == [[1.0, None]]
+    assert unpacked(packed([gaps([1.0, None, 2.0])], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
 
 
 def test_median_needs_three_trials() -> None:
     """Of three trials two with data are a gap; where there are only two, two are enough."""
-    rows = [[1.0], [None], [3.0]]
-    assert median_of(rows, 0) is None
-    assert median_of([[1.0], [3.0]], 0) == 2.0
-    assert median_of([[1.0], [5.0], [3.0]], 0) == 3.0
-    assert median_of([[1.0]], 7) is None
+    found = medians([gaps([1.0, 1.0]), gaps([None, 5.0]), gaps([3.0, 3.0])], 3)
+    np.testing.assert_array_equal(found, [np.nan, 3.0, np.nan])
+    np.testing.assert_array_equal(medians([gaps([1.0]), gaps([3.0])], 1), [2.0])
+    assert np.isnan(medians([], 2)).all()
 
 
 def test_coarse_means_leave_gaps_out() -> None:
     """A gap counts neither as a zero nor as a second; nothing but gaps is a gap."""
-    assert coarse([4.0, None, 8.0, None, None, None, 1.0], 3) == [6.0, None, 1.0]
+    means = coarse(gaps([4.0, None, 8.0, None, None, None, 1.0]), 3)
+    np.testing.assert_array_equal(means, [6.0, np.nan, 1.0])
 
 
 def test_no_two_of_twelve_arms_look_alike() -> None:

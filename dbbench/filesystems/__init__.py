@@ -14,13 +14,13 @@ from dbbench.filesystems.making import commands, install, make, missing_programs
 from dbbench.filesystems.mounting import check_claim, existing, mounted
 from dbbench.filesystems.port import Family, Made, Mounted
 from dbbench.filesystems.shape import free_space, shaped
-from dbbench.filesystems.state import healthy, least_read_share, space, sync
+from dbbench.filesystems.state import healthy, least_read_share, own_cache, space, sync
 from dbbench.model import FsSetup, Volume
 
 __all__ = [
     "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "commands",
     "data_directory", "existing", "free_space",
-    "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted",
+    "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted", "own_cache",
     "shaped", "space", "sync", "traits", "verify_files", "wal_directory", "works",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""ext3 and ext4: both are served by the kernel's ext4 driver and made by mke2fs."""
+"""ext2, ext3 and ext4: made by mke2fs, served by the kernel's ext4 driver (ext2 by one of its own in some kernels)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import KernelLacks
-from dbbench.filesystems.common import bdi_of_device_number, without_discard
+from dbbench.filesystems.common import PAGE_BYTES, bdi_of_device_number, option_value, without_discard
 from dbbench.model import Durability, FsSetup, Scalar
 
 SNAPSHOTS: Final = False
@@ -21,7 +21,7 @@ _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 def programs(setup: FsSetup) -> tuple[str, ...]:
     """What making and reading back takes."""
-    return (f"mkfs.{setup.mkfs.family}", "dumpe2fs")
+    return (f"mkfs.{setup.mkfs.family}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
 
 
 def mkfs_argv(setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
@@ -47,6 +47,8 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
         "block_size": int(head["Block size"]),
         "blocks": int(head["Block count"]),
         "inode_size": int(head["Inode size"]),
+        **({"cluster_size": int(head["Cluster size"])} if "Cluster size" in head else {}),
+        "default_mount_options": head["Default mount options"].replace("(none)", ""),
         "has_journal": "has_journal" in features,
         "features": " ".join(features),
         "groups": len(groups),
@@ -65,17 +67,29 @@ def mount_options(setup: FsSetup) -> tuple[str, ...]:
     return without_discard(setup.mount)
 
 
-def live(device_name: str) -> dict[str, Scalar]:
-    """has_journal: the kernel names a data mode only where there is a journal. KernelLacks where it is silent."""
-    source = Path(f"/proc/fs/ext4/{device_name}/options")
+def lacks(setup: FsSetup) -> str | None:
+    """Blocks above the page size: the driver refuses them."""
+    block = option_value(setup.mkfs.options, "-b")
+    if block and block.isdigit() and int(block) > PAGE_BYTES:
+        return f"blocks of {block} bytes: the ext4 driver takes no more than the page size, {PAGE_BYTES} here"
+    return None
+
+
+def live(device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
+    """has_journal and data_mode: the kernel names a data mode only where there is a journal. It names it here also
+    where the filesystem's own default, and not the mount option, has chosen it. KernelLacks where it is silent."""
+    source = proc / f"fs/ext4/{device_name}/options"
     try:
         options = source.read_text().split()
     except OSError as error:
+        if not (proc / "fs/ext4" / device_name).exists() and _is_ext2(device_name, proc):
+            return {"has_journal": False}  # the kernel's own ext2 driver knows no journal
         raise KernelLacks(
             f"{source} cannot be read ({error.strerror}): whether {device_name} has a journal is not known",
             effect="Nothing was measured.",
         ) from error
-    return {"has_journal": any(option.startswith("data=") for option in options)}
+    modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
+    return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
 
 
 def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
@@ -109,6 +123,11 @@ def lazy_init_running(proc: Path = Path("/proc")) -> bool | None:
         except OSError:
             continue  # it has ended
     return "ext4lazyinit" in names if "kthreadd" in names else None
+
+
+def _is_ext2(device_name: str, proc: Path) -> bool:
+    table = (proc / "self/mountinfo").read_text().splitlines()
+    return any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
 
 
 def _split_extended(options: tuple[str, ...]) -> tuple[list[str], list[str]]:

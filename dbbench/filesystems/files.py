@@ -5,16 +5,16 @@ from __future__ import annotations
 import array
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.devices.image import extents
 from dbbench.errors import CommandFailed, MountFailed, OptionNotInForce
-from dbbench.filesystems.families import COMPRESSING
+from dbbench.filesystems.families import COMPRESSING, POOLED
 from dbbench.filesystems.port import Mounted
-from dbbench.model import FsSetup
+from dbbench.model import FsSetup, Volume
 
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
 NOCOW_FL: Final = 0x00800000
@@ -22,10 +22,17 @@ _EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are rea
 
 
 def data_directory(setup: FsSetup, fs: Mounted) -> Path:
-    """A new empty data directory on the filesystem, for its owner only."""
+    """A new empty data directory on the filesystem, for its owner only: a plain folder, or the setup's own volume
+    for it, which is there since the mount."""
     datadir = fs.path / "data"
-    datadir.mkdir(mode=0o700)
+    datadir.mkdir(mode=0o700, exist_ok="data" in setup.volumes)
+    datadir.chmod(0o700)
     return datadir
+
+
+def data_attributes(setup: FsSetup) -> tuple[str, ...]:
+    """What chattr sets on the data directory, or on the volume that it is."""
+    return (*setup.attributes, *setup.volumes.get("data", Volume()).attributes)
 
 
 def wal_directory(setup: FsSetup, fs: Mounted) -> Path | None:
@@ -53,7 +60,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     found = [path for path in files if path.stat().st_size > 0]
     if not found:
         return
-    if "nodatacow" in setup.mount or "+C" in setup.attributes:
+    if "nodatacow" in setup.mount or "+C" in data_attributes(setup):
         wrong = [path for path in found if not inode_flags(path) & NOCOW_FL]
         if wrong:
             raise OptionNotInForce(
@@ -63,8 +70,9 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
                 remedy="The option must be in force before files are restored; reflinked files keep their old state.",
             )
     compressing = COMPRESSING.get(setup.mkfs.family)
-    algorithm = compressing.compresses(setup.mount) if compressing else None
-    if algorithm and not any(is_encoded(path) for path in sorted(found, key=_size, reverse=True)):
+    options = (*setup.mount, *setup.volumes.get("data", Volume()).options)
+    algorithm = compressing.compresses(options) if compressing else None
+    if algorithm and not _compressed(setup.mkfs.family, sorted(found, key=_size, reverse=True)):
         raise OptionNotInForce(
             f"none of {len(found)} files has a compressed extent though {setup.name!r} asks for {algorithm}",
             effect="Nothing was measured.",
@@ -82,6 +90,11 @@ def inode_flags(path: Path) -> int:
     finally:
         os.close(fd)
     return buffer[0]
+
+
+def _compressed(family: str, files: Sequence[Path]) -> bool:
+    pooled = POOLED.get(family)
+    return pooled.compressed(files) if pooled else any(is_encoded(path) for path in files)
 
 
 def is_encoded(path: Path) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from dbbench import layers, process
 from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, DeadlinePassed, MkfsFailed
-from dbbench.filesystems.families import FAMILIES, POOLED
+from dbbench.filesystems.families import EXACTING, FAMILIES, POOLED, SEVERAL, TUNERS
 from dbbench.filesystems.port import Made
 from dbbench.journal import Journal
 from dbbench.model import FsSetup
@@ -18,10 +20,17 @@ from dbbench.model import FsSetup
 _DEADLINE_S: Final = 120
 _SECONDS_PER_BYTE: Final = 1 / 64 / 50e6
 
+_MEMORY: Final = Path("/dev/shm")
+_TRIED_BYTES: Final = 2**30  # of a sparse file: small-device limits begin below
+
 _PACKAGES: Final = {
-    "mkfs.ext3": "e2fsprogs", "mkfs.ext4": "e2fsprogs", "dumpe2fs": "e2fsprogs", "chattr": "e2fsprogs",
+    "mkfs.ext2": "e2fsprogs", "mkfs.ext3": "e2fsprogs", "mkfs.ext4": "e2fsprogs", "dumpe2fs": "e2fsprogs",
+    "tune2fs": "e2fsprogs", "chattr": "e2fsprogs",
     "mkfs.xfs": "xfsprogs", "xfs_info": "xfsprogs", "xfs_db": "xfsprogs",
     "mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs",
+    "mkfs.f2fs": "f2fs-tools", "dump.f2fs": "f2fs-tools", "mkfs.nilfs2": "nilfs-tools", "nilfs-tune": "nilfs-tools",
+    "mdadm": "mdadm", "vgcreate": "lvm2", "lvcreate": "lvm2", "lvs": "lvm2", "dmsetup": "dmsetup",
+    "cryptsetup": "cryptsetup-bin", "wipefs": "util-linux", "blkid": "util-linux",
 }  # fmt: skip
 
 
@@ -38,8 +47,8 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
     deadline_s = _DEADLINE_S + device.facts.size_bytes * _SECONDS_PER_BYTE
     paths = {member.argument: str(member.path) for member in device.each}
     try:
-        argv = family.mkfs_argv(setup, tuple(paths))
-        done = process.run(argv, timeout_s=deadline_s, pass_fds=[member.fd for member in device.each])
+        fds = [member.fd for member in device.each]
+        said = [process.run(argv, timeout_s=deadline_s, pass_fds=fds).argv for argv in _making(setup, tuple(paths))]
         geometry = family.geometry(device.path)
     except (CommandFailed, DeadlinePassed) as failure:
         raise MkfsFailed(
@@ -48,36 +57,74 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
             remedy=f"dbbench fs show {setup.name}  prints the command.",
         ) from failure
     uuid = str(geometry.pop("uuid"))
-    shown = tuple(paths.get(word, word) for word in done.argv)
-    return Made((shown,), uuid, geometry)
+    return Made(tuple(tuple(paths.get(word, word) for word in argv) for argv in said), uuid, geometry)
 
 
 def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-    """Layers, mkfs and mount of a setup on `targets`, as a person would type them. KeyError for an unknown family."""
+    """Layers, mkfs, mount, volumes and attributes of a setup on `targets`, as a person would type them. KeyError for
+    an unknown family."""
     said, volumes = layers.commands(setup.layers, targets)
     if pooled := POOLED.get(setup.mkfs.family):
         return [*said, *pooled.commands(setup, volumes, at)]
-    family = FAMILIES[setup.mkfs.family]
-    options = ",".join(family.mount_options(setup))
-    mount = ("mount", "-t", setup.mkfs.family, "-o", options, volumes[0], at)
-    return [*said, tuple(family.mkfs_argv(setup, volumes)), mount]
+    family, several = FAMILIES[setup.mkfs.family], SEVERAL.get(setup.mkfs.family)
+    others = several.mount_words(volumes[1:]) if several else ()
+    mount = ("mount", "-t", setup.mkfs.family, "-o", ",".join((*family.mount_options(setup), *others)), volumes[0], at)
+    inside = several.volume_commands(setup, Path(at)) if several else []
+    if setup.attributes:
+        inside += [["mkdir", f"{at}/data"], ["chattr", *setup.attributes, f"{at}/data"]]
+    return [*said, *map(tuple, _making(setup, volumes)), mount, *map(tuple, inside), *layers.holding(setup.layers)]
 
 
-def works(setup: FsSetup, filesystems: Path = Path("/proc/filesystems")) -> str | None:
-    """Why this setup cannot work here, with what to install; None where it can. Starts at most modprobe -n."""
+def _making(setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
+    """mkfs, and the family's tuner where the setup has words for it."""
+    mkfs = FAMILIES[setup.mkfs.family].mkfs_argv(setup, targets)
+    return [mkfs, *([[TUNERS[setup.mkfs.family], *setup.mkfs.tune, targets[0]]] if setup.mkfs.tune else [])]
+
+
+def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
+    """Why this setup cannot work here, with what to install; None where it can.
+
+    Programs, layers, kernel; then what only some kernels take of a family (checksums, blocks above the page size);
+    at last mkfs itself with the setup's own options, on sparse files: its version, and nobody's list, says what it
+    knows. Mount options are the one thing that only a mount tells.
+    """
     name = setup.mkfs.family
     if name not in FAMILIES:
         return f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"
+    pooled = POOLED.get(name)
+    if pooled and (reason := pooled.works(setup)):
+        return reason
+    if setup.mkfs.tune and name not in TUNERS:
+        return f"nothing tunes {name} after mkfs (only {', '.join(TUNERS)})"
     if missing := missing_programs(setup):
         packages = install(setup)
         return f"{', '.join(missing)} not installed" + (f": apt install {' '.join(packages)}" if packages else "")
     if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
         return f"layers of kind {', '.join(unknown)} are not known"
-    known = {line.split()[-1] for line in filesystems.read_text().splitlines()}
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
-    for wanted in dict.fromkeys((*below, name, *setup.needs.kernel)):
-        if wanted not in known and not _loadable(wanted):
-            return f"this kernel has no {wanted}, and no module of that name can be loaded"
+    own = () if pooled else (name,)
+    for wanted in dict.fromkeys((*below, *own, *setup.needs.kernel)):
+        if reason := layers.lacks(wanted, root):
+            return reason
+    if name not in EXACTING:
+        return None
+    to_try = bool(setup.mkfs.options or setup.mkfs.tune) and not setup.layers
+    return EXACTING[name].lacks(setup) or (_refused(setup) if to_try else None)
+
+
+def _refused(setup: FsSetup) -> str | None:
+    """What mkfs says against the setup's options; None where it takes them."""
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs: a disk would take its time
+    with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
+        targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
+        for target in targets:
+            Path(target).touch()
+            os.truncate(target, _TRIED_BYTES)
+        try:
+            for argv in _making(setup, targets):
+                process.run(argv, timeout_s=_DEADLINE_S, note=False)
+        except (CommandFailed, DeadlinePassed) as failure:
+            return str(failure).replace(f"{folder}/", "")
     return None
 
 
@@ -92,14 +139,10 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
 
 def install(setup: FsSetup) -> tuple[str, ...]:
     """Debian packages that bring what is missing: the setup's own word, else by program."""
-    missing = missing_programs(setup)
+    pooled, missing = POOLED.get(setup.mkfs.family), missing_programs(setup)
+    if pooled and (missing or pooled.works(setup)):
+        return pooled.install(setup)
     if not missing:
         return ()
     known = tuple(dict.fromkeys(_PACKAGES[program] for program in missing if program in _PACKAGES))
     return known or setup.needs.packages.get("debian", ())
-
-
-def _loadable(module: str) -> bool:
-    if process.find("modprobe") is None:
-        return False
-    return process.run(["modprobe", "-n", "-q", module], ok=(0, 1, 255), note=False).returncode == 0

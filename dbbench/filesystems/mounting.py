@@ -13,8 +13,8 @@ from dbbench import process
 from dbbench.devices.port import Device
 from dbbench.errors import ClaimWrong, CommandFailed, DeadlinePassed, DirectoryRefused, MountFailed, UnmountFailed
 from dbbench.filesystems import holders, mountinfo
-from dbbench.filesystems.families import FAMILIES, POOLED
-from dbbench.filesystems.files import NOCOW_FL, inode_flags
+from dbbench.filesystems.families import FAMILIES, POOLED, SEVERAL
+from dbbench.filesystems.files import NOCOW_FL, data_attributes, inode_flags
 from dbbench.filesystems.port import Mounted
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
@@ -36,20 +36,8 @@ def mounted(setup: FsSetup, device: Device, at: Path, journal: Journal | None = 
         with pooled.opened(setup, device, at, journal) as fs:
             yield fs
         return
-    family = FAMILIES[setup.mkfs.family]
-    asked = family.mount_options(setup)
     at.mkdir(parents=True, exist_ok=True)
-    with Watch(device.path.name) as kernel:
-        try:
-            argv = ["mount", "-t", setup.mkfs.family, "-o", ",".join(asked), device.argument, str(at)]
-            process.run(argv, timeout_s=120, pass_fds=(device.fd,))
-        except (CommandFailed, DeadlinePassed) as failure:
-            said = "\n  ".join(kernel.all_lines_about() or ())
-            raise MountFailed(
-                f"{setup.name or setup.mkfs.family} with {','.join(asked)}: {said or failure}",
-                effect=f"{device.path} was formatted and is not mounted.",
-                remedy="Read the kernel's lines (dmesg); leave out the option that it names.",
-            ) from failure
+    asked = mount(setup, device, at)
     try:
         yield _read_back(setup, device, at, asked)
     except BaseException as first:
@@ -68,6 +56,9 @@ def existing(path: Path) -> Iterator[Mounted]:
     DirectoryRefused where it lies on a family of which we do not know what survives a power cut.
     """
     mount = mountinfo.of(path)
+    if pooled := POOLED.get(mount.fstype):
+        yield pooled.existing(path)
+        return
     if mount.fstype not in FAMILIES:
         raise DirectoryRefused(
             f"{path} lies on {mount.fstype}: what of it survives a power cut is not known here",
@@ -91,7 +82,7 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
 
 
 def unmount(at: Path, device: Device) -> None:
-    """Unmount and wait until the device can be opened exclusively; UnmountFailed says who holds it."""
+    """Unmount and wait until each device can be opened exclusively; UnmountFailed says who holds it."""
     until = time.monotonic() + _BUSY_S
     pause_s = 0.02
     while True:
@@ -108,7 +99,29 @@ def unmount(at: Path, device: Device) -> None:
                 ) from failure
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.5)
-    _wait_until_free(device)
+    for member in device.each:
+        _wait_until_free(member)
+    for several in SEVERAL.values():
+        several.forget(device.members)
+
+
+def mount(setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
+    """mount(8) on the checked descriptions, with `more` options; those that the setup asks for. MountFailed."""
+    asked = FAMILIES[setup.mkfs.family].mount_options(setup)
+    several = SEVERAL.get(setup.mkfs.family)
+    others = several.mount_words(tuple(member.argument for member in device.each[1:])) if several else ()
+    argv = ["mount", "-t", setup.mkfs.family, "-o", ",".join((*asked, *others, *more)), device.argument, str(at)]
+    with Watch(device.path.name) as kernel:
+        try:
+            process.run(argv, timeout_s=120, pass_fds=[member.fd for member in device.each])
+        except (CommandFailed, DeadlinePassed) as failure:
+            said = "\n  ".join(kernel.all_lines_about() or ())
+            raise MountFailed(
+                f"{setup.name or setup.mkfs.family} with {','.join(asked)}: {said or failure}",
+                effect=f"{device.path} was formatted and is not mounted.",
+                remedy="Read the kernel's lines (dmesg); leave out the option that it names.",
+            ) from failure
+    return asked
 
 
 def _wait_until_free(device: Device) -> None:
@@ -134,30 +147,41 @@ def _free(path: Path) -> bool:
 
 
 def _read_back(setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]) -> Mounted:
-    mount = mountinfo.of(at)
-    if mount.point != at.resolve() or Path(mount.source).stat().st_rdev != device.path.stat().st_rdev:
+    mount, several = mountinfo.of(at), SEVERAL.get(setup.mkfs.family)
+    ours = {member.path.stat().st_rdev for member in device.each}
+    if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
         raise MountFailed(
             f"{at} is {mount.source} mounted at {mount.point}, not {device.path}", effect="Nothing was measured."
         )
-    found = _facts(setup.mkfs.family, at, asked, setup.attributes)
+    if several and (members := several.members(at)) != {member.path.name for member in device.each}:
+        raise MountFailed(
+            f"{at} lies on {', '.join(sorted(members))}, not on {', '.join(m.path.name for m in device.each)}",
+            effect="Nothing was measured.",
+        )
+    properties = several.add_volumes(setup, at) if several else ()
+    found = _facts(setup.mkfs.family, at, asked, data_attributes(setup), properties)
     discards = [o for o in found.options_effective if o.split("=")[0] == "discard"]
     if discards and "nodiscard" in asked:
         raise MountFailed(f"the kernel took {discards[0]} on {device.path} though nodiscard was asked")
     return found
 
 
-def _facts(name: str, path: Path, asked: tuple[str, ...], attributes: tuple[str, ...]) -> Mounted:
+def _facts(
+    name: str, path: Path, asked: tuple[str, ...], attributes: tuple[str, ...], properties: tuple[str, ...] = ()
+) -> Mounted:
     family = FAMILIES[name]
     mount = mountinfo.of(path)
-    effective = mount.options
+    effective = (*mount.options, *properties)
+    live = family.live(_kernel_name(mount.device))
     return Mounted(
         path=path,
         family=name,
         options_asked=asked,
         options_effective=effective,
         read_ahead_kb=_read_ahead_kb(family.bdi(path)),
-        flags=family.flags(effective, family.live(_kernel_name(mount.device))),
+        flags=family.flags(effective, live),
         tears=family.tears(effective, attributes),
+        tunables=live,
     )
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.filesystems.common import bdi_of_device_number, without_discard
+from dbbench.filesystems.common import (
+    PAGE_BYTES,
+    bdi_of_device_number,
+    kernel_version,
+    option_value,
+    without_discard,
+)
 from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.units import bytes_of
 
 SNAPSHOTS: Final = False
+LARGE_BLOCKS: Final = (6, 12)  # the first kernel that takes blocks above its page size
 
 
 def programs(setup: FsSetup) -> tuple[str, ...]:
@@ -57,6 +66,15 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
 def mount_options(setup: FsSetup) -> tuple[str, ...]:
     """The setup's, without discard."""
     return without_discard(setup.mount)
+
+
+def lacks(setup: FsSetup) -> str | None:
+    """Blocks above the page size need Linux 6.12."""
+    said = option_value(setup.mkfs.options, "-b") or ""
+    size = bytes_of(said.removeprefix("size=").upper()) if said.startswith("size=") else 0
+    if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
+        return None
+    return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {os.uname().release}"
 
 
 def live(device_name: str) -> dict[str, Scalar]:

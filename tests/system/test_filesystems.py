@@ -23,24 +23,6 @@ SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 NO_LOG_FLUSH = 2
 SETUPS = catalog.catalog()
 
-# What the kernel must show for each shipped setup, and its class; measured, not what the files claim.
-EXPECTED: dict[str, tuple[set[str], set[str]]] = {
-    "ext3": (set(), set()),
-    "ext4": (set(), set()),
-    "ext4-nobarrier": ({"nobarrier"}, {"no-barrier"}),
-    "ext4-writeback": ({"data=writeback"}, set()),
-    "ext4-nojournal": (set(), {"no-journal"}),
-    "xfs": ({"inode64"}, set()),
-    "xfs-noreflink": ({"inode64"}, set()),
-    "btrfs": ({"space_cache=v2"}, set()),
-    "btrfs-lzo": ({"compress=lzo"}, set()),
-    "btrfs-zstd": ({"compress=zstd:3"}, set()),
-    "btrfs-nodatacow": ({"nodatacow", "nodatasum"}, set()),
-    "btrfs-nobarrier": ({"nobarrier", "ssd"}, {"no-barrier"}),
-    "btrfs-nocow-attr": ({"space_cache=v2"}, set()),
-}
-COW = {"btrfs", "btrfs-lzo", "btrfs-zstd", "btrfs-nobarrier"}
-
 
 def shipped(name: str) -> FsSetup:
     """A setup of the catalogue; skipped where it cannot work on this machine."""
@@ -50,55 +32,12 @@ def shipped(name: str) -> FsSetup:
     return setup
 
 
-def flushes(device: Device) -> int:
-    """Flush requests that the loop device has carried out."""
-    return int(Path(f"/sys/block/{device.path.name}/stat").read_text().split()[15])
-
-
 def fill(folder: Path, count: int = 3) -> list[Path]:
     """Files of 1 MiB that shrink when they are compressed."""
     files = [folder / f"table{number}" for number in range(count)]
     for file in files:
         file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(MIB // 32)))
     return files
-
-
-@pytest.mark.needs("root")
-@pytest.mark.parametrize("name", sorted(SETUPS.setups))
-def test_every_shipped_setup_is_what_it_says(name: str, loop_device: Device, tmp_path: Path) -> None:
-    """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says, and gone again."""
-    setup = shipped(name)
-    options, flags = EXPECTED.get(name, (set(), {flag.value for flag in setup.claims}))
-    made = filesystems.make(setup, loop_device)
-    assert made.argv[0][-1] == str(loop_device.path)
-    assert len(made.uuid) == 36
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
-        assert {"rw", "noatime", *options} <= set(fs.options_effective)
-        assert not [option for option in fs.options_effective if option.startswith("discard")]
-        assert {flag.value for flag in fs.flags} == flags
-        filesystems.check_claim(setup, fs)
-        assert fs.tears is (name not in COW)
-        assert fs.read_ahead_kb
-        datadir = fs.path / "data"
-        datadir.mkdir()
-        filesystems.apply_attributes(setup, datadir)
-        files = fill(datadir)
-        filesystems.sync(fs.path)
-        filesystems.verify_files(setup, files)
-        before = flushes(loop_device)
-        with (datadir / "log").open("wb", buffering=0) as log:
-            for _commit in range(20):
-                log.write(bytes(8192))
-                os.fdatasync(log.fileno())
-        flushed = flushes(loop_device) - before
-        assert flushed == 0 if "no-barrier" in flags else flushed >= 20
-        assert filesystems.healthy(fs) is None
-        assert list(datadir.glob(".dbbench*")) == list(fs.path.glob(".dbbench*")) == []
-        space = filesystems.space(fs, 3 * MIB)
-        assert space.disk_bytes and space.free_bytes and space.disk_bytes + space.free_bytes <= 512 * MIB
-        assert (space.compression_ratio or 0) > 2 if "compress" in str(setup.mount) else not space.compression_ratio
-    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-    os.close(os.open(loop_device.path, os.O_RDONLY | os.O_EXCL))
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")

@@ -1,0 +1,309 @@
+"""The catalogue, every setup of it: really made, mounted, filled, measured and removed; and what carries a database.
+
+Other families and layers have files of their own; a new setup of ext*, xfs or btrfs is tested here without a new line.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import catalog, filesystems
+from dbbench.devices import loop
+from dbbench.devices.joint import joint
+from dbbench.devices.port import Device
+from dbbench.model import FsSetup
+from tests.conftest import SMALL
+
+MIB: Final = 2**20
+ALL: Final = catalog.catalog()
+NAMES: Final = [name for name in ALL.setups
+                if not (setup := ALL.setup(name)).layers
+                and setup.mkfs.family in ("ext2", "ext3", "ext4", "xfs", "btrfs")]  # fmt: skip
+
+# What the kernel shows of an option that it does not show as it was given. "": nothing at all.
+SHOWN: Final = {
+    "barrier=0": "nobarrier",
+    "strictatime": "",
+    "allocsize=64m": "allocsize=65536k",
+    "compress=zlib": "compress=zlib:3",
+    "compress=zstd": "compress=zstd:3",
+    "compress-force=zstd": "compress-force=zstd:3",
+    "space_cache=v1": "space_cache",
+}
+FLAGS: Final = {"ext2": {"no-journal"}, "ext4-nojournal": {"no-journal"}, "ext4-nobarrier": {"no-barrier"},
+                "btrfs-nobarrier": {"no-barrier"}}  # fmt: skip
+IN_PLACE: Final = {"btrfs-nodatacow", "btrfs-nocow-attr"}  # of btrfs: these overwrite data
+# What the family's own tool must read back from the device where the setup asks mkfs for it.
+GEOMETRY: Final[dict[str, dict[str, object]]] = {
+    "ext4-bigalloc": {"cluster_size": 65536},
+    "ext4-nojournal": {"has_journal": False},
+    "ext2": {"has_journal": False},
+    "ext4": {"has_journal": True, "uninitialised_groups": 0, "block_size": 4096},
+    "xfs-16k": {"block_size": 16384},
+    "xfs-noreflink": {"reflink": False},
+    "xfs": {"reflink": True, "agcount": 4},
+    "btrfs": {"nodesize": 16384, "data_profile": "single", "metadata_profile": "DUP", "checksum": "crc32c"},
+    "btrfs-nodesize-4k": {"nodesize": 4096},
+    "btrfs-nodesize-32k": {"nodesize": 32768},
+    "btrfs-metadata-single": {"metadata_profile": "single"},
+    "btrfs-xxhash": {"checksum": "xxhash64"},
+    "btrfs-sha256": {"checksum": "sha256"},
+    "btrfs-blake2": {"checksum": "blake2"},
+    "btrfs-raid0": {"data_profile": "RAID0", "metadata_profile": "RAID0", "devices": 2},
+    "btrfs-raid1": {"data_profile": "RAID1", "metadata_profile": "RAID1", "devices": 2},
+    "btrfs-raid10": {"data_profile": "RAID10", "metadata_profile": "RAID10", "devices": 4},
+}
+
+
+def shipped(name: str) -> FsSetup:
+    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    setup = ALL.setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    return setup
+
+
+@contextmanager
+def attached(folder: Path, count: int) -> Iterator[Device]:
+    """So many loop devices of 512 MiB as one; gone afterwards."""
+    images = [folder / f"image{number}" for number in range(count)]
+    for image in images:
+        image.touch(0o600)
+        os.truncate(image, SMALL)
+    with joint([loop.attached(image) for image in images], None) as device:
+        yield device
+
+
+def left(folder: Path) -> list[str]:
+    """Mounts and loop devices of files below the folder."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+    loops = [str(p) for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
+    return mounts + loops
+
+
+def flushes(device: Device) -> int:
+    """Flush requests that the loop devices have carried out."""
+    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
+
+
+def fill(folder: Path, count: int = 3) -> list[Path]:
+    """Files of 1 MiB that shrink when they are compressed."""
+    files = [folder / f"table{number}" for number in range(count)]
+    for file in files:
+        file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(MIB // 32)))
+    return files
+
+
+def commit(file: Path, times: int = 20) -> None:
+    """What a database does with its log."""
+    with file.open("wb", buffering=0) as log:
+        for _commit in range(times):
+            log.write(bytes(8192))
+            os.fdatasync(log.fileno())
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
+    """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says, measured, and gone."""
+    setup = shipped(name)
+    flags = FLAGS.get(name, set())
+    with attached(tmp_path, setup.devices.min) as device:
+        made = filesystems.make(setup, device)
+        assert {str(member.path) for member in device.each} <= set(made.argv[0])
+        assert len(made.uuid) == 36
+        assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
+        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+            asked = {SHOWN.get(option, option) for option in fs.options_asked} - {"", "nodiscard"}
+            assert {"rw", *asked} <= set(fs.options_effective)
+            online = "discard" in str(setup.mount)
+            assert online or not [option for option in fs.options_effective if option.startswith("discard")]
+            assert {flag.value for flag in fs.flags} == flags
+            filesystems.check_claim(setup, fs)
+            assert fs.tears is (setup.mkfs.family != "btrfs" or name in IN_PLACE)
+            assert fs.read_ahead_kb
+            datadir = filesystems.data_directory(setup, fs)
+            filesystems.apply_attributes(setup, datadir)
+            files = fill(datadir)
+            filesystems.sync(fs.path)
+            filesystems.verify_files(setup, files)
+            before = flushes(device)
+            commit(datadir / "log")
+            flushed = flushes(device) - before
+            assert flushed == 0 if "no-barrier" in flags else flushed >= 20
+            assert filesystems.healthy(fs) is None
+            space = filesystems.space(fs, 3 * MIB)
+            assert space.disk_bytes and space.free_bytes
+            assert space.disk_bytes + space.free_bytes <= len(device.each) * SMALL
+            shrinks = filesystems.traits(setup).compresses is not None
+            assert (space.compression_ratio or 0) > 2 if shrinks else not space.compression_ratio
+        for member in device.each:
+            os.close(os.open(member.path, os.O_RDONLY | os.O_EXCL))
+    assert left(tmp_path) == []
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "tune2fs")
+def test_a_default_of_the_superblock_is_read_from_the_kernel(tmp_path: Path) -> None:
+    """Of a mode that no mount option names the mount table says nothing: the driver's own list does."""
+    for name, mode in (("ext4", "ordered"), ("ext4-writeback", "writeback"), ("ext4-writeback-default", "writeback")):
+        setup = shipped(name)
+        with attached(tmp_path, 1) as device:
+            made = filesystems.make(setup, device)
+            assert ("journal_data_writeback" in str(made.geometry["default_mount_options"])) is bool(setup.mkfs.tune)
+            with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+                assert fs.tunables == {"has_journal": True, "data_mode": mode}
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "chattr")
+def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
+    """Data is compressed and copied on write, the log beside it neither: one filesystem, two subvolumes."""
+    setup = shipped("btrfs-volumes")
+    with attached(tmp_path, 1) as device:
+        filesystems.make(setup, device)
+        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+            datadir, wal = filesystems.data_directory(setup, fs), filesystems.wal_directory(setup, fs)
+            assert wal is not None and wal.is_dir() and datadir.stat().st_dev != wal.stat().st_dev
+            assert datadir.stat().st_mode & 0o777 == 0o700
+            (data,), (log,) = fill(datadir, 1), fill(wal, 1)
+            filesystems.sync(fs.path)
+            assert filesystems.files.is_encoded(data) and not filesystems.files.is_encoded(log)
+            assert filesystems.files.inode_flags(log) & filesystems.files.NOCOW_FL
+            assert not filesystems.files.inode_flags(data) & filesystems.files.NOCOW_FL
+            assert fs.tears is False
+            assert "compression=zstd" in fs.options_effective
+            assert (filesystems.space(fs, MIB).compression_ratio or 0) > 1.5
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
+def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path) -> None:
+    """The kernel knows the members from the mount alone, and has no name of them left when they are given back."""
+    setup = shipped("btrfs-raid1")
+    with attached(tmp_path, 2) as device:
+        made = filesystems.make(setup, device)
+        filesystems.families.btrfs.forget(device.each)
+        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+            assert filesystems.families.btrfs.members(fs.path) == {member.path.name for member in device.each}
+        assert not Path(f"/sys/fs/btrfs/{made.uuid}").exists()
+        single = ALL.setup("btrfs")
+        filesystems.make(single, device.each[1])  # a name that were still known would be taken for a member
+        with filesystems.mounted(single, device.each[1], tmp_path / "mnt") as fs:
+            assert filesystems.families.btrfs.members(fs.path) == {device.each[1].path.name}
+
+
+# --- with a database -------------------------------------------------------------------------------
+
+PLAN: Final = """
+name = "catalogue"
+fs_setups = {setups}
+blocks = 1
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "1GiB"
+count = {count}
+[[engine]]
+name = "postgres"
+[[engine]]
+name = "mariadb"
+[[workload]]
+name = "pgbench-simple-update"
+scale = 1
+clients = 2
+threads = 1
+[[workload]]
+name = "sysbench-oltp-update-index"
+engines = ["mariadb"]
+tables = 1
+table_size = 1000
+clients = 2
+"""
+# One of each family and each tuning variant. The class of each with (PostgreSQL, MariaDB), if it is not full.
+CARRIED: Final = {
+    "ext2": ("no-journal", "no-journal"),
+    "ext3": ("full", "full"),
+    "ext4-nodoublewrite": ("torn-pages-possible", "torn-pages-possible"),
+    "xfs-allocsize": ("full", "full"),
+    "btrfs-tuned": ("full", "full"),
+    "btrfs-nocow-attr": ("full", "full"),
+    "btrfs-raid1": ("full", "full"),
+    "btrfs-volumes": ("full", "full"),
+}
+DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs",
+                                     "engine:postgres", "engine:mariadb", "sysbench", "sadf")  # fmt: skip
+
+
+def plan(setups: list[str], count: int = 2) -> str:
+    """A plan of one short trial a setup and engine."""
+    return PLAN.format(setups=setups, count=count)
+
+
+@DATABASES
+def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None:
+    """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is in the server."""
+    dbbench.plan(plan(list(CARRIED)))
+    dbbench("run", "plan.toml", "--name", "r")
+    assert left(dbbench.folder) == []
+    trials = dbbench.trials().values()
+    assert [(t["id"], t["error"]) for t in trials if t["status"] == "failed"] == []
+    found = {(t["fs_setup"], t["engine"]): t for t in trials}
+    assert {key: t["filesystem"]["durability_class"] for key, t in found.items()} == {
+        (name, engine): named[number] for name, named in CARRIED.items()
+        for number, engine in enumerate(("postgres", "mariadb"))
+    }  # fmt: skip
+    tuned = found["btrfs-tuned", "postgres"]["effective_settings"]
+    assert (tuned["full_page_writes"], tuned["wal_init_zero"], tuned["wal_recycle"]) == ("off", "off", "off")
+    assert found["ext4-nodoublewrite", "mariadb"]["effective_settings"]["innodb_doublewrite"] == "OFF"
+    assert len(found["btrfs-raid1", "postgres"]["device"]["members"]) == 2
+    said = dbbench("compare", "r", "--baseline", "ext3").stdout
+    assert "torn-pages-possible (differs)" in said
+    assert "Durability classes differ" in said
+
+
+@DATABASES
+@pytest.mark.soak
+def test_every_setup_carries_two_databases(dbbench: Any) -> None:
+    """The whole catalogue of these families."""
+    working = [name for name in NAMES if filesystems.works(ALL.setup(name)) is None]
+    dbbench.plan(plan(working, count=4))
+    dbbench("run", "plan.toml", "--name", "r", timeout_s=3600)
+    assert [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"] == []
+    assert len(dbbench.trials()) == 2 * len(working)
+
+
+@pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
+def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) -> None:
+    """SIGKILL in some phase of a trial on four devices: no mount, loop device or image of it stays, and it resumes."""
+    text = plan(["btrfs-raid10"], count=4).replace('"1GiB"', '"320MiB"')
+    postgres, _, rest = text.partition('[[engine]]\nname = "mariadb"\n')
+    dbbench.plan(postgres + rest.partition('[[workload]]\nname = "sysbench')[0])
+    phase = random.Random(os.urandom(4)).choice(["mkfs", "mount", "restore", "settle", "warmup", "drain", "space"])
+    seen: list[str] = []
+
+    def at(event: dict[str, Any]) -> bool:
+        seen.append(str(event))
+        return event["kind"] == "phase_begin" and event.get("phase") == phase
+
+    def kill(pid: int) -> None:
+        time.sleep(random.uniform(0, 0.3))
+        os.kill(pid, signal.SIGKILL)
+
+    status, _ = dbbench.run_and("plan.toml", at, kill)
+    assert status == -signal.SIGKILL, (phase, seen)
+    deadline = time.monotonic() + 5
+    while left(dbbench.folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left(dbbench.folder) == [], phase
+    dbbench("run", "plan.toml", "--name", "r")
+    assert {t["status"] for t in dbbench.trials().values()} <= {"ok", "suspect"}
+    assert left(dbbench.folder) == []
+    assert list(dbbench.folder.rglob("*.img")) == []

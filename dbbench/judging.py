@@ -22,6 +22,7 @@ from dbbench.model import (
     FilesystemFacts,
     IoFacts,
     MemoryFacts,
+    OperationFacts,
     Phase,
     SpaceFacts,
     TrialWarning,
@@ -47,7 +48,7 @@ class Seen:
     kernel: Watch
     engine: Engine
     tears: bool  # a page can tear on this filesystem
-    host_state: dict[str, Any]  # of the host, after the trial
+    first_state: dict[str, Any]  # before the run's first trial
 
 
 def judge(trial: Record, seen: Seen) -> None:
@@ -55,11 +56,13 @@ def judge(trial: Record, seen: Seen) -> None:
     _series(trial, seen)
     _facts(trial, seen)
     _summary(trial, seen)
+    trial.note(ceiling=conditions.beside_ceiling(trial.cell, trial.fact("ceiling", CeilingFacts | None), trial.series, trial.fact("summary", dict)))
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
     memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
     trial.warn(*conditions.warnings(trial.cell, memory, cores, seen.meter))
     _window_warnings(trial, seen.meter)
     _machine_warnings(trial, seen)
+    trial.warn(*_failed_operations(trial.fact("operations", tuple)))
     _device_warnings(trial)
     _durability(trial, seen)
 
@@ -134,10 +137,16 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
         trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
 
 
+def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:
+    return [TrialWarning("W030", f"{one.name}: {one.text}") for one in operations if one.failed]
+
+
 def _machine_warnings(trial: Record, seen: Seen) -> None:
     disks = [disk.name for disk in _disks(trial.fact("device", DeviceFacts)) if disk.name]
-    first = trial.run.host.get("state") or trial.fact("host_state", dict)
-    if changed := host.changed(first, seen.host_state):
+    began, ended = trial.fact("host_state", dict), trial.fact("host_state_end", dict)
+    known = {name: value for name, value in seen.first_state.items() if name in began}
+    changed = [*host.changed(known, {name: began[name] for name in known}), *host.changed(began, ended)]
+    if changed:
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
@@ -159,6 +168,15 @@ def _device_warnings(trial: Record) -> None:
         trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
     if not cache.proved:
         trial.warn(TrialWarning("W010", cache.reason, suspect=True))
+    _pool_warnings(trial)
+
+
+def _pool_warnings(trial: Record) -> None:
+    tunables = trial.fact("filesystem", FilesystemFacts).tunables
+    if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
+        trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
+    if others := tunables.get("other_pools"):
+        trial.warn(TrialWarning("W027", f"imported beside it: {others}"))
 
 
 def _disks(device: DeviceFacts) -> tuple[DeviceFacts, ...]:

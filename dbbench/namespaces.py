@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -89,6 +89,7 @@ _NEEDED: Final = [
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_private = False  # whether this process's mounts are its own: known by who made them so, as /proc may hide pid 1
 
 
 def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
@@ -166,6 +167,34 @@ def isolated(
     return status
 
 
+def mounts_are_private() -> bool:
+    """Whether what this process mounts is seen by nobody else, and ends with it."""
+    return _private
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """This thread in a mount namespace of its own while the block lasts, without new processes: for work that mounts
+    over the system's folders. What is mounted within is gone afterwards. Raises NamespacesRefused."""
+    global _private
+    before, folder = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd()
+    try:
+        try:
+            _checked(_libc.unshare(CLONE_NEWNS))
+        except OSError as error:
+            raise _refused(str(error)) from None
+        try:
+            mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
+            _private = True
+            yield
+        finally:
+            _private = False
+            _checked(_libc.setns(before, CLONE_NEWNS))  # back, at the root folder
+            os.chdir(folder)
+    finally:
+        os.close(before)
+
+
 def detach_foreign(keep: Iterable[Path]) -> list[str]:
     """Take other people's filesystems out of this mount namespace; the mount points where that failed.
 
@@ -239,6 +268,8 @@ def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
 
 
 def _worker(work: Callable[[], int], mask: Iterable[int]) -> NoReturn:
+    global _private
+    _private = True
     status = 1
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -58,6 +58,7 @@ TOOLS: Final = (
     Tool("run", ("mkfs.ext4", "mkfs.ext3", "dumpe2fs", "chattr", "lsattr", "filefrag"), "e2fsprogs", "e2fsprogs"),
     Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info"), "xfsprogs", "xfsprogs"),
     Tool("run", ("mkfs.btrfs", "btrfs"), "btrfs-progs", "btrfs-progs"),
+    Tool("run", ("zfs-fuse", "zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),  # or OpenZFS's own
     Tool("run", ("compsize",), "btrfs-compsize", "compsize"),
     Tool("run", ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"), "util-linux", "util-linux"),
     Tool("run", ("mount", "umount"), "mount", "util-linux"),

@@ -2,7 +2,8 @@
 
 Cold means cold, proved twice. Once by the kernel's own count of resident pages, before (there must have been
 some) and after (none). Once by the device: a seeded sample of the files is read, and its bytes must have come
-from below. A hypervisor's or controller's cache lies outside of both.
+from below. A filesystem with a cache of its own beside the page cache (ZFS: the ARC) empties that too, in its own way,
+and its bytes are counted with the pages. A hypervisor's or controller's cache lies outside of both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import mmap
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,15 @@ class Piece:
     path: Path
     offset: int
     length: int
+
+
+@dataclass(frozen=True)
+class OwnCache:
+    """A filesystem's own cache. `empty` needs all files closed; `bytes_held` is None where nobody tells."""
+
+    how: str  # "export and import"
+    empty: Callable[[], None]
+    bytes_held: Callable[[], int | None]
 
 
 # --- what is resident ------------------------------------------------------------------------------
@@ -204,18 +214,20 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
 def drop_and_prove(
     files: Sequence[Path],
     seed: int,
-    disk: str | None,
+    disks: Sequence[str],
     *,
     root: bool,
     least_share: float = LEAST_SHARE,
+    own: OwnCache | None = None,
     control: Path = DROP_CACHES,
 ) -> CacheFacts:
     """Empty the cache of the data files and prove it; `proved` is False with a reason, nothing is raised for that.
 
-    `disk`: kernel name of what lies below the filesystem ("loop7"), whose reads are counted; None: this process's
+    `disks`: kernel names of what lies below the filesystem (["loop7"]), whose reads are counted; none: this process's
     own reads from storage (/proc/self/io). With `root` the whole cache is dropped, else the files are evicted.
     Where nothing of the files was resident, the sample is read first, so that there is something to drop.
-    `least_share`: of the sample's bytes that the device must deliver (compression makes it small).
+    `least_share`: of the sample's bytes that the device must deliver (compression makes it small). `own`: the
+    filesystem's own cache; the bytes that it says it holds are counted with the pages.
     """
     held = [path for path in files if path.stat().st_size]
     if not held:
@@ -223,24 +235,31 @@ def drop_and_prove(
     syncfs(held[0])
     pieces = sample(held, seed)
     method = ""
-    before = resident_bytes(held)
-    if before == 0:
+    before, own_before = resident_bytes(held), _held(own)
+    if before == 0 and not own_before:
         method = "touched, then "
         read(pieces)
-        before = resident_bytes(held)
+        before, own_before = resident_bytes(held), _held(own)
+    if own is not None:
+        method += f"{own.how}, "
+        own.empty()
     how, counted = _emptied(held, root, control)
-    after = resident_bytes(held)
+    after, own_after = resident_bytes(held), _held(own)
 
-    sample_bytes, delivered = _delivered(pieces, disk)
+    sample_bytes, delivered = _delivered(pieces, disks)
     evict(held)
     last = _resident_after_tries(held)
+    if own is not None:
+        own.empty()
+        _emptied(held, root, control)
     after = max(after, last) if after is not None and last is not None else None
     reason = (
-        _first_reason(before, after)
+        _first_reason(before, after, own_before, own_after)
         or ("" if counted is not False else f"the kernel did not count the drop: {control} does nothing here")
         or _sample_reason(sample_bytes, delivered, least_share)
     )
-    return CacheFacts(method + how, before, after, sample_bytes, delivered, not reason, reason)
+    return CacheFacts(method + how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
+                      not reason, reason)  # fmt: skip
 
 
 def _emptied(files: Sequence[Path], root: bool, control: Path) -> tuple[str, bool | None]:
@@ -272,30 +291,41 @@ def _resident_after_tries(files: Sequence[Path]) -> int | None:
     return left
 
 
-def _delivered(pieces: Sequence[Piece], disk: str | None) -> tuple[int, int | None]:
-    """Bytes of the sample, and bytes that the device delivered while it was read."""
-    before = _read_so_far(disk)
+def _delivered(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
+    """Bytes of the sample, and bytes that the devices delivered while it was read."""
+    before = _read_so_far(disks)
     got = read(pieces)
-    after = _read_so_far(disk)
+    after = _read_so_far(disks)
     return got, None if before is None or after is None else after - before
 
 
-def _read_so_far(disk: str | None) -> int | None:
+def _read_so_far(disks: Sequence[str]) -> int | None:
     try:
-        if disk is not None:
-            return int(Path(f"/sys/class/block/{disk}/stat").read_text().split()[2]) * _SECTOR
+        if disks:
+            stats = (Path(f"/sys/class/block/{disk}/stat").read_text().split() for disk in disks)
+            return sum(int(fields[2]) for fields in stats) * _SECTOR
         fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
         return int(fields["read_bytes"])
     except (OSError, KeyError, ValueError):
         return None
 
 
-def _first_reason(before: int | None, after: int | None) -> str:
+def _first_reason(before: int | None, after: int | None, own_before: int | None, own_after: int | None) -> str:
     if before is None or after is None:
         return "the kernel does not tell which pages of these files are resident"
-    if before == 0:
+    if before == 0 and not own_before:
         return "nothing of the data files was resident before, not even after reading them"
+    if own_before and own_after is not None and own_after >= own_before:  # others' data may be in it too
+        return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
+
+
+def _held(own: OwnCache | None) -> int | None:
+    return own.bytes_held() if own is not None else None
+
+
+def _sum(pages: int | None, own: int | None) -> int | None:
+    return None if pages is None else pages + (own or 0)
 
 
 def _sample_reason(sample_bytes: int, delivered: int | None, least_share: float) -> str:

@@ -30,6 +30,7 @@ from dbbench.meter import Meter
 from dbbench.model import (
     AgeFacts,
     CacheFacts,
+    CeilingFacts,
     Cell,
     DeviceFacts,
     EngineSpec,
@@ -42,9 +43,13 @@ from dbbench.model import (
     durability_class,
     merged,
 )
+from dbbench.operations import Filled, operated
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.samplers import Samples, Target
+
+
+_STATE = "state"  # in the journal: host and block layer at the begin of the run's first trial
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,8 @@ class Parts:
     attached: Callable[[], AbstractContextManager[Device]]
     kernel_messages: Callable[[], AbstractContextManager[Watch]]
     probe: Callable[[Device], dict[str, float]]
-    host_state: Callable[[], dict[str, Any]]
+    host_state: Callable[[Device], dict[str, Any]]
+    first_state: Callable[[], dict[str, Any]]
     layered: Callable[[Device], AbstractContextManager[Device]]
     make: Callable[[Device], Made]
     mounted: Callable[[Device], AbstractContextManager[Mounted]]
@@ -120,6 +126,7 @@ class Parts:
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
+    ceiling: Callable[[], CeilingFacts | None]
     confined: Callable[[], AbstractContextManager[Confined]]
     meter: Callable[[Device, Server, Load, Confined, Sequence[Path]], Meter]
     sync: Callable[[Mounted], None]
@@ -159,11 +166,13 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         engine=engine,
         settings=settings_of(run, cell),
         attached=lambda: devices.attached(
-            run.plan.device, images, Permit(typed, journal), cell.arm, cell.setup.devices.max
+            *wal.wanted(cell, run.plan.device, images), Permit(typed, journal), cell.arm, cell.setup.devices.max,
+            spare="grow" in run.plan.operations,
         ),
         kernel_messages=Watch,
         probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
-        host_state=host.state,
+        host_state=lambda device: _host_state(device, journal),
+        first_state=lambda: next((e["state"] for e in journal.entries() if e.get("event") == _STATE), {}),
         layered=lambda device: _layered(cell, device, journal),
         make=lambda device: _make(cell, device, journal),
         mounted=lambda device: _mounted(cell, device, room, journal),
@@ -187,6 +196,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
+        ceiling=lambda: store.load_ceiling(journal.path.parent),
         confined=lambda: confined(
             cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
         ),
@@ -195,7 +205,9 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         must_be_healthy=_must_be_healthy,
         space=_space,
         device_facts=_device_facts,
-        operated=lambda volume, fs, datadir: (),
+        operated=lambda volume, fs, datadir: operated(
+            run.plan.operations, _filled(cell, journal, room, settings_of(run, cell), volume, fs, datadir)
+        ),
     )  # fmt: skip
 
 
@@ -203,6 +215,14 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
 def _layered(cell: Cell, device: Device, journal: Journal) -> Iterator[Device]:
     with layers.stacked(cell.setup.layers, device, journal) as volume, wal.layered(cell, volume, journal) as whole:
         yield whole
+
+
+def _host_state(device: Device, journal: Journal) -> dict[str, Any]:
+    """Host and block layer now; the first of a run is kept, as what the later ones are held against."""
+    found = {**host.state(), **host.block_layer(device.all_leaves)}
+    if not any(entry.get("event") == _STATE for entry in journal.entries()):
+        journal.note(_STATE, state=found)
+    return found
 
 
 def _make(cell: Cell, device: Device, journal: Journal) -> Made:
@@ -252,6 +272,7 @@ def _facts_of(setup: FsSetup, device: Device, made: Made, fs: Mounted) -> Filesy
         mount_options_effective=fs.options_effective,
         geometry=made.geometry,
         read_ahead_kb=fs.read_ahead_kb,
+        tunables=fs.tunables,
         layers=tuple(device.layers),
         queue=devices.queue_attributes(device.leaves[0]) if device.leaves else {},
         claims=setup.claims,
@@ -284,6 +305,24 @@ def _held(volume: Device, trial: Record) -> None:
 def _must_be_healthy(fs: Mounted) -> None:
     if bad := filesystems.healthy(fs) or (fs.wal and filesystems.healthy(fs.wal)):
         raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel's lines: dmesg")
+
+
+def _filled(
+    cell: Cell, journal: Journal, room: Room, settings: Settings, volume: Device, fs: Mounted, datadir: Path
+) -> Filled:
+    """What operations work on: the filesystem, its server, and another one with a place of its own."""
+    engine, place = ENGINES[cell.engine.name], room.place(cell.engine)
+    second = dataclasses.replace(place, sockets=room.root / "s2", logs=room.logs / "clone")
+    return Filled(
+        setup=cell.setup,
+        volume=volume,
+        fs=fs,
+        datadir=datadir,
+        room=room.root / "operations",
+        serving=lambda data: engine.serving(data, settings, place),
+        second=lambda data: engine.serving(data, settings, second),
+        journal=journal,
+    )
 
 
 def _space(fs: Mounted, files: Sequence[Path]) -> SpaceFacts:

@@ -47,7 +47,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
         with stage(Phase.CANARY):  # from here on the device is locked; no filesystem of ours is on it yet
             device = taken.enter_context(parts.attached())
-            trial.note(device=device.facts, host_state=parts.host_state(), canary=parts.probe(device))
+            trial.note(device=device.facts, host_state=parts.host_state(device), canary=parts.probe(device))
 
         with stage(Phase.MKFS):
             volume = taken.enter_context(parts.layered(device))
@@ -101,13 +101,14 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
             trial.note(checked=engine.check(datadir, settings, place))
 
         with stage(Phase.SPACE):
-            trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device))
+            trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device),
+                       host_state_end=parts.host_state(device), ceiling=parts.ceiling())  # fmt: skip
 
         with stage(Phase.OPERATIONS, asked=trial.run.plan.operations):  # the last: some end the filesystem
             trial.note(operations=parts.operated(volume, fs, datadir))
 
-    tears = fs.tears_pages_of(durability.page_bytes(effective))
-    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, tears, parts.host_state()))
+    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine,
+                      fs.tears_pages_of(durability.page_bytes(effective)), parts.first_state()))  # fmt: skip
 
 
 def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:

@@ -62,7 +62,7 @@ def _tools() -> Iterator[Finding]:
     """Servers by their engines, then the programs of drivers, samplers and filesystems."""
     from dbbench.drivers import DRIVERS
     from dbbench.engines import ENGINES
-    from dbbench.filesystems import FAMILIES
+    from dbbench.filesystems.families import FAMILIES, POOLED
     from dbbench.host import versions
     from dbbench.samplers import programs as sampled
 
@@ -74,7 +74,8 @@ def _tools() -> Iterator[Finding]:
     known = versions()
     programs = {program: f"driver {name}" for name, driver in DRIVERS.items() for program in driver.programs()}
     programs |= {program: "samplers" for program in sampled()}
-    programs |= {f"mkfs.{family}": f"fs setups of {family}" for family in FAMILIES}
+    programs |= {f"mkfs.{family}": f"fs setups of {family}" for family in FAMILIES if family not in POOLED}
+    programs |= {"zpool": "fs setups of zfs"}
     programs |= {"compsize": "compression of btrfs", "wipefs": "guards of block devices", "lsblk": "this list"}
     for program, needed in programs.items():
         if package_of(program) == "postgresql":

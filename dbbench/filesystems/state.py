@@ -11,7 +11,7 @@ from dbbench.filesystems import mountinfo
 from dbbench.filesystems.families import COMPRESSING
 from dbbench.filesystems.port import Mounted
 from dbbench.model import SpaceFacts
-from dbbench.pagecache import syncfs
+from dbbench.pagecache import OwnCache, syncfs
 
 _BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
 _PROBE: Final = ".dbbench-probe"
@@ -48,15 +48,27 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     one only what lies below the directory. `logical_bytes`: the data files' sizes."""
     syncfs(fs.path)
     total = os.statvfs(fs.path)
-    if os.path.ismount(fs.path):
+    free = total.f_bavail * total.f_frsize
+    if fs.pool is not None:  # a mount shows its own dataset alone
+        fs.pool.sync()
+        used, free = fs.pool.used_and_free()
+    elif os.path.ismount(fs.path):
         used = (total.f_blocks - total.f_bfree) * total.f_frsize
     else:
         used = sum(_BLOCK * Path(folder, name).lstat().st_blocks
                    for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
     compressing = COMPRESSING.get(fs.family)
     algorithm = compressing.compresses(fs.options_effective) if compressing else None
-    ratio = compressing.compression_ratio(fs.path) if compressing and algorithm else None
-    return SpaceFacts(logical_bytes, used, total.f_bavail * total.f_frsize, ratio)
+    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # not what was aged
+    ratio = compressing.compression_ratio(data) if compressing and algorithm else None
+    return SpaceFacts(logical_bytes, used, free, ratio)
+
+
+def own_cache(fs: Mounted) -> OwnCache | None:
+    """The cache that the filesystem has beside the page cache; None where it has none."""
+    if fs.pool is None:
+        return None
+    return OwnCache(fs.pool.reopening, fs.pool.reopen, fs.pool.cached_bytes)
 
 
 def least_read_share(fs: Mounted) -> float:

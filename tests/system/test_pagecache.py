@@ -43,7 +43,7 @@ def test_the_cache_is_emptied_and_both_proofs_hold(name: str, root: bool, loop_d
     """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
         facts = pagecache.drop_and_prove(
-            files, 42, loop_device.path.name, root=root, least_share=filesystems.least_read_share(fs)
+            files, 42, [loop_device.path.name], root=root, least_share=filesystems.least_read_share(fs)
         )
         assert facts.reason == ""
         assert facts.proved
@@ -61,7 +61,7 @@ def test_a_drop_that_does_nothing_is_found(loop_device: Device, tmp_path: Path) 
     fake = tmp_path / "drop_caches"
     fake.touch()
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=True, control=fake)
+        facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=True, control=fake)
     assert not facts.proved
     assert facts.before_bytes == SIZE
     assert "resident" in facts.reason
@@ -76,7 +76,7 @@ def test_a_lying_count_of_resident_pages_is_found_by_the_device(
     monkeypatch.setattr(pagecache, "resident_bytes", lambda files: next(answers, 0))
     monkeypatch.setattr(pagecache, "drop", lambda at, control: True)
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=True)
+        facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=True)
     assert not facts.proved
     assert facts.sample_read_bytes == 0
     assert "the device delivered 0 bytes" in facts.reason
@@ -90,10 +90,10 @@ def test_pages_that_somebody_maps_are_not_called_gone(loop_device: Device, tmp_p
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
         with files[0].open("rb") as file, mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped:
             assert mapped[0] == ord("t")
-            facts = pagecache.drop_and_prove(files, 1, loop_device.path.name, root=False)
+            facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=False)
         assert not facts.proved
         assert 0 < (facts.after_bytes or 0) <= MIB
-        assert pagecache.drop_and_prove(files, 1, loop_device.path.name, root=False).proved
+        assert pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=False).proved
 
 
 @pytest.mark.needs("root", "mkfs.xfs", "fs:xfs")
@@ -102,13 +102,13 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
     with mounted("xfs", loop_device, tmp_path / "mnt") as (_fs, files):
         pagecache.drop(files[0])
         assert pagecache.resident_bytes(files) == 0
-        facts = pagecache.drop_and_prove(files, 5, loop_device.path.name, root=True)
+        facts = pagecache.drop_and_prove(files, 5, [loop_device.path.name], root=True)
         assert facts.method == "touched, then drop_caches"
         assert facts.before_bytes == 64 * MIB
         assert facts.proved
         with (files[0].parent / "hole").open("wb") as sparse:
             sparse.truncate(MIB)
-        hole = pagecache.drop_and_prove([files[0].parent / "hole"], 5, loop_device.path.name, root=True)
+        hole = pagecache.drop_and_prove([files[0].parent / "hole"], 5, [loop_device.path.name], root=True)
         assert not hole.proved
         assert hole.reason
 
@@ -117,7 +117,7 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
 def test_without_a_disks_name_our_own_reads_are_counted(loop_device: Device, tmp_path: Path) -> None:
     """On an existing filesystem the disk may be unknown: the process's own reads from storage are the proof."""
     with mounted("btrfs", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 5, None, root=False)
+        facts = pagecache.drop_and_prove(files, 5, [], root=False)
     assert facts.proved
     assert 64 * MIB <= (facts.sample_read_bytes or 0) < 80 * MIB
 
@@ -135,7 +135,7 @@ def test_the_proof_is_quick(loop_device: Device, tmp_path: Path) -> None:
             pagecache.read(pieces)
             reading = time.monotonic() - began
             began = time.monotonic()
-            facts = pagecache.drop_and_prove(files, seed, loop_device.path.name, root=False)
+            facts = pagecache.drop_and_prove(files, seed, [loop_device.path.name], root=False)
             spent.append(time.monotonic() - began - reading)
             assert facts.proved
     assert min(spent) < 0.5
@@ -145,7 +145,7 @@ def test_facts_are_plain(tmp_path: Path) -> None:
     """On an existing directory, without root: the same facts, whatever could be proved."""
     path = tmp_path / "data"
     path.write_bytes(os.urandom(4 * MIB))
-    facts = pagecache.drop_and_prove([path], 1, None, root=False)
+    facts = pagecache.drop_and_prove([path], 1, [], root=False)
     assert facts.before_bytes == 4 * MIB
     assert dataclasses.asdict(facts)["method"] == "posix_fadvise"
     assert facts.proved or facts.reason

@@ -11,12 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dbbench import filesystems, layers
-from dbbench.devices.port import Device
+from dbbench.devices.port import Device, Images
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import WalElsewhere
 from dbbench.filesystems import Made, Mounted
 from dbbench.journal import Journal
-from dbbench.model import Cell
+from dbbench.model import Cell, DeviceSpec
+
+
+def wanted(cell: Cell, device: DeviceSpec, images: Images | None) -> tuple[DeviceSpec, Images | None]:
+    """The plan's device and images; without the log's in a cell that keeps its log beside the data."""
+    if cell.wal_setup is not None or device.wal is None:
+        return device, images
+    return dataclasses.replace(device, wal=None), images and dataclasses.replace(images, wal=None)
 
 
 @contextlib.contextmanager

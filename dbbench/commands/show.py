@@ -98,5 +98,11 @@ def _filesystem(trial: Trial) -> Iterator[str]:
     if fs is None:
         return
     yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
-    for argv in fs.mkfs:
+    if fs.wal is not None:
+        own = fs.wal.durability_class
+        yield f"  log on {fs.wal.family}, durability class {own}; mounted {','.join(fs.wal.mount_options_effective)}"
+    for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
         yield f"  {' '.join(argv)}"
+    if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
+        both = size_text(trial.io.write_bytes or 0)
+        yield f"  written in the window {both}, of it to the log's device {size_text(log.write_bytes)}"

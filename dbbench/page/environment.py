@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.model import Setting, Trial
+from dbbench.model import DeviceFacts, FilesystemFacts, Setting, Trial
 from dbbench.page.groups import ENGINE_TITLES, Group
 from dbbench.page.numbers import MISSING
 from dbbench.page.theme import Mark
@@ -88,32 +88,38 @@ def environment(groups: Sequence[Group]) -> Environment:
 
 def facts(trial: Trial) -> dict[str, str]:
     """What a trial says of its filesystem, device and cold start, as flat text."""
-    found: dict[str, str] = {}
-    if trial.filesystem is not None:
-        fs = trial.filesystem
-        found = {
-            "fs setup": trial.setup,
-            "filesystem": fs.family,
-            "durability class": fs.durability_class,
-            "mkfs": " ; ".join(" ".join(_word(word) for word in argv) for argv in fs.mkfs),
-            "mount options asked": ",".join(fs.mount_options_asked),
-            "mount options effective": ",".join(fs.mount_options_effective),
-            "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
-        }
-        geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
-        found["geometry"] = ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items())
-        found |= {f"queue: {key}": value for key, value in fs.queue.items()}
-    if trial.device is not None:
-        device = trial.device
-        found |= {
-            "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
-            "device size": size_text(device.size_bytes),
-            "direct I/O of the loop device": "" if device.direct_io is None else ("on" if device.direct_io else "off"),
-        }
+    found = {"fs setup": trial.setup}
+    if (fs := trial.filesystem) is not None:
+        found |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
+    if (device := trial.device) is not None:
+        found |= _device(device)
+        found |= {f"log: {key}": value for key, value in _device(device.wal).items()} if device.wal else {}
     if trial.cache is not None:
         proof = "proved" if trial.cache.proved else f"not proved: {trial.cache.reason}".rstrip(": ")
         found["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
     return {key: value for key, value in found.items() if value}
+
+
+def _made(fs: FilesystemFacts) -> dict[str, str]:
+    geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
+    return {
+        "filesystem": fs.family,
+        "durability class": fs.durability_class,
+        "mkfs": " ; ".join(" ".join(_word(word) for word in argv) for argv in fs.mkfs),
+        "mount options asked": ",".join(fs.mount_options_asked),
+        "mount options effective": ",".join(fs.mount_options_effective),
+        "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
+        "geometry": ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items()),
+        **{f"queue: {key}": value for key, value in fs.queue.items()},
+    }
+
+
+def _device(device: DeviceFacts) -> dict[str, str]:
+    return {
+        "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
+        "device size": size_text(device.size_bytes),
+        "direct I/O of the loop device": "" if device.direct_io is None else ("on" if device.direct_io else "off"),
+    }
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
 
 from dbbench.catalog import NAME, Catalog, dataset_of, defaults
 from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.filesystems.families import FAMILIES, POOLED
-from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, WalDevice, Workload, WorkloadSpec
+from dbbench.filesystems.families import FAMILIES
+from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
+from dbbench.plan.extras import check_extras
 from dbbench.plan.fair import check_fair
 from dbbench.plan.labels import label_of
+from dbbench.plan.logs import LEAST_BYTES, check_logs, value_at
 from dbbench.plan.workloads import check_list
 from dbbench.tomlfile import Document, Key, did_you_mean
 from dbbench.units import bytes_of, seconds_of
-
-LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs makes nothing below 300 MiB
 
 Workloads = Mapping[Key, tuple[WorkloadSpec, Workload]]
 
@@ -44,15 +43,25 @@ def check(
         if device is not None:
             _check_device(document, device, [arm.label for arm in arms.values()])
     _check_baseline(document, arms)
+    check_logs(document, arms, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
+    check_extras(document, plan, device, _known_setups(arms, catalog))
     for key, engine in engines.items():
-        check_list(document, (*key, "bin"), _at(document, key, "bin"), engine.bins, "path")
+        check_list(document, (*key, "bin"), value_at(document, key, "bin"), engine.bins, "path")
     for phase, seconds in (plan.deadlines if plan else {}).items():
         if seconds <= 0:
             document.flaw(("deadlines", phase.value), f'deadline "{phase.value}" should be more than 0 s')
     for key, (spec, _) in workloads.items():
         _check_window(document, key, spec.warmup_s, spec.measure_s)
+
+
+def _known_setups(arms: Mapping[Key, Arm], catalog: Catalog) -> list[FsSetup]:
+    found = []
+    for arm in arms.values():
+        with contextlib.suppress(UnknownName, PlanInvalid):  # told with its arm
+            found.append(catalog.setup(arm.use))
+    return found
 
 
 def _check_arms(document: Document, arms: Mapping[Key, Arm], device: DeviceSpec | None, catalog: Catalog) -> None:
@@ -64,19 +73,12 @@ def _check_arms(document: Document, arms: Mapping[Key, Arm], device: DeviceSpec 
         elif not NAME.fullmatch(arm.label):
             document.flaw(key, f'"{arm.label}" is no label: letters, digits and . _ + : = - are')
         seen[arm.label] = key
-        if device is not None and device.wal is None and _at(document, key, "wal") is not None:
-            document.flaw((*key, "wal"), '"wal" says nothing without [device.wal]')
         try:
             setup = catalog.setup(arm.use)
         except (UnknownName, PlanInvalid) as error:
             document.flaw(key, error.evidence)
             continue
         _check_setup(document, key, setup, device)
-        if device is not None and device.wal is not None and arm.wal and "wal" in setup.volumes:
-            document.flaw(key, f'fs setup "{setup.name}" has a volume of its own for the log; with [device.wal] write '
-                               f'{{ use = "{arm.use}", wal = false }}')  # fmt: skip
-    if device is not None and device.wal is not None:
-        _check_wal(document, device, device.wal, catalog)
 
 
 def _check_setup(document: Document, key: Key, setup: FsSetup, device: DeviceSpec | None) -> None:
@@ -88,45 +90,6 @@ def _check_setup(document: Document, key: Key, setup: FsSetup, device: DeviceSpe
     given = len(device.paths) or device.count
     if given < setup.devices.min:
         document.flaw(key, f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; the plan has {given}')
-
-
-def _at(document: Document, key: Key, name: str) -> Any:
-    """What stands at `name` in the table at `key` of the file; None where there is neither."""
-    found: Any = document.data
-    for part in (*key, name):
-        try:
-            found = found[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return found
-
-
-def _check_wal(document: Document, device: DeviceSpec, wal: WalDevice, catalog: Catalog) -> None:
-    """Whether the log's setup can be made on the one device that it gets."""
-    key = ("device", "wal")
-    if device.kind == "dir":
-        document.flaw(key, '"wal" says nothing for kind = "dir"')
-        return
-    try:
-        setup = catalog.setup(wal.fs_setup)
-    except (UnknownName, PlanInvalid) as error:
-        document.flaw((*key, "fs_setup"), error.evidence)
-        return
-    if setup.devices.min > 1:
-        document.flaw((*key, "fs_setup"), f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; '
-                                          "the log has one")  # fmt: skip
-    if setup.mkfs.family in POOLED:
-        document.flaw((*key, "fs_setup"), f'a pool ("{setup.name}") cannot be the log\'s own filesystem; '
-                                          "a setup with a volume for the log has it within one")  # fmt: skip
-    if setup.volumes:
-        document.flaw((*key, "fs_setup"), f'fs setup "{setup.name}" has volumes: they belong to a data directory')
-    if device.kind == "block" and not wal.path:
-        document.flaw(key, 'kind = "block" needs path = "/dev/disk/by-id/..." for the log too')
-    if device.kind == "loop" and wal.size_bytes < LEAST_BYTES:
-        document.flaw((*key, "size"), '"size" should be 320MiB or more')
-    for name in {"loop": ("path", "identity"), "block": ("size", "at")}[device.kind]:
-        if _at(document, key, name) is not None:
-            document.flaw((*key, name), f'"{name}" says nothing for kind = "{device.kind}"')
 
 
 def _check_names(document: Document, what: str, names: Mapping[Key, str]) -> None:

@@ -14,10 +14,12 @@ from dbbench.series import Series
 
 @dataclass(frozen=True)
 class Target:
-    """What is sampled: the disk under test by kernel name (None: unknown, only totals) and the server."""
+    """What is sampled: the disk under test by kernel name (None: unknown, only totals), the server, and the disk of
+    its write-ahead log where that lies on one of its own."""
 
     disk: str | None  # "loop7", "nvme0n1"
     server: Server | None
+    log: str | None = None
 
 
 class Sampling(Protocol):

@@ -126,7 +126,7 @@ def test_wrong_lists_are_errors_of_the_plan(
     with pytest.raises(PlanInvalid) as caught:
         plan_of(tmp_path, SWEPT.replace(old, new), known)
     place = next((found for found in caught.value.evidence.splitlines() if told in found), caught.value.evidence)
-    assert told in place and (f"plan.toml:{line}  " in place or line == 11 and "plan.toml:8" in place)
+    assert told in place and (f"plan.toml:{line}  " in place or (line == 11 and "plan.toml:8" in place))
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,7 @@ def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:
         ('size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', "for the log too"),
         ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" says nothing for kind = "dir"'),
         ('[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" says nothing without [device.wal]'),
+        ('baseline = "xfs"', 'operations = ["fsck", "snapshot"]', '"snapshot" cannot copy "ext4+wal:ext4"'),
         ('label = "xfs-alone"', 'label = "mine"', '"mine" stands twice'),
         ('baseline = "xfs"', 'baseline = "xsf"', 'baseline "xsf" is none of the fs_setups'),
     ],

@@ -1,0 +1,63 @@
+"""What a plan asks for beside the load: a past of the filesystem, and operations after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dbbench.model import Ageing, DeviceSpec, FsSetup, Plan
+from dbbench.operations import OPERATIONS
+from dbbench.operations.abilities import GROWING, of
+from dbbench.tomlfile import Document, did_you_mean
+
+OWN = "wants a filesystem of its own: [device] of kind loop or block"
+
+
+def check_extras(document: Document, plan: Plan | None, device: DeviceSpec | None, setups: Iterable[FsSetup]) -> None:
+    """Note the flaws of `age` and `operations`, as written."""
+    if "age" in document.data:
+        _check_age(document, plan.age if plan else None, device)
+    asked = document.data.get("operations", [])
+    for index, name in enumerate(asked if isinstance(asked, list) else []):
+        _check_operation(document, ("operations", index), name, asked[:index], device, setups)
+
+
+def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:
+    if device is not None and device.kind == "dir":
+        document.flaw(("age",), f'"age" {OWN}')
+    if age is None:
+        return
+    if not 0 < age.fill < 1:
+        document.flaw(("age", "fill"), f'"fill" should be a share between 0 and 1, not {age.fill:g}')
+    if age.churn < 0:
+        document.flaw(("age", "churn"), f'"churn" should be 0 or more, not {age.churn:g}')
+
+
+def _check_operation(
+    document: Document,
+    key: tuple[str | int, ...],
+    name: Any,
+    before: list[Any],
+    device: DeviceSpec | None,
+    setups: Iterable[FsSetup],
+) -> None:
+    if not isinstance(name, str):
+        return  # told already, by its type
+    if name not in OPERATIONS:
+        document.flaw(
+            key, f'"{name}" is no operation{did_you_mean(name, OPERATIONS)}; there are {", ".join(OPERATIONS)}'
+        )
+    elif name in before:
+        document.flaw(key, f'operation "{name}" stands twice')
+    elif device is not None and device.kind == "dir" and name != "clone":
+        document.flaw(key, f'operation "{name}" {OWN}')
+    elif device is not None and name == "grow":
+        _check_spare(document, key, device, setups)
+
+
+def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceSpec, setups: Iterable[FsSetup]) -> None:
+    given = len(device.paths) or device.count
+    for setup in setups:
+        if of(GROWING, setup) is not None and given <= setup.devices.min:
+            document.flaw(key, f'operation "grow" wants one device more than fs setup "{setup.name}" needs, which is '
+                               f"{setup.devices.min}; the plan has {given}")  # fmt: skip

@@ -414,6 +414,12 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "What the load generator takes, the server lacks: a faster filesystem makes it busier and so looks slower "
         "than it is.",
     ),
+    "W042": (
+        "device-limited",
+        "The device stood flat at what the bare device gives: a limit of its own or of its provider held the trial, "
+        "not the filesystem. Cloud disks are sold with such limits, and with credits that run out in mid-run: then "
+        "all filesystems look the same, or the first looks best.",
+    ),
     "W043": (
         "direct I/O fell back to the page cache",
         "The server asked for direct I/O and the filesystem served it through the page cache, as btrfs does for "
@@ -435,4 +441,9 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "touched by it.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
+    "W099": (
+        "rehearsed in a second kernel: not comparable",
+        "User-mode Linux has one CPU and is several times slower than the machine. That the trial worked is true; none "
+        "of its figures says anything about a server.",
+    ),
 }

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench import conditions, durability, host, summary
+from dbbench import ceilings, conditions, durability, host, summary
 from dbbench.clock import iso
 from dbbench.datasets import Restored
 from dbbench.drivers.port import Outcome
@@ -16,6 +16,7 @@ from dbbench.kmsg import Watch
 from dbbench.meter import Meter
 from dbbench.model import (
     CacheFacts,
+    CeilingFacts,
     CoresFacts,
     DeviceFacts,
     DrainFacts,
@@ -56,15 +57,23 @@ def judge(trial: Record, seen: Seen) -> None:
     _series(trial, seen)
     _facts(trial, seen)
     _summary(trial, seen)
-    trial.note(ceiling=conditions.beside_ceiling(trial.cell, trial.fact("ceiling", CeilingFacts | None), trial.series, trial.fact("summary", dict)))
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
-    memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
-    trial.warn(*conditions.warnings(trial.cell, memory, cores, seen.meter))
+    _conditions(trial, seen)
     _window_warnings(trial, seen.meter)
     _machine_warnings(trial, seen)
     trial.warn(*_failed_operations(trial.fact("operations", tuple)))
     _device_warnings(trial)
     _durability(trial, seen)
+
+
+def _conditions(trial: Record, seen: Seen) -> None:
+    memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
+    trial.warn(*conditions.warnings(trial.cell, memory, cores, seen.meter))
+    tps = trial.fact("summary", dict).get("tps")
+    beside = ceilings.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, tps)
+    trial.note(ceiling=beside)
+    if beside.limited:
+        trial.warn(TrialWarning("W042", beside.limited))
 
 
 def _series(trial: Record, seen: Seen) -> None:
@@ -148,6 +157,8 @@ def _machine_warnings(trial: Record, seen: Seen) -> None:
     changed = [*host.changed(known, {name: began[name] for name in known}), *host.changed(began, ended)]
     if changed:
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
+    if second := trial.run.host.get("second_kernel"):
+        trial.warn(TrialWarning("W099", str(second)))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
         trial.warn(TrialWarning("W023", text, suspect=True))

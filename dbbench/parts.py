@@ -11,7 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench import ageing, canary, datasets, devices, durability, filesystems, host, layers, pagecache, samplers, wal
+from dbbench import (
+    ageing,
+    canary,
+    datasets,
+    devices,
+    durability,
+    filesystems,
+    host,
+    layers,
+    pagecache,
+    samplers,
+    store,
+    wal,
+)
 from dbbench.clock import Clock
 from dbbench.datasets import Golden, Restored
 from dbbench.devices import loop
@@ -47,7 +60,6 @@ from dbbench.operations import Filled, operated
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.samplers import Samples, Target
-
 
 _STATE = "state"  # in the journal: host and block layer at the begin of the run's first trial
 
@@ -126,7 +138,7 @@ class Parts:
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
-    ceiling: Callable[[], CeilingFacts | None]
+    ceiling: Callable[[], CeilingFacts]
     confined: Callable[[], AbstractContextManager[Confined]]
     meter: Callable[[Device, Server, Load, Confined, Sequence[Path]], Meter]
     sync: Callable[[Mounted], None]
@@ -196,7 +208,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
-        ceiling=lambda: store.load_ceiling(journal.path.parent),
+        ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),
         confined=lambda: confined(
             cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
         ),

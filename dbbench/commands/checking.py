@@ -25,6 +25,7 @@ from dbbench.plan.preview import RESULT_BYTES, dataset_bytes
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
+USABLE: Final = 0.9  # of a device's bytes: ext reserves 5 %, xfs and btrfs keep as much for their own metadata
 SPARE: Final = 1.05  # of a disk's need: others use it too
 
 
@@ -137,11 +138,20 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
                 remedy="Free some space, or name another disk: at = in [device], --results DIR, DBBENCH_CACHE.",
             )
     largest = max((dataset_bytes(cell) for cell in expanded.cells), default=0)
-    if plan.device.kind == "loop" and plan.device.size_bytes < largest:
+    if plan.device.kind == "loop":
+        yield from _fits(plan, largest)
+
+
+def _fits(plan: Plan, dataset: int) -> Iterator[DbbenchError]:
+    """Whether a dataset, and what ageing leaves there, have room on one device of the plan."""
+    size, aged = plan.device.size_bytes, int(plan.age.fill * plan.device.size_bytes) if plan.age else 0
+    if dataset + aged > size * (USABLE if aged else 1):
+        beside = f" beside {size_text(aged)} of aged files" if aged else ""
         yield DiskTooSmall(
-            f"a dataset of about {size_text(largest)} does not fit on a device of {size_text(plan.device.size_bytes)}",
+            f"a dataset of about {size_text(dataset)}{beside} does not fit on a device of {size_text(size)}",
             effect=UNTOUCHED,
-            remedy="Give [device] a larger size, or the workload a smaller dataset.",
+            remedy="Give [device] a larger size, or the workload a smaller dataset"
+            + (", or [age] a smaller fill." if aged else "."),
         )
 
 

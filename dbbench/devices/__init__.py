@@ -5,13 +5,14 @@ A new kind is one module with `attached(spec, image, permit, arm)` and one line 
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from dbbench.devices import block, directory, guard, loop
 from dbbench.devices.counters import IoCounters, flushes, flushes_reason, io_counters, queue_attributes
-from dbbench.devices.joint import joint
+from dbbench.devices.joint import joint, with_spare
 from dbbench.devices.naming import Described, describe_all, identity
 from dbbench.devices.port import Attached, Device, Images, Permit
 from dbbench.devices.sysfs import leaves
@@ -36,16 +37,24 @@ __all__ = [
 ]
 
 
-def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str = "", most: int = 1
-             ) -> AbstractContextManager[Device]:  # fmt: skip
+def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str = "", most: int = 1,
+             spare: bool = False) -> AbstractContextManager[Device]:  # fmt: skip
     """The device of the plan for one trial, ours until the block ends: the first `most` of several as one, and
-    that of `[device.wal]` beside it.
+    that of `[device.wal]` beside it. `spare`: one that would be left over goes along, and is left over by force
+    where `most` would take all.
 
     `images` are the run's (kind loop), `arm` the fs setup's label (kind dir: `paths` is by arm). A directory's
     Device has `fd` -1 and the working folder as `path`. Raises what its kind does, before anything was changed:
     DeviceUnusable, DeviceLocked, DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
     """
-    return KINDS[spec.kind](spec, images, permit, arm, most)
+    given = len(spec.paths) or spec.count
+    if not spare or spec.kind == "dir" or given < 2:
+        return KINDS[spec.kind](spec, images, permit, arm, most)
+    most = min(most, given - 1)
+    alone = dataclasses.replace(spec, paths=tuple(spec.paths)[most : most + 1], path=None, identity=None, wal=None)
+    last = Images(images.data[most : most + 1]) if images else None
+    whole = KINDS[spec.kind](spec, images, permit, arm, most)
+    return with_spare(whole, KINDS[spec.kind](alone, last, permit, arm, 1))
 
 
 def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int

@@ -11,17 +11,23 @@ from dbbench.devices.port import Device
 
 
 @contextlib.contextmanager
-def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContextManager[Device] | None,
-          spare: AbstractContextManager[Device] | None = None) -> Iterator[Device]:  # fmt: skip
-    """The first device with the others as its members, the one for the write-ahead log and a spare one beside it.
+def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContextManager[Device] | None
+          ) -> Iterator[Device]:  # fmt: skip
+    """The first device with the others as its members, and the one for the write-ahead log beside it.
 
     `facts.size_bytes` is the sum, `leaves` are all leaves of the members; those of `wal` are its own.
     """
     with contextlib.ExitStack() as stack:
         members = tuple(stack.enter_context(one) for one in several)
         log = stack.enter_context(wal) if wal is not None else None
-        more = stack.enter_context(spare) if spare is not None else None
-        yield dataclasses.replace(as_one(members), wal=log, spare=more)
+        yield dataclasses.replace(as_one(members), wal=log)
+
+
+@contextlib.contextmanager
+def with_spare(device: AbstractContextManager[Device], spare: AbstractContextManager[Device]) -> Iterator[Device]:
+    """The device, and one more beside it that may join its filesystem."""
+    with spare as more, device as taken:  # in this order: whatever joined is let go of before
+        yield dataclasses.replace(taken, spare=more)
 
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:

@@ -37,7 +37,10 @@ class Filled:
 class Snapshots(Protocol):
     """A copy as of one moment. There is at most one at a time; its name is the module's own affair."""
 
-    ATOMIC: bool  # whether it may be taken while a server runs (crash-consistent); else the server is stopped
+    @property
+    def ATOMIC(self) -> bool:
+        """Whether it may be taken while a server runs (crash-consistent); else the server is stopped."""
+        ...
 
     def lacks(self, filled: Filled) -> str | None:
         """Why it cannot be done here (no reflink, no space in the pool), or None."""

@@ -49,6 +49,9 @@ class Catalog:
         """The fs setup of that name. UnknownName, PlanInvalid."""
         document = read(_path(name, self.setups, "fs setup", "dbbench fs list"))
         setup = typed(document, FsSetup, document.data)
+        for number, layer in enumerate(setup.layers if setup else ()):
+            if layer.kind == "md" and layer.level is None:
+                document.flaw(("layers", number), "md wants a level: 0, 1 or 10")
         document.finish()
         return _named(setup, name)
 

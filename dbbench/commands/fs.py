@@ -74,8 +74,8 @@ def _commands(setup: FsSetup) -> list[list[str]]:
     from dbbench.filesystems import FAMILIES, commands
     from dbbench.plan.preview import MOUNT_POINT
 
-    most = setup.devices.max
-    targets = ("DEVICE",) if most == 1 else tuple(f"DEVICE{number}" for number in range(1, most + 1))
+    least = setup.devices.min
+    targets = ("DEVICE",) if least == 1 else tuple(f"DEVICE{number}" for number in range(1, least + 1))
     if setup.mkfs.family not in FAMILIES:
         return []
     return [list(argv) for argv in commands(setup, targets, MOUNT_POINT)]

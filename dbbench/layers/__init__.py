@@ -23,7 +23,7 @@ from dbbench.model import Layer, Scalar
 
 T = TypeVar("T")
 
-__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "lacks", "stacked"]
+__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "stacked"]
 
 KINDS: Final[dict[str, Kind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
@@ -73,6 +73,11 @@ def commands(layers: Sequence[Layer], targets: tuple[str, ...]) -> tuple[list[tu
             volumes += [name + mark for name in given]
         targets = tuple(volumes)
     return said, targets
+
+
+def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
+    """The commands of `held`, which come after mkfs, mount and restore."""
+    return [argv for layer in layers if layer.kind in HOLDING for argv in HOLDING[layer.kind].holding(layer)]
 
 
 def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:

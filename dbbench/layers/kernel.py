@@ -27,9 +27,9 @@ def lacks(module: str, root: Path = _ROOT) -> str | None:
     if _there(module, root) or _built_in(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
-        return f"this kernel has no {module} and no module of that name: apt install {_NOT_IN_KERNEL[module]}"
-    option = f" (CONFIG_{_CONFIG[module]})" if module in _CONFIG else ""
-    return f"this kernel has no {module}{option}, and no module of that name can be loaded: modprobe {module}"
+        return f"this kernel has no {module}: apt install {_NOT_IN_KERNEL[module]}"
+    option = f"it was built without CONFIG_{_CONFIG[module]}, or its" if module in _CONFIG else "its"
+    return f"this kernel has no {module}: {option} package of modules is not installed"
 
 
 def load(*modules: str) -> None:

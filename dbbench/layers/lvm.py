@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +25,14 @@ from dbbench.model import Layer, Scalar
 DATA: Final = "data"
 HELD: Final = "held"
 _POOL: Final = "pool"
-_ENV: Final = {**mapper.ENV, "LVM_SYSTEM_DIR": "", "LVM_SUPPRESS_FD_WARNINGS": "1"}  # "": no lvm.conf is read
-# Neither udev nor dmeventd; thin_check is left out, a pool that is new needs none.
-_CONFIG: Final = (
-    "activation{{udev_sync=0 udev_rules=0 monitoring=0}} backup{{backup=0 archive=0}} "
-    'global{{thin_check_executable="" use_lvmpolld=0}} '
-    'devices{{use_devicesfile=0 scan_lvs=0 filter=[{accept},"r|.*|"]}}'
-)
+_ENV: Final = {**mapper.ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
+# Instead of the machine's lvm.conf: our own devices alone, neither udev nor dmeventd; thin_check is left out, a pool
+# that is new needs none.
+_CONFIG: Final = """
+devices {{ use_devicesfile = 0 scan_lvs = 0 filter = [ {accept}, "r|.*|" ] }}
+activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
+global {{ thin_check_executable = "" use_lvmpolld = 0 }}
+"""
 _COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,data_percent,origin,lv_when_full"
 
 
@@ -45,11 +47,13 @@ def needs(layer: Layer) -> tuple[str, ...]:
 
 
 def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The volume's, and at their end the snapshot's, which is taken before the load."""
-    steps = [_group("dbbench", targets), *_volume(layer, "dbbench", None)]
-    return steps + ([_snapshot("dbbench", DATA, HELD, _room(layer))] if layer.snapshot else []), (
-        f"/dev/dbbench/{DATA}",
-    )
+    """One group of all targets, and the volume."""
+    return [_group("dbbench", targets), *_volume(layer, "dbbench", None)], (f"/dev/dbbench/{DATA}",)
+
+
+def holding(layer: Layer) -> list[tuple[str, ...]]:
+    """The snapshot's."""
+    return [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")] if layer.snapshot else []
 
 
 @contextlib.contextmanager
@@ -82,7 +86,7 @@ def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str,
     """lvcreate's argv lists. Nothing is zeroed: mkfs comes next. `pool_bytes`: None before it is known."""
     share = _share(layer)
     if layer.snapshot == "thin":
-        size = f"{int(pool_bytes * share)}B" if pool_bytes else f"{share * 100:.0f}%POOL"
+        size = f"{int(pool_bytes * share) // 2**20}m" if pool_bytes else f"{share * 100:.0f}%POOL"
         pool = ("lvcreate", "--yes", "--type", "thin-pool", "-l", "100%FREE", "--poolmetadataspare", "n", "-n", _POOL)
         return [(*pool, group), ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
                 ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}")]  # fmt: skip
@@ -205,10 +209,11 @@ def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True) -> str:
-    """Run one of LVM's programs on these devices alone."""
-    accept = ",".join(f'"a|^{name}$|"' for name in names)
-    config = ["--config", _CONFIG.format(accept=accept)]
-    return process.run([argv[0], *config, *argv[1:]], env=_ENV, timeout_s=300, note=note).stdout
+    """Run one of LVM's programs with settings of our own: it sees these devices alone."""
+    accept = ", ".join(f'"a|^{name}$|"' for name in names)
+    with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
+        Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
+        return process.run(argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=300, note=note).stdout
 
 
 def _devices(group: str) -> list[str]:

@@ -42,6 +42,10 @@ class Kind(Protocol):
 class Holding(Protocol):
     """A kind that can hold something beside the volume while it is measured: a snapshot."""
 
+    def holding(self, layer: Layer) -> list[tuple[str, ...]]:
+        """The commands for that, after the restore, as a person would type them."""
+        ...
+
     def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
         """Take it now, of the volume with these facts; the facts with what was read back of it."""
         ...

@@ -55,10 +55,10 @@ class Layer:
     kind: Literal["md", "lvm", "crypt"]
     level: Literal[0, 1, 10] | None = None  # md
     chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None  # md; lvm: the stripe size
-    groups: int = 1
-    stripes: int = 1  # lvm
+    groups: Annotated[int, Field(ge=1)] = 1
+    stripes: Annotated[int, Field(ge=1)] = 1  # lvm
     snapshot: Literal["", "classic", "thin"] = ""  # lvm: held while the trial runs
-    snapshot_size: str = "20%"  # classic: of the volume
+    snapshot_size: Annotated[str, Field(pattern=r"^[1-9]\d{0,2}%$")] = "20%"  # room for what changes, of the volume
     cipher: str = "aes-xts-plain64"  # crypt
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import catalog, filesystems
 from dbbench.errors import ClaimWrong
-from dbbench.filesystems import btrfs, ext, families, making, xfs
+from dbbench.filesystems import btrfs, ext, f2fs, families, making, nilfs2, xfs
 from dbbench.filesystems.common import without_discard
 from dbbench.model import Durability, FsSetup, Mkfs
 
@@ -54,7 +54,7 @@ def test_no_setup_discards(name: str) -> None:
     if setup.mkfs.family in families.POOLED:
         assert not any("autotrim" in word for word in argv)  # off unless it is asked for
         return
-    assert "-K" in argv or any("nodiscard" in word for word in argv)
+    assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
     said = family.mount_options(setup)
     assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants
 
@@ -76,6 +76,32 @@ def test_extended_options_of_ext_are_one_word() -> None:
     assert words[3:] == ["stride=16", "lazy_itable_init=1"]
     assert argv[-1] == "/dev/x"
     assert argv[1:4] == ["-q", "-O", "^has_journal"]
+
+
+def test_geometry_of_f2fs() -> None:
+    """Blocks, segments and what is kept for cleaning, from dump.f2fs."""
+    assert f2fs.parse_dump(recorded("dump.f2fs.txt")) == {
+        "block_size": 4096, "blocks": 102400, "sector_size": 512, "segment_bytes": 2 * 2**20, "segments": 192,
+        "segments_per_section": 1, "overprovisioned_segments": 44, "features": "",
+    }  # fmt: skip
+
+
+def test_geometry_of_nilfs2() -> None:
+    """Blocks, segments and what is kept for cleaning, from nilfs-tune."""
+    assert nilfs2.parse_tune(recorded("nilfs-tune.txt")) == {
+        "uuid": "32799971-0427-4599-a582-1e920bef9057", "block_size": 4096, "bytes": 419430400, "segments": 49,
+        "segment_bytes": 8 * 2**20, "reserved_segments_percent": 5, "features": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "dropped"), [
+    ("rw,lazytime,flush_merge,barrier,fsync_mode=posix", False), ("rw,barrier,fsync_mode=strict", False),
+    ("rw,nobarrier,fsync_mode=posix", True), ("rw,barrier,fsync_mode=nobarrier", True),
+    ("rw,barrier,checkpoint=disable:0,fsync_mode=posix", True),
+])  # fmt: skip
+def test_f2fs_flushes_unless_an_option_says_otherwise(options: str, dropped: bool) -> None:
+    """The kernel shows `barrier` and `nobarrier`; fsync_mode and checkpoints can drop what they promise."""
+    assert f2fs.flags(tuple(options.split(",")), {}) == ((Durability.NO_BARRIER,) if dropped else ())
 
 
 def test_geometry_of_ext() -> None:

@@ -1,0 +1,198 @@
+"""The catalogue's setups on layers, f2fs and nilfs2: really made, mounted, filled and removed; and with a database.
+
+They run wherever the kernel has what they take, in the second kernel too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import catalog, filesystems, layers
+from dbbench.devices import loop
+from dbbench.devices.joint import joint
+from dbbench.devices.port import Device
+from dbbench.journal import Journal
+from dbbench.model import FsSetup
+
+MIB: Final = 2**20
+SIZE: Final = 512 * MIB  # of which a snapshot leaves enough for mkfs.xfs
+ALL: Final = catalog.catalog()
+NAMES: Final = [name for name in ALL.setups
+                if (setup := ALL.setup(name)).layers or setup.mkfs.family in ("f2fs", "nilfs2")]  # fmt: skip
+# What mkfs has made of the device, by the family's own tool.
+GEOMETRY: Final[dict[str, dict[str, object]]] = {
+    "f2fs": {"block_size": 4096, "segment_bytes": 2 * MIB, "features": ""},
+    "nilfs2": {"block_size": 4096, "segment_bytes": 8 * MIB, "reserved_segments_percent": 5},
+}
+# What the layers' own tools must read back, bottom first.
+LAYERS: Final[dict[str, list[dict[str, object]]]] = {
+    "xfs-md0": [{"level": 0, "chunk_kb": 512, "devices": 2}],
+    "xfs-md0-4k": [{"level": 0, "chunk_kb": 4, "devices": 2}],
+    "ext4-md1": [{"level": 1, "sync": "idle", "bitmap": "none"}],
+    "xfs-md10": [{"level": 10, "chunk_kb": 512, "devices": 4, "sync": "idle"}],
+    "ext4-lvm": [{"segtype": "linear", "snapshot": ""}],
+    "ext4-on-lvm-snapshot": [{"segtype": "linear", "snapshot": "classic", "snapshot_room": 20}],
+    "xfs-on-lvm-thin-snapshot": [{"segtype": "thin", "snapshot": "thin", "when_full": "error"}],
+    "ext4-crypt": [{"cipher": "aes-xts-plain64", "key_bits": 512}],
+    "ext4-lvm-striped-md1": [{"level": 1}, {"level": 1}, {"segtype": "striped", "stripes": 2, "stripe_kb": 64}],
+}
+
+
+def shipped(name: str) -> FsSetup:
+    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    setup = ALL.setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    return setup
+
+
+@contextmanager
+def attached(folder: Path, count: int) -> Iterator[Device]:
+    """So many loop devices of 512 MiB as one; gone afterwards."""
+    images = [folder / f"image{number}" for number in range(count)]
+    for image in images:
+        image.touch(0o600)
+        os.truncate(image, SIZE)
+    with joint([loop.attached(image) for image in images], None) as device:
+        yield device
+
+
+def left(folder: Path) -> list[str]:
+    """What is there of a test: mounts and loop devices of its files, arrays, volumes, names."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+    loops = [str(p) for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
+    mdstat = Path("/proc/mdstat")
+    arrays = [line for line in mdstat.read_text().splitlines() if " : active" in line] if mdstat.exists() else []
+    volumes = [path.read_text().strip() for path in Path("/sys/block").glob("dm-*/dm/name")]
+    names = [str(path) for path in [*Path("/dev").glob("dbbench*"), *Path("/dev").glob("m*/dbbench*")]]
+    return mounts + loops + arrays + volumes + names
+
+
+def flushes(device: Device) -> int:
+    """Flush requests that the loop devices have carried out."""
+    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
+    """Made, mounted, read back, claimed rightly, its snapshot held, flushing as its class says, measured, and gone."""
+    setup = shipped(name)
+    journal = Journal(tmp_path / "journal.jsonl")
+    with attached(tmp_path, setup.devices.min) as device, layers.stacked(setup.layers, device, journal) as volume:
+        for found, wanted in zip(volume.layers, LAYERS.get(name, []), strict=False):
+            assert found.items() >= wanted.items()
+        made = filesystems.make(setup, volume)
+        assert made.argv[0][-1] == str(volume.path)
+        assert len(made.uuid) == 36
+        assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
+        with filesystems.mounted(setup, volume, tmp_path / "mnt") as fs:
+            assert {"rw", "noatime", *set(setup.mount)} <= set(fs.options_effective)
+            assert not [option for option in fs.options_effective if option.startswith("discard")]
+            filesystems.check_claim(setup, fs)
+            assert ("no-barrier" in [flag.value for flag in fs.flags]) is name.endswith("nobarrier")
+            assert fs.tears is True
+            assert fs.read_ahead_kb
+            datadir = filesystems.data_directory(setup, fs)
+            (datadir / "table").write_bytes(os.urandom(8 * MIB))
+            filesystems.sync(fs.path)
+            held = layers.held(volume)
+            assert [facts.get("snapshot_held") for facts in held if facts.get("snapshot")] == [True] * sum(
+                bool(layer.snapshot) for layer in setup.layers
+            )
+            before = flushes(device)
+            with (datadir / "log").open("wb", buffering=0) as log:
+                for _commit in range(20):
+                    log.write(bytes(8192))
+                    os.fdatasync(log.fileno())
+            flushed = flushes(device) - before
+            assert flushed <= 2 if name.endswith("nobarrier") else flushed >= 20
+            assert filesystems.healthy(fs) is None
+            space = filesystems.space(fs, 8 * MIB)
+            assert space.disk_bytes and space.free_bytes and space.disk_bytes > 8 * MIB
+        os.close(os.open(volume.path, os.O_RDONLY | os.O_EXCL))
+    assert left(tmp_path) == []
+
+
+# --- with a database -------------------------------------------------------------------------------
+
+PLAN: Final = """
+name = "layers"
+fs_setups = {setups}
+blocks = 1
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "512MiB"
+count = {count}
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-simple-update"
+scale = 1
+clients = 2
+threads = 1
+"""
+# One of each kind; what this kernel cannot make is left out by its name.
+CARRIED: Final = ["ext4-md0", "xfs-on-lvm-snapshot", "ext4-on-lvm-thin-snapshot", "xfs-crypt", "f2fs", "nilfs2"]
+
+
+def working(names: list[str]) -> list[str]:
+    """Those that work here; the test is skipped where none does."""
+    found = [name for name in names if filesystems.works(ALL.setup(name)) is None]
+    if not found:
+        pytest.skip("needs " + "; ".join(f"{name}: {filesystems.works(ALL.setup(name))}" for name in names))
+    return found
+
+
+@pytest.mark.needs("root", "engine:postgres", "sadf")
+def test_each_kind_carries_a_database(dbbench: Any) -> None:
+    """One run: no trial fails, all is full class, each says what it lay on, and nothing is left."""
+    names = working(CARRIED)
+    dbbench.plan(PLAN.format(setups=names, count=2))
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
+    assert [(name, t["error"]) for name, t in trials.items() if t["status"] == "failed"] == []
+    assert set(trials) == set(names)
+    for name, trial in trials.items():
+        facts = trial["filesystem"]
+        assert facts["durability_class"] == "full"
+        assert [layer["kind"] for layer in facts["layers"]] == [layer.kind for layer in ALL.setup(name).layers]
+        assert all(layer["snapshot_held"] for layer in facts["layers"] if layer.get("snapshot"))
+        assert trial["io"]["write_bytes"] > 0
+    assert left(dbbench.folder) == []
+
+
+@pytest.mark.needs("root", "engine:postgres", "sadf", "lvcreate", "kernel:dm-snapshot")
+@pytest.mark.parametrize("resume", [True, False])
+def test_killed_at_a_random_step_layers_are_given_back(resume: bool, dbbench: Any) -> None:
+    """SIGKILL in some phase of a trial: the next start, or `clean`, takes apart what no namespace has ended."""
+    dbbench.plan(PLAN.format(setups=["ext4-on-lvm-snapshot"], count=1))
+    phase = random.Random(os.urandom(4)).choice(["mount", "restore", "settle", "drop_cache", "warmup", "drain"])
+
+    def at(event: dict[str, Any]) -> bool:
+        return bool(event["kind"] == "phase_begin" and event.get("phase") == phase)
+
+    def kill(pid: int) -> None:
+        time.sleep(random.uniform(0, 0.3))
+        os.kill(pid, signal.SIGKILL)
+
+    status, said = dbbench.run_and("plan.toml", at, kill)
+    assert status == -signal.SIGKILL, (phase, said)
+    assert any("dbbench" in line for line in left(dbbench.folder)), phase
+    if resume:
+        dbbench("run", "plan.toml", "--name", "r")
+        assert [trial["error"] for trial in dbbench.trials().values()] == [None]
+    else:
+        assert "removed layer lvm:dbbench-" in dbbench("clean", "r").stdout
+    assert left(dbbench.folder) == [], phase

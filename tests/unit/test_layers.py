@@ -1,0 +1,191 @@
+"""Layers without a kernel that has them: commands, what their tools print, modules, the order of taking apart."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dbbench import catalog, layers
+from dbbench.errors import PlanInvalid
+from dbbench.journal import Journal
+from dbbench.layers import crypt, kernel, lvm, mapper, md
+from dbbench.model import Layer
+
+FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
+FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
+
+
+def words(layer: Layer, targets: tuple[str, ...] = FOUR) -> str:
+    """The commands of one layer as one text."""
+    return "\n".join(" ".join(argv) for argv in layers.commands([layer], targets)[0])
+
+
+@pytest.mark.parametrize(("items", "groups", "dealt"), [
+    ("abcd", 1, ["abcd"]), ("abcd", 2, ["ab", "cd"]), ("abcde", 2, ["ab", "cde"]), ("ab", 2, ["a", "b"]),
+])  # fmt: skip
+def test_devices_are_dealt_in_their_order(items: str, groups: int, dealt: list[str]) -> None:
+    """Neighbours stay together, and none is left out."""
+    assert ["".join(group) for group in layers.dealt(items, groups)] == dealt
+
+
+def test_an_array_is_made_in_sync_and_without_a_bitmap() -> None:
+    """RAID1 and RAID10 are assumed clean; RAID0 has nothing to be clean; a chunk is of striped levels alone."""
+    mirror = words(Layer("md", level=1, chunk_bytes=4096), FOUR[:2])
+    assert mirror.endswith("--level=1 --raid-devices=2 --assume-clean --bitmap=none /dev/a /dev/b")
+    assert words(Layer("md", level=0, chunk_bytes=4096)).endswith("--raid-devices=4 --chunk=4K " + " ".join(FOUR))
+    assert "--assume-clean --bitmap=none" in words(Layer("md", level=10))
+    assert "--chunk" not in words(Layer("md", level=10))
+
+
+def test_a_volume_leaves_room_for_its_snapshot() -> None:
+    """100 % of the group without one; with one of 20 % the volume has 83 %, and the rest is enough for it."""
+    assert "-l 100%FREE" in words(Layer("lvm"))
+    assert "--stripes 2 --stripesize 64k" in words(Layer("lvm", stripes=2, chunk_bytes=65536))
+    classic = Layer("lvm", snapshot="classic", snapshot_size="20%")
+    assert "-l 83%VG" in words(classic) and 83 * 1.2 <= 100
+    assert layers.holding([classic]) == [
+        ("lvcreate", "--yes", "--snapshot", "-l", "20%ORIGIN", "-n", "held", "dbbench/data")
+    ]
+    thin = Layer("lvm", snapshot="thin", snapshot_size="100%")
+    assert "-V 50%POOL" in words(thin) and "--errorwhenfull y" in words(thin)
+    assert "-l" not in layers.holding([thin])[0]
+    assert layers.holding([Layer("lvm"), Layer("md", level=0)]) == []
+
+
+def test_a_key_is_read_from_the_kernel_alone() -> None:
+    """No file, no argument and no terminal has it; its length follows the cipher's mode."""
+    assert "--key-file /dev/urandom" in words(Layer("crypt")) and "--key-size 512" in words(Layer("crypt"))
+    assert "--key-size 256" in words(Layer("crypt", cipher="aes-cbc-essiv:sha256"))
+    assert layers.commands([Layer("crypt")], FOUR[:2])[1] == ("/dev/mapper/dbbench-1", "/dev/mapper/dbbench-2")
+
+
+def test_commands_of_layers_on_layers_name_what_lies_below() -> None:
+    """Two arrays of two have names of their own, and the group is made of these."""
+    said, volumes = layers.commands([Layer("md", level=1, groups=2), Layer("lvm", stripes=2)], FOUR)
+    assert [argv[2] for argv in said[:2]] == ["/dev/md/dbbench1", "/dev/md/dbbench2"]
+    assert [argv[-2:] for argv in said[:2]] == [FOUR[:2], FOUR[2:]]
+    assert said[2][-2:] == ("/dev/md/dbbench1", "/dev/md/dbbench2")
+    assert volumes == ("/dev/dbbench/data",)
+
+
+def test_what_lvm_says_of_a_thin_volume() -> None:
+    """Sizes in bytes, the pool's chunk in kB, and that a full pool is an error."""
+    assert lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text()) == {
+        "segtype": "thin", "size_bytes": 327155712, "pool_bytes": 406847488, "pool_chunk_kb": 64, "when_full": "error",
+    }  # fmt: skip
+
+
+def test_what_cryptsetup_says_of_a_volume() -> None:
+    """Its size is in sectors of 512 bytes."""
+    assert crypt.parse_status((FIXTURES / "cryptsetup-status.txt").read_text()) == {
+        "cipher": "aes-xts-plain64", "key_bits": 512, "sector_bytes": 512, "size_bytes": 819200 * 512,
+    }  # fmt: skip
+
+
+def planted(folder: Path, **files: str) -> Path:
+    """Files below a folder; __ in a name is a slash."""
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    return folder
+
+
+def test_what_the_kernel_says_of_an_array(tmp_path: Path) -> None:
+    """As it was read of running arrays: RAID0 has no sync_action, RAID1 no chunk."""
+    planted(tmp_path / "md127/md", level="raid10", chunk_size="65536", raid_disks="4", sync_action="idle",
+            degraded="0", metadata_version="1.2", bitmap__location="none")  # fmt: skip
+    planted(tmp_path / "md127", size="1634304")
+    assert md.read_back("md127", "dbbench-1a2b", tmp_path) == {
+        "kind": "md", "name": "dbbench-1a2b", "level": 10, "devices": 4, "metadata": "1.2", "sync": "idle",
+        "degraded": 0, "bitmap": "none", "size_bytes": 1634304 * 512, "chunk_kb": 64,
+    }  # fmt: skip
+    planted(tmp_path / "md126/md", level="raid0", chunk_size="4096", raid_disks="3", metadata_version="1.2")
+    assert md.read_back("md126", "", tmp_path)["sync"] == "none"
+    planted(tmp_path / "md125/md", level="raid1", chunk_size="0", raid_disks="2", sync_action="resync", degraded="1")
+    found = md.read_back("md125", "", tmp_path)
+    assert (found["sync"], found["degraded"], "chunk_kb" in found) == ("resync", 1, False)
+
+
+def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
+    """Those of a group and of a mapping, and nobody else's that begin alike."""
+    names = ["dbbench--1a-data", "dbbench--1a-pool_tmeta", "dbbench--1ab-data", "dbbench-1a-1", "vg-data"]
+    for number, name in enumerate(names):
+        planted(tmp_path / f"dm-{number}/dm", name=name)
+    assert mapper.ours("dbbench--1a", tmp_path) == {"dbbench--1a-data": "dm-0", "dbbench--1a-pool_tmeta": "dm-1"}
+    assert mapper.ours("dbbench-1a", tmp_path) == {"dbbench-1a-1": "dm-3"}
+
+
+@pytest.fixture
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither modprobe nor dmsetup is installed."""
+    monkeypatch.setattr(kernel.process, "find", lambda name: None)
+
+
+@pytest.mark.usefixtures("no_programs")
+@pytest.mark.parametrize(("module", "files"), [
+    ("raid0", {"proc__mdstat": "Personalities : [raid0] [raid1] \nunused devices: <none>"}),
+    ("raid10", {"sys__module__raid10__refcnt": "0"}),
+    ("dm-thin-pool", {"sys__module__dm_thin_pool__refcnt": "0"}),
+    ("dm-mod", {"proc__misc": "236 device-mapper\n237 loop-control"}),
+    ("f2fs", {"proc__filesystems": "nodev\tproc\n\tf2fs"}),
+    ("dm-snapshot", {f"lib__modules__{os.uname().release}__modules.builtin": "kernel/drivers/md/dm-snapshot.ko"}),
+])  # fmt: skip
+def test_a_kernel_tells_of_what_it_has_in_many_places(module: str, files: dict[str, str], tmp_path: Path) -> None:
+    """Loaded, built in, a RAID level, device-mapper itself, a filesystem: each is enough, and nothing is not."""
+    assert kernel.lacks(module, tmp_path) is not None
+    assert kernel.lacks(module, planted(tmp_path, **files)) is None
+
+
+def test_targets_of_device_mapper_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A target that is built in shows nowhere else; it is not asked where there is no device-mapper."""
+    said = "snapshot-origin  v1.9.0\nsnapshot         v1.16.0\nlinear           v1.5.0\n"
+    monkeypatch.setattr(kernel.process, "find", lambda name: None if name == "modprobe" else Path("/sbin", name))
+    monkeypatch.setattr(kernel.process, "run", lambda *_, **__: SimpleNamespace(stdout=said, returncode=0))
+    monkeypatch.setattr(kernel.os, "geteuid", lambda: 0)
+    assert kernel.lacks("dm-snapshot", tmp_path) is not None
+    planted(tmp_path, proc__misc="236 device-mapper")
+    assert kernel.lacks("dm-snapshot", tmp_path) is None
+    assert kernel.lacks("dm-crypt", tmp_path) is not None
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> None:
+    """The name of the module and of the kernel's own option; ZFS has a package instead."""
+    assert kernel.lacks("raid1", tmp_path) == (
+        "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
+    )
+    assert kernel.lacks("zfs", tmp_path) == "this kernel has no zfs: apt install zfs-dkms"
+
+
+def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the journal alone, whatever the kinds; what was given back already is left alone."""
+    ended: list[str] = []
+    kinds: dict[str, Any] = {kind: SimpleNamespace(end=lambda name, kind=kind: ended.append(f"{kind}:{name}"))
+                             for kind in ("md", "lvm", "crypt")}  # fmt: skip
+    monkeypatch.setattr(layers, "KINDS", kinds)
+    journal = Journal(tmp_path / "journal.jsonl")
+    for path in ("md:one", "md:two", "lvm:three", "crypt:four", "md:five"):
+        journal.note("take", what="layer", path=path)
+    journal.note("give_back", what="layer", path="crypt:four")
+    assert layers.give_back(journal) == ended == ["md:five", "lvm:three", "md:two", "md:one"]
+    assert journal.outstanding("layer") == []
+
+
+@pytest.mark.parametrize(("layer", "said"), [
+    ('{ kind = "md" }', "md wants a level: 0, 1 or 10"),
+    ('{ kind = "lvm", snapshot = "thin", snapshot_size = "2GiB" }', "snapshot_size"),
+    ('{ kind = "md", level = 5 }', "level"),
+    ('{ kind = "lvm", stripes = 0 }', "stripes"),
+])  # fmt: skip
+def test_a_layer_that_cannot_be_is_refused_when_its_file_is_read(layer: str, said: str, tmp_path: Path) -> None:
+    """Before anything is made, with the place in the file."""
+    (tmp_path / "fs_setups").mkdir()
+    text = f'title = "t"\nlayers = [{layer}]\nmkfs = {{ family = "xfs" }}\n'
+    (tmp_path / "fs_setups/own.toml").write_text(text)
+    with pytest.raises(PlanInvalid, match=said):
+        catalog.catalog([tmp_path]).setup("own")

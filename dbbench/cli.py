@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "doctor": ("doctor", "Tools, versions, root, free space, devices; what to install."),
     "init": ("init", "Write a commented plan.toml."),
     "plan": ("plan", "Dry run: trials in order, commands, time, disk and bytes written."),
+    "rehearse": ("rehearse", "Try what this kernel lacks in a second one, at a small scale."),
     "run": ("run", "Drive a plan's trials, or resume them; print the verdict."),
     "compare": ("compare", "Ratios, intervals and words of one or more runs."),
     "report": ("report", "Write the report page of one or more runs."),

@@ -77,6 +77,8 @@ def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
     for what, values in seen.items():
         if len(values) > 1:
             yield f"the runs differ in the {what}"
+    if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
+        yield f"rehearsed in a second kernel, not comparable: {', '.join(rehearsed)}"
 
 
 def as_document(found: Verdicts) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
         "memory_bytes": _memory_bytes(root),
         "virtualisation": virtualisation(root),
+        "second_kernel": second_kernel(root),
         "vendor": text(root / "sys/class/dmi/id/sys_vendor"),
         "product": text(root / "sys/class/dmi/id/product_name"),
         "clocksource": text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -85,6 +86,12 @@ def virtualisation(root: Path = Path("/")) -> str | None:
         return hypervisor
     cpuinfo = text(root / "proc/cpuinfo") or ""
     return "unknown hypervisor" if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE) else None
+
+
+def second_kernel(root: Path = Path("/")) -> str | None:
+    """What is said of figures that come from user-mode Linux (`dbbench rehearse`); None on any other kernel."""
+    cpuinfo = text(root / "proc/cpuinfo") or ""
+    return f"user-mode Linux {os.uname().release}, not comparable" if "User Mode Linux" in cpuinfo else None
 
 
 def _cpu(root: Path) -> dict[str, Any]:

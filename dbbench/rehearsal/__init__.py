@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dbbench.errors import RehearsalFailed
+from dbbench.progress.events import Emit, parsed
 from dbbench.rehearsal.kept import small_root, unavailable
 from dbbench.rehearsal.starting import Order, booted
 
-__all__ = ["Outcome", "run_inside", "unavailable"]
+__all__ = ["Outcome", "rehearsed", "run_inside", "unavailable"]
 
 MEMORY_BYTES: Final = 2 * 2**30  # of the second kernel; taken as it is used
 ROOM_BYTES: Final = 24 * 2**30  # for what is written inside: a sparse file that takes what is used
@@ -81,3 +83,26 @@ def run_inside(
             effect="Nothing of it is left.",
         )
     return Outcome(said["status"], said["kernel"], said["boot_s"], said["command_s"], tuple(said["faults"]))
+
+
+def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> Outcome:
+    """Drive the run in `folder` in the second kernel, its events passed on; how that ended. As `run_inside`.
+
+    What the trials' processes print goes to launcher.log, as in a run of the machine's own.
+    """
+    reading, writing = os.pipe()
+
+    def passed_on() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if event := parsed(line):
+                    emit(event)
+
+    hearing = threading.Thread(target=passed_on)
+    hearing.start()
+    try:
+        argv: list[str | Path] = [sys.executable, "-m", "dbbench.rehearsal.driving", folder]
+        return run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=writing, stderr=folder / "rehearsal.log")
+    finally:
+        os.close(writing)
+        hearing.join()

@@ -7,6 +7,7 @@ The kernel ships no headers. Its configuration is asked of it (`--showconfig`), 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -48,7 +49,7 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         source = _headers(whole, version)
         tell(f"the module of {openzfs.name}")
         _module(whole, openzfs, source)
-        _keep(whole, making / "root", version, openzfs)
+        _keep(whole, version, openzfs).rename(making / "root")
     except (CommandFailed, DeadlinePassed, OSError, ValueError) as failure:
         raise RehearsalBuildFailed(
             f"the second kernel could not be built: {failure}",
@@ -57,6 +58,8 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
             "in a few days.",
         ) from failure
     finally:
+        with contextlib.suppress(OSError):
+            namespaces.unmount(whole / "proc", lazy=True)  # removing must not follow a mount
         shutil.rmtree(whole, ignore_errors=True)
     return key
 
@@ -118,7 +121,9 @@ def _module(root: Path, openzfs: Path, source: Path) -> None:
     _inside(root, "make", "-s", _jobs(), env=um, cwd=at)
 
 
-def _keep(root: Path, small: Path, version: str, openzfs: Path) -> None:
+def _keep(root: Path, version: str, openzfs: Path) -> Path:
+    """Make the small root, within the whole one because depmod is run there; its folder."""
+    small = root / "small"
     smallroot.kept_of(root, small)
     modules = small / "usr/lib/modules"
     shutil.copytree(root / "usr/lib/uml/modules", modules)
@@ -127,9 +132,8 @@ def _keep(root: Path, small: Path, version: str, openzfs: Path) -> None:
         built, stripped = f"/{openzfs.relative_to(root)}/module/{name}.ko", f"/tmp/{name}.ko"
         _inside(root, "strip", "--strip-debug", "-o", stripped, built)
         shutil.copy(root / stripped.lstrip("/"), modules / version / "extra")
-    (root / "small").mkdir()
-    namespaces.mount(small, root / "small", flags=namespaces.MS_BIND)
     _inside(root, "depmod", "-b", "/small", version)
+    return small
 
 
 def _inside(root: Path, *argv: str, env: Mapping[str, str] | None = None, cwd: str = "/") -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, TrialSpec, WalDevice
 from dbbench.plan import Expanded
 
+PLACE: Final = Path("/var/tmp")  # inside: on the second kernel's own disk
 DEVICE_BYTES: Final = 2**30  # each: every family takes it, and a server with its log fits
 WARMUP_S: Final = 1.0
 MEASURE_S: Final = 4.0

@@ -23,13 +23,22 @@ def page_bytes(effective: Mapping[str, str]) -> int:
     return int(effective.get("block_size") or effective.get("innodb_page_size") or _LARGEST_PAGE)
 
 
+def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
+    """Whether the server has its log opened so that a write is its own flush, on a disk that takes such writes (FUA):
+    then a commit may need no flush request. fdatasync(2) always ends in one, whatever the disk can do."""
+    method = effective.get("innodb_flush_method", "").upper()
+    opened = effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
+    return fua and (opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1"))
+
+
 def flushes_verdict(
-    flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...]
+    flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...], forced: bool = False
 ) -> tuple[str, bool]:
     """What the device's flushes over the window say of the class, in words, and whether they disprove it.
 
     `flushes` None: `reason` says why nothing counts them. Group commit makes less than one flush a commit, a
-    filesystem's log more; none at all under a class that promises commits is a fault.
+    filesystem's log more; none at all under a class that promises commits is a fault. `forced`: see
+    `forced_writes`.
     """
     if flushes is None:
         return f"not measurable ({reason or 'nothing counts flushes here'})", False
@@ -37,6 +46,8 @@ def flushes_verdict(
         return "not measurable (no commits in the window)", False
     promised = not _NO_FLUSH_NEEDED.intersection(flags)
     if flushes == 0:
+        if forced and promised:
+            return "not measurable (0 flushes: the log's writes may be forced (FUA), which are not counted)", False
         text = f"0 device flushes for {commits} commits, class {durability_class(flags)}"
         return text, promised
     return f"{flushes / commits:.3g} device flushes per commit", False

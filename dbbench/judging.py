@@ -207,7 +207,8 @@ def _durability(trial: Record, seen: Seen) -> None:
     flags = durability.combined(facts.durability_flags, own)
     trial.note(filesystem=dataclasses.replace(facts, durability_flags=flags, durability_class=durability_class(flags)))
     commits = _commits(seen.outcome.transactions, meter.engine_write_bytes)
-    text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags)
+    forced = durability.forced_writes(trial.fact("effective_settings", dict), facts.queue.get("fua") == "1")
+    text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.note(io=dataclasses.replace(trial.fact("io", IoFacts), flushes_note=text))
     if disproved:
         raise FlushesMissing(text, effect="The trial is marked failed.")

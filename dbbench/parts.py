@@ -54,9 +54,9 @@ from dbbench.model import (
     Settings,
     SpaceFacts,
     durability_class,
-    merged,
 )
 from dbbench.operations import Filled, operated
+from dbbench.plan.settings import settings_of
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.samplers import Samples, Target
@@ -148,18 +148,6 @@ class Parts:
     operated: Callable[[Device, Mounted, Path], tuple[OperationFacts, ...]]
 
 
-def settings_of(run: Run, cell: Cell) -> Settings:
-    """The server's settings with their origins: default, workload, fs setup, plan, the later ones winning."""
-    engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
-    own = {**engine.defaults(cell.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
-    return merged(
-        ("default", own),
-        ("workload", cell.workload.settings.get(name, {})),
-        ("fs_setup", cell.setup.tuning.get(name, {})),
-        ("plan", cell.engine.settings),
-    )
-
-
 def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, typed: tuple[str, ...], room: Room,
                emit: Emit) -> Parts:  # fmt: skip
     """The parts that work on this machine."""
@@ -176,7 +164,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
 
     return Parts(
         engine=engine,
-        settings=settings_of(run, cell),
+        settings=settings_of(cell),
         attached=lambda: devices.attached(
             *wal.wanted(cell, run.plan.device, images), Permit(typed, journal), cell.arm, cell.setup.devices.max,
             spare="grow" in run.plan.operations,
@@ -218,7 +206,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         space=_space,
         device_facts=_device_facts,
         operated=lambda volume, fs, datadir: operated(
-            run.plan.operations, _filled(cell, journal, room, settings_of(run, cell), volume, fs, datadir)
+            run.plan.operations, _filled(cell, journal, room, settings_of(cell), volume, fs, datadir)
         ),
     )  # fmt: skip
 
@@ -364,4 +352,4 @@ def golden_of(cell: Cell, room: Room, emit: Emit) -> Golden:
     def tell(what: str) -> None:
         emit(Event("prepare", {"what": what}))
 
-    return datasets.golden.ensure(cell.engine, cell.dataset, room.place(cell.engine), tell)
+    return datasets.golden.ensure(cell.engine, cell.dataset, room.place(cell.engine), tell, raw=cell.raw)

@@ -38,20 +38,23 @@ def show(options: Options, name: str) -> None:
     """One fs setup: its file, and the commands by which it is made and mounted."""
     known = catalog(options.paths)
     setup = known.setup(name)
+    row = _row(setup)
     if options.json:
-        put_json({**_row(setup), "file": str(known.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
+        put_json({**row, "file": str(known.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
         return
     put(f"# {known.setups[name]}")
     put(known.setups[name].read_text(encoding="utf-8").rstrip())
-    put("\n# commands")
+    put(f"\n# {_devices(setup)}; durability class {row['durability_class']}")
+    put("# commands")
     for argv in _commands(setup):
         put(shlex.join(argv))
-    if reason := _row(setup)["reason"]:
-        put(f"\n# does not work here: {reason}")
+    if row["reason"]:
+        put(f"\n# does not work here: {row['reason']}")
 
 
 def _row(setup: FsSetup) -> dict[str, Any]:
     from dbbench import filesystems
+    from dbbench.plan.promise import of_setup
 
     known = setup.mkfs.family in filesystems.FAMILIES
     traits = filesystems.traits(setup) if known else None
@@ -60,14 +63,22 @@ def _row(setup: FsSetup) -> dict[str, Any]:
         "name": setup.name,
         "family": setup.mkfs.family,
         "layers": [layer.kind for layer in setup.layers],
+        "devices": {"min": setup.devices.min, "max": setup.devices.max},
         "works": reason is None,
         "reason": reason,
         "install": list(filesystems.install(setup)),
-        "durability_class": durability_class(setup.claims),
+        "durability_class": of_setup(setup) if known else durability_class(setup.claims),
         "cow": traits.cow if traits else None,
         "compresses": traits.compresses if traits else None,
         "snapshots": traits.snapshots if traits else None,
     }
+
+
+def _devices(setup: FsSetup) -> str:
+    least, most = setup.devices.min, setup.devices.max
+    if most == 1:
+        return "one device"
+    return f"{least} devices" if least == most else f"{least} to {most} devices, of which {least} stand here"
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 from dbbench.commands.options import Options, command_line
 from dbbench.commands.planning import Asked, asked, plan_options
 from dbbench.commands.text import put, put_json, put_table
-from dbbench.model import DeviceSpec, plain
+from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, preview
 from dbbench.units import size_text, time_text
 
@@ -44,11 +45,13 @@ def command(
 
 def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
     cells = {cell.id: cell for cell in wanted.expanded.cells}
+    classes = _classes(wanted)
     return {
         "trials": [
             {"id": spec.id, "fs_setup": cells[spec.cell].arm, "engine": cells[spec.cell].engine.name,
              "workload": cells[spec.cell].workload.name, "variant": cells[spec.cell].variant,
-             "block": spec.block, "attempt": spec.attempt, "position": spec.position}
+             "block": spec.block, "attempt": spec.attempt, "position": spec.position,
+             "durability_class": classes[spec.cell]}
             for spec in wanted.expanded.order
         ],
         "eta_s": round(look.eta_s),
@@ -73,20 +76,40 @@ def _put(wanted: Asked, look: Preview) -> None:
         size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
         put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{known}")
     put()
-    rows = []
+    rows, classes = [], _classes(wanted)
     for spec in wanted.expanded.order:
         cell = cells[spec.cell]
         window = cell.window
         load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
         rows.append((spec.position, cell.arm, cell.engine.name, cell.title, spec.block, load,
-                     time_text(look.trial_s[cell.id])))  # fmt: skip
-    put_table(("", "filesystem", "engine", "workload", "block", "load", "in all"), rows, right="r---r-r")
+                     classes[cell.id] or "of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
+    header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
+    put_table(header, rows, right="r---r--r")
+    _put_mixed(list(cells.values()), classes)
     put("\nparameters")
     for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
         put(f"  {line}")
     put("\ncommands for each trial's filesystem")
     for arm, argv in look.commands:
         put(f"  {arm}: {shlex.join(argv)}")
+
+
+def _classes(wanted: Asked) -> dict[str, str | None]:
+    """The class that each cell promises; None of a directory, whose filesystem is what it is."""
+    from dbbench.plan.promise import promised
+
+    known = wanted.plan.device.kind != "dir"
+    return {cell.id: promised(cell) if known else None for cell in wanted.expanded.cells}
+
+
+def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
+    """W022 where cells that will be compared with each other do not promise the same."""
+    compared: dict[tuple[str, str], set[str | None]] = {}
+    for cell in cells:
+        compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])
+    mixed = [f"{title} on {engine}" for (engine, title), found in compared.items() if len(found) > 1]
+    if mixed:
+        put(f"W022: durability classes differ in {', '.join(mixed)}: the faster may be faster because it promises less")
 
 
 def _minutes(seconds: float) -> str:

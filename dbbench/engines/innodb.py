@@ -15,7 +15,7 @@ from typing import Final
 from dbbench import process
 from dbbench.engines import settings as text
 from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
-from dbbench.engines.moving import moved
+from dbbench.engines.moving import moved, written
 from dbbench.engines.mysqld import Kind, Mysqld
 from dbbench.engines.port import Place
 from dbbench.engines.serving import Launch, drop_tree, forget, own, put, serving_program, tail
@@ -42,6 +42,9 @@ _SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_sch
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
 _CHECKERS: Final = 4
+SYSTEM_TABLESPACE: Final = "ibdata1"
+_PAGE: Final = 16384  # InnoDB's default; no other is asked for
+_FSP_SIZE: Final = 46  # offset in page 0: 38 of the page's header, 8 of the space's (fsp0fsp.h)
 _OFF: Final = ("off", "0", "false")
 _REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
 
@@ -102,6 +105,7 @@ def serving(
         "tmpdir": str(scratch),
         "init_file": str(put(_ROLE, "init.sql", sockets, place.logs, owner)),
         **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
+        **one_tablespace(datadir, place),
         **extra,
     }
     config = put(configuration(asked, private, binlog=place.wal), "my.cnf", sockets, place.logs, owner)
@@ -181,6 +185,29 @@ def check(
     return f"CHECK TABLE of {len(tables)} table{'' if len(tables) == 1 else 's'}"
 
 
+def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
+    """Private settings where all tables lie in the system tablespace: a file of a fixed size, or the bare device that
+    `move_data` has put in its place. Its size is the one that its own first page tells (FSP_SIZE, in pages)."""
+    file = datadir / SYSTEM_TABLESPACE
+    if file.is_block_device():
+        with file.open("rb") as device:
+            pages = int.from_bytes(device.read(_PAGE)[_FSP_SIZE : _FSP_SIZE + 4])
+        return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{pages * _PAGE // 2**20}Mraw"}
+    if place.tablespace_bytes:
+        return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{place.tablespace_bytes // 2**20}M"}
+    return {}
+
+
+def move_data(datadir: Path, device: Path) -> None:
+    """See the port. The device is reached by a link in the file's place; all bytes are read again and compared."""
+    file = datadir / SYSTEM_TABLESPACE
+    written(file, device)
+    file.unlink()
+    file.symlink_to(device)
+    if os.geteuid() == 0:
+        os.chown(device, account().uid, account().gid)
+
+
 def move_log(datadir: Path, to: Path) -> None:
     """See the port. A golden copy has no binary log; one that is made later is made there."""
     moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], to, account())
@@ -212,15 +239,17 @@ def data_files(datadir: Path) -> list[Path]:
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Flush methods that leave out fsync are `no-barrier`: nobody asks the disk. innodb_flush_log_at_trx_commit
-    and (with a binary log) sync_binlog other than 1 lose the last commits; without doublewrite pages tear."""
+    0 and 2 and (with a binary log) sync_binlog other than 1 lose the last commits: MariaDB's 3 flushes at prepare and
+    at commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's "fast" keep no copy that is sure to be there.
+    """
     flags = []
     method = effective.get("innodb_flush_method", "").lower()
     if "no_fsync" in method or method in ("nosync", "littlesync") or effective.get("debug_no_sync") == "ON":
         flags.append(Durability.NO_BARRIER)
-    binlog = effective.get("log_bin") in ("ON", "1") and effective.get("sync_binlog") != "1"
-    if effective.get("innodb_flush_log_at_trx_commit", "1") != "1" or binlog:
+    binlog = effective.get("log_bin", "").upper() in ("ON", "1") and effective.get("sync_binlog") != "1"
+    if effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3") or binlog:
         flags.append(Durability.ASYNC_COMMIT)
-    if tears and effective.get("innodb_doublewrite", "ON").upper() in ("OFF", "0", "DETECT_ONLY"):
+    if tears and effective.get("innodb_doublewrite", "ON").upper() not in ("ON", "1", "DETECT_AND_RECOVER"):
         flags.append(Durability.TORN_PAGES)
     return tuple(flags)
 

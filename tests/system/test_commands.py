@@ -84,8 +84,8 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
 def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
     """`fs list` and `workload list` have the keys of the contract; what does not work has its reason."""
     setups = json.loads(dbbench("fs", "list", "--json", cwd=tmp_path).stdout)
-    assert {"name", "family", "layers", "works", "reason", "install", "durability_class", "cow", "compresses",
-            "snapshots"} == set(setups[0])  # fmt: skip
+    assert {"name", "family", "layers", "devices", "works", "reason", "install", "durability_class", "cow",
+            "compresses", "snapshots"} == set(setups[0])  # fmt: skip
     workloads = json.loads(dbbench("workload", "list", "--json", cwd=tmp_path).stdout)
     assert {"name", "driver", "engines", "works", "reason"} <= set(workloads[0])
     assert all(row["works"] == (row["reason"] is None) for row in [*setups, *workloads])

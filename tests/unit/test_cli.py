@@ -208,6 +208,6 @@ def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
     assert document["trials"] == [
         {"id": "ext4.postgres.scan-b1-a1", "fs_setup": "ext4", "engine": "postgres", "workload": "scan", "block": 1,
-         "attempt": 1, "position": 1}
+         "attempt": 1, "position": 1, "variant": "", "durability_class": "full"}
     ]  # fmt: skip
     assert document["commands"][0]["argv"][0] == "mkfs.ext4"

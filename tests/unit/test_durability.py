@@ -1,13 +1,154 @@
-"""The durability class, and what device flushes say of it."""
+"""The durability class: every boundary of it with its reason, and what device flushes say of it."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 
 from dbbench import durability
-from dbbench.model import Durability
+from dbbench.engines import innodb, postgres
+from dbbench.filesystems import FAMILIES, Mounted
+from dbbench.model import Durability, durability_class
 
 BARRIER, JOURNAL, ASYNC, TORN = Durability
+FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
+
+POSTGRES: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "wal_sync_method": "fdatasync"}
+INNODB: Final = {"innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
+                 "innodb_doublewrite": "ON", "innodb_flush_method": "O_DIRECT"}  # fmt: skip
+FPW_OFF: Final = {"full_page_writes": "off"}
+DW_OFF: Final = {"innodb_doublewrite": "OFF"}
+
+
+class Row(NamedTuple):
+    """What the kernel shows of a filesystem, what the server reports; the class, and why."""
+
+    fs: str  # family and effective options: "ext4 nobarrier"
+    server: dict[str, str]  # what differs from a durable server
+    expected: str
+    why: str
+    engine: str = "postgres"
+    attributes: tuple[str, ...] = ()
+    journal: bool = True
+
+
+TABLE: Final = [
+    # the filesystem's part
+    Row("ext4", {}, FULL, "journal and barriers on, a server that flushes"),
+    Row("ext3", {}, FULL, "the same driver"),
+    Row("xfs", {}, FULL, "its log is always on, its barriers cannot be turned off"),
+    Row("btrfs", {}, FULL, "copy-on-write with barriers"),
+    Row("ext4 nobarrier", {}, LOST_BARRIER, "an fsync ends in the disk's cache"),
+    Row("ext4 barrier=0", {}, LOST_BARRIER, "the other name of nobarrier, where a kernel shows it as given"),
+    Row("ext4 barrier=1", {}, FULL, "barriers asked for: the default"),
+    Row("xfs nobarrier", {}, LOST_BARRIER, "kernels before 4.19 take it"),
+    Row("btrfs nobarrier ssd", {}, LOST_BARRIER, "the pair of published comparisons"),
+    Row("ext4", {}, NO_JOURNAL, "made without a journal", journal=False),
+    Row("ext2", {}, NO_JOURNAL, "the format has none", journal=False),
+    Row("ext4 nobarrier", {}, "no-barrier + no-journal", "both, the worse one first", journal=False),
+    Row("ext4 data=writeback", {}, FULL, "databases fsync what they promise"),
+    Row("ext4 data=ordered commit=60", {}, FULL, "an fsync does not wait for the period"),
+    Row("btrfs commit=300", {}, FULL, "an fsync goes through the log tree"),
+    Row("ext4 data=journal", {}, FULL, "with full_page_writes on nothing is missing"),
+    Row("btrfs compress=zstd:3", {}, FULL, "compression changes nothing in the order of writes"),
+    Row("btrfs nodatasum", {}, FULL, "without checksums data is still copied on write"),
+    Row("btrfs notreelog", {}, FULL, "an fsync becomes a whole commit: slower, not less"),
+    Row("btrfs nodatacow", {}, FULL, "pages can tear, and full_page_writes repairs them"),
+    # PostgreSQL: commits
+    Row("ext4", {"synchronous_commit": "off"}, LATE, "a commit is answered before its log is flushed"),
+    Row("ext4", {"synchronous_commit": "local"}, FULL, "the own disk is waited for"),
+    Row("ext4", {"synchronous_commit": "remote_write"}, FULL, "without standbys the own disk is waited for"),
+    Row("ext4", {"synchronous_commit": "remote_apply"}, FULL, "without standbys the own disk is waited for"),
+    Row("ext4", {"fsync": "off"}, LOST_BARRIER, "nothing is flushed in any order, like a disk without barriers"),
+    Row("xfs", {"fsync": "off", "synchronous_commit": "off"}, "no-barrier + async-commit", "each says its own"),
+    Row("btrfs", {"synchronous_commit": "off"}, LATE, "copy-on-write does not bring a commit back"),
+    *(Row("xfs", {"wal_sync_method": method}, FULL, "another call that waits for the disk")
+      for method in ("fsync", "open_sync", "open_datasync")),
+    Row("ext4", {"commit_delay": "1000"}, FULL, "group commit waits longer, and is flushed before it is answered"),
+    Row("ext4", {"wal_init_zero": "off", "wal_recycle": "off"}, FULL, "how log files are made is no promise"),
+    # PostgreSQL: torn pages
+    Row("ext4", FPW_OFF, TEARS, "a page of 8 KiB is two blocks, overwritten in place"),
+    Row("xfs", FPW_OFF, TEARS, "the same"),
+    Row("ext4 data=journal", FPW_OFF, TEARS, "two blocks of a page may be in two transactions of the journal"),
+    Row("btrfs", FPW_OFF, FULL, "copied on write: the old page stays until the new one is there"),
+    Row("btrfs nodatacow nodatasum", FPW_OFF, TEARS, "overwritten in place again"),
+    Row("btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)),
+    Row("btrfs nobarrier", FPW_OFF, LOST_BARRIER, "a page is whole, but commits are not flushed"),
+    Row("ext4 nobarrier", FPW_OFF, "no-barrier + torn-pages-possible", "both"),
+    Row("ext4", {**FPW_OFF, "synchronous_commit": "off"}, "async-commit + torn-pages-possible", "both", journal=True),
+    Row("ext2", FPW_OFF, "no-journal + torn-pages-possible", "both", journal=False),
+    # InnoDB: commits
+    Row("ext4", {}, FULL, "1: flushed at each commit", "innodb"),
+    Row("ext4", {"innodb_flush_log_at_trx_commit": "0"}, LATE, "written and flushed once a second", "innodb"),
+    Row("ext4", {"innodb_flush_log_at_trx_commit": "2"}, LATE, "written at commit, flushed once a second", "innodb"),
+    Row("ext4", {"innodb_flush_log_at_trx_commit": "3"}, FULL, "MariaDB: flushed at prepare and at commit", "innodb"),
+    Row("ext4", {"sync_binlog": "0"}, FULL, "there is no binary log", "innodb"),
+    Row("ext4", {"log_bin": "ON", "sync_binlog": "0"}, LATE,
+        "what the binary log has not is rolled back after a crash", "innodb"),
+    Row("ext4", {"log_bin": "ON", "sync_binlog": "100"}, LATE, "flushed at every hundredth commit", "innodb"),
+    Row("ext4", {"log_bin": "ON", "sync_binlog": "1"}, FULL, "both logs are flushed", "innodb"),
+    Row("xfs", {"innodb_flush_method": "nosync"}, LOST_BARRIER, "no flush at all", "innodb"),
+    Row("xfs", {"innodb_flush_method": "littlesync"}, LOST_BARRIER, "data files are never flushed", "innodb"),
+    Row("xfs", {"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, LOST_BARRIER,
+        "direct writes, and nobody empties the disk's cache before a checkpoint moves on", "innodb"),
+    *(Row("xfs", {"innodb_flush_method": method}, FULL, "flushed", "innodb")
+      for method in ("fsync", "O_DSYNC", "O_DIRECT", "ALL_O_DIRECT")),
+    Row("ext4", {"debug_no_sync": "ON"}, LOST_BARRIER, "MariaDB's switch for tests", "innodb"),
+    # InnoDB: torn pages
+    Row("ext4", DW_OFF, TEARS, "a page of 16 KiB is four blocks", "innodb"),
+    Row("xfs", {"innodb_doublewrite": "0"}, TEARS, "the same, as older servers report it", "innodb"),
+    Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
+    Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
+    Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
+    Row("btrfs", DW_OFF, FULL, "copied on write", "innodb"),
+    Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "copied on write", "innodb"),
+    Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
+    Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.fs} {row.engine} {row.server or 'durable'}")
+def test_the_class_follows_from_what_is_effective(row: Row) -> None:
+    """Mount options, features of the made filesystem and the server's settings; the name of a setup is not asked."""
+    family, *options = row.fs.split()
+    module = FAMILIES[family]
+    live = {"has_journal": row.journal} if family.startswith("ext") else {}
+    own = module.flags(("rw", "noatime", *options), live)
+    tears = module.tears(tuple(options), row.attributes)
+    if row.engine == "postgres":
+        server = postgres.durability({**POSTGRES, **row.server}, tears)
+    else:
+        server = innodb.durability({**INNODB, **row.server}, tears)
+    assert durability_class(durability.combined(own, server)) == row.expected, row.why
+
+
+def test_the_table_names_every_flag_of_every_engine() -> None:
+    """40 rows at least, each with its reason, and no flag that no row of an engine reaches."""
+    assert len(TABLE) >= 40
+    assert all(row.why for row in TABLE)
+    for engine in ("postgres", "innodb"):
+        said = {word for row in TABLE if row.engine == engine for word in row.expected.split(" + ")}
+        assert said >= {LOST_BARRIER, LATE, TEARS, FULL}
+
+
+@pytest.mark.parametrize(
+    ("record", "page", "torn"), [(8192, 8192, False), (131072, 8192, False), (8192, 16384, True), (4096, 8192, True)]
+)
+def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: bool) -> None:
+    """Copy-on-write of a pool is by record: a page of several is written by several transactions."""
+    pool = Mounted(Path("/mnt"), "zfs", (), (), None, (), tears=False, record_bytes=record)
+    assert pool.tears_pages_of(page) is torn
+    effective = {**POSTGRES, **FPW_OFF}
+    assert postgres.durability(effective, pool.tears_pages_of(page)) == ((TORN,) if torn else ())
+
+
+def test_the_page_is_the_servers_own() -> None:
+    """PostgreSQL says block_size, InnoDB innodb_page_size; who says nothing is taken for the larger."""
+    assert durability.page_bytes({"block_size": "8192"}) == 8192
+    assert durability.page_bytes({"innodb_page_size": "4096"}) == 4096
+    assert durability.page_bytes({}) == 16384
 
 
 def test_flags_of_filesystem_and_server_come_together_worst_first() -> None:
@@ -15,6 +156,9 @@ def test_flags_of_filesystem_and_server_come_together_worst_first() -> None:
     assert durability.combined((JOURNAL,), (TORN, ASYNC)) == (JOURNAL, ASYNC, TORN)
     assert durability.combined((BARRIER,), (BARRIER,)) == (BARRIER,)
     assert durability.combined((), ()) == ()
+
+
+# --- measured --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("flags", [(), (TORN,), (JOURNAL,)])
@@ -37,12 +181,34 @@ def test_what_is_not_measurable_is_never_a_failure() -> None:
         "not measurable (loop7 has write_cache write through)",
         False,
     )
+    assert durability.flushes_verdict(None, "", 10, ())[0] == "not measurable (nothing counts flushes here)"
     for commits in (0, None):
         text, failed = durability.flushes_verdict(0, "", commits, ())
         assert (text, failed) == ("not measurable (no commits in the window)", False)
+
+
+@pytest.mark.parametrize(
+    ("effective", "fua", "forced"),
+    [
+        ({"wal_sync_method": "open_datasync"}, True, True),
+        ({"wal_sync_method": "open_sync"}, True, True),
+        ({"wal_sync_method": "open_sync"}, False, False),  # the kernel sends a flush after the write
+        ({"wal_sync_method": "fdatasync"}, True, False),
+        ({"innodb_flush_method": "O_DSYNC"}, True, True),
+        ({"innodb_flush_method": "O_DIRECT"}, True, False),
+        ({"innodb_log_file_write_through": "ON"}, True, True),
+    ],
+)
+def test_a_write_that_is_its_own_flush_is_none(effective: dict[str, str], fua: bool, forced: bool) -> None:
+    """On a disk with forced writes (FUA) a log opened with O_DSYNC needs no flush: then 0 of them say nothing."""
+    assert durability.forced_writes(effective, fua) is forced
+    text, failed = durability.flushes_verdict(0, "", 1000, (), durability.forced_writes(effective, fua))
+    assert failed is not forced
+    assert text.startswith("not measurable" if forced else "0 device flushes")
 
 
 def test_flushes_per_commit_are_said() -> None:
     """Group commit makes less than one, a filesystem's log more; both are a measurement, not a fault."""
     assert durability.flushes_verdict(150, "", 100, ()) == ("1.5 device flushes per commit", False)
     assert durability.flushes_verdict(25, "", 100, ()) == ("0.25 device flushes per commit", False)
+    assert durability.flushes_verdict(150, "", 100, (), forced=True)[0] == "1.5 device flushes per commit"

@@ -1,0 +1,72 @@
+"""The class that a plan promises before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, cli, plan
+from dbbench.plan.promise import of_setup, promised
+
+SHIPPED = catalog.catalog()
+PLAN = """
+name = "x"
+fs_setups = ["{setup}"]
+[[engine]]
+name = "{engine}"
+settings = {{ {settings} }}
+[workload]
+name = "{workload}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "engine", "settings", "expected"),
+    [
+        ("ext4", "postgres", "", "full"),
+        ("ext4-nobarrier", "postgres", "", "no-barrier"),
+        ("ext2", "mariadb", "", "no-journal"),
+        ("ext4", "postgres", "synchronous_commit = 'off'", "async-commit"),
+        ("ext4", "mariadb", "innodb_flush_log_at_trx_commit = 2", "async-commit"),
+        ("ext4", "mysql", "log_bin = true, sync_binlog = 0", "async-commit"),
+        ("ext4-nodoublewrite", "postgres", "", "torn-pages-possible"),
+        ("ext4-nodoublewrite", "postgres", "full_page_writes = true", "full"),  # the plan's word is the last
+        ("ext4-nodoublewrite", "mysql", "", "torn-pages-possible"),
+        ("btrfs-nodoublewrite", "mariadb", "", "full"),
+        ("btrfs-nodatacow", "postgres", "full_page_writes = false", "torn-pages-possible"),
+        ("btrfs-nocow-attr", "mariadb", "innodb_doublewrite = false", "torn-pages-possible"),
+        ("btrfs-volumes", "postgres", "full_page_writes = false", "full"),  # +C is on the log alone
+    ],
+)
+def test_a_cell_promises_what_its_setup_and_settings_say(
+    setup: str, engine: str, settings: str, expected: str, tmp_path: Path
+) -> None:
+    """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
+    workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(setup=setup, engine=engine, settings=settings, workload=workload))
+    (cell,) = plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
+    assert promised(cell) == expected
+
+
+def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
+    """`fs list`: a setup that turns page protection off does not say full, where pages tear."""
+    assert of_setup(SHIPPED.setup("ext4")) == "full"
+    assert of_setup(SHIPPED.setup("xfs-nodoublewrite")) == "torn-pages-possible"
+    assert of_setup(SHIPPED.setup("btrfs-tuned")) == "full"
+    assert of_setup(SHIPPED.setup("btrfs-nobarrier")) == "no-barrier"
+
+
+def test_plan_warns_of_mixed_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Within one comparison; not across engines, whose figures nobody compares."""
+    path = tmp_path / "plan.toml"
+    text = PLAN.format(setup="ext4", engine="postgres", settings="", workload="pgbench-tpcb")
+    path.write_text(text)
+    cli.run(["plan", str(path)])
+    assert "W022" not in capsys.readouterr().out
+    path.write_text(text.replace('["ext4"]', '["ext4", "ext4-nobarrier"]'))
+    cli.run(["plan", str(path)])
+    said = capsys.readouterr().out
+    assert "W022: durability classes differ in pgbench-tpcb on postgres" in said
+    assert "no-barrier" in said

@@ -1,13 +1,15 @@
 """Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the interval.
 
 `rows` compares the arms of a run's trials for one metric; `compare` is the same method as a pure function of a
-plain document. Both are documented, public and deterministic.
+plain document; `changepoints` finds the nights on which a series took a new level. All are documented, public and
+deterministic.
 """
 
 from __future__ import annotations
 
+from dbbench.compare.changepoints import changepoints
 from dbbench.compare.document import compare
 from dbbench.compare.pairs import Group, chosen, groups
 from dbbench.compare.verdict import Row, rows, sentence
 
-__all__ = ["Group", "Row", "chosen", "compare", "groups", "rows", "sentence"]
+__all__ = ["Group", "Row", "changepoints", "chosen", "compare", "groups", "rows", "sentence"]

@@ -49,20 +49,24 @@ def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
 
 
 def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
-    """(baseline, candidate) trials of one group, by block.
+    """(baseline, candidate) trials of one (engine, workload) group, by block.
 
-    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, the earliest
-    in which neither failed.
+    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
+    earliest ok trial; without that, the earliest attempt in which neither failed.
     """
     pairs = []
     for block in sorted({trial.block for trial in group}):
-        attempts: dict[int, dict[str, Trial]] = {}
-        for trial in group:
-            if trial.block == block and trial.status is not Status.FAILED:
-                attempts.setdefault(trial.attempt, {})[trial.fs_setup] = trial
-        both = [attempts[a] for a in sorted(attempts) if {baseline, candidate} <= attempts[a].keys()]
-        ok = [pair for pair in both if all(pair[arm].status is Status.OK for arm in (baseline, candidate))]
-        if both:
-            pick = (ok or both)[0]
-            pairs.append((pick[baseline], pick[candidate]))
+        inside = sorted((t for t in group if t.block == block), key=lambda t: (t.attempt, t.position))
+        pair = _pair([t for t in inside if t.status is Status.OK], baseline, candidate, across=True)
+        pair = pair or _pair([t for t in inside if t.status is not Status.FAILED], baseline, candidate, across=False)
+        if pair is not None:
+            pairs.append(pair)
     return pairs
+
+
+def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
+    """The first of each arm that share an attempt; `across`: else the first of each arm at all."""
+    ours = [t for t in trials if t.fs_setup == baseline]
+    theirs = [t for t in trials if t.fs_setup == candidate]
+    shared = next(((one, other) for one in ours for other in theirs if one.attempt == other.attempt), None)
+    return shared or ((ours[0], theirs[0]) if across and ours and theirs else None)

@@ -189,3 +189,32 @@ def test_sentence_says_when_most_trials_were_disturbed() -> None:
     trials = [trial(a, b, v, status=Status.SUSPECT) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
     assert "6 of 6 trials are suspect" in sentence(rows(trials, "ext4"))
     assert "suspect" not in sentence(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4"))
+
+
+def test_document_takes_a_suspect_trial_out_where_its_arm_alone_was_repeated() -> None:
+    """The repeat counts with the other arm's good trial of that block."""
+    trials = [entry(a, b, [0, 0, 100]) for a in ("a", "b") for b in (1, 2, 3)]
+    trials[5] |= {"status": "suspect", "tps": [0, 0, 1]}
+    found = compare({"trials": [*trials, entry("b", 3, [0, 0, 100], attempt=2)], "baseline": "a", "candidate": "b"})
+    assert (found["n"], found["ratio"]) == (3, pytest.approx(1.0))
+
+
+def test_document_takes_hostile_seconds() -> None:
+    """NaN, infinities, negative numbers and nulls are no data; failed trials need no seconds; lengths may differ."""
+    nan, inf = math.nan, math.inf
+    odd = [[9, 9, nan, 50, None, inf, 50, -1], [9, 9, 50], [9, 9, 40, 60, 50, 50], [9, 9, None]]
+    trials = [entry("a", b, [9, 9, 100, 100]) for b in (1, 2, 3, 4, 5)]
+    trials += [entry("b", b, seconds, p95_ms=[nan]) for b, seconds in enumerate(odd, 1)]
+    trials += [{"fs_setup": "b", "block": 5, "status": "failed"}, {"fs_setup": "other", "block": 1}]
+    found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
+    assert (found["n"], found["ratio"], found["verdict"]) == (3, pytest.approx(0.5), "slower")
+    assert "1 pairs without throughput left out" in found["notes"]
+
+
+def test_document_without_any_pair() -> None:
+    """Nothing to compare is an answer; the same arm twice is a fault of the caller."""
+    found = compare({"trials": [entry("a", 1, [0, 0, 5])], "baseline": "a", "candidate": "b"})
+    assert (found["ratio"], found["n"], found["verdict"]) == (None, 0, "inconclusive")
+    assert "too few blocks" in found["notes"]
+    with pytest.raises(ValueError, match="both"):
+        compare({"trials": [], "baseline": "a", "candidate": "a"})

@@ -1,0 +1,222 @@
+"""How often the verdicts are wrong, on hosts that are made up: false alarms, power, coverage; nights likewise.
+
+Whole runs are simulated second by second and fed through the public functions `dbbench.compare.compare` and
+`dbbench.compare.changepoints`. A set is one run of n blocks of two arms in random order; a host says what its trials
+suffer beside the ratio. Prints each host's parameters, then each figure beside its target; exits 1 where one is missed.
+
+    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about two minutes
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy
+import scipy.signal
+
+from dbbench.compare import changepoints, compare
+
+WARMUP_S: Final = 5
+MEASURE_S: Final = 30
+NIGHTS: Final = 100
+MISSING: Final = 0.03  # of the nights
+FALSE_ALARMS: Final = 0.071  # of the sets: three standard errors above 5 % at 1000 sets
+NIGHTLY_ALARMS: Final = 0.5  # a series of 100 nights
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the trials of a host suffer; all as shares of throughput."""
+
+    name: str
+    trial_cv: float = 0.03
+    second_cv: float = 0.10  # of the seconds within a trial, which remember each other
+    second_memory: float = 0.5
+    block_cv: float = 0.0  # what all trials of a block share
+    drift: float = 0.0  # from the first trial of a run to its last
+    outliers: float = 0.0  # share of trials slowed down by `slowed`
+    slowed: tuple[float, float] = (0.1, 0.4)
+    noticed: float = 0.8  # share of them that telemetry marks suspect: their block is repeated as a whole
+
+
+HOSTS: Final = (
+    Host("quiet"),
+    Host("noisy", second_cv=0.35, second_memory=0.8, block_cv=0.06),
+    Host("drifting", drift=-0.15),
+    Host("outliers", outliers=0.05),
+)
+
+
+@dataclass(frozen=True)
+class Nights:
+    """What the nightly ratios of a series suffer."""
+
+    name: str
+    sd: float
+    memory: float = 0.0
+    outliers: float = 0.0  # share of nights slowed down by 30 % on average
+    drift: float = 0.0  # over 100 nights
+    judged: bool = True  # whether the targets are held against it
+
+
+SERIES: Final = (
+    Nights("1 %", 0.01), Nights("3 %", 0.03), Nights("5 %", 0.05), Nights("1 to 5 %", 0.0),
+    Nights("AR(1) 0.3", 0.03, memory=0.3), Nights("AR(1) 0.5", 0.03, memory=0.5),
+    Nights("outliers", 0.02, outliers=0.05), Nights("drifting", 0.02, drift=0.05),
+    Nights("5 %, AR(1) 0.5", 0.05, memory=0.5, judged=False),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured share beside its target; `limit` None: shown, not judged."""
+
+    text: str
+    value: float
+    limit: float | None
+    at_most: bool = False
+
+    @property
+    def missed(self) -> bool:
+        return self.limit is not None and (self.value > self.limit if self.at_most else self.value < self.limit)
+
+    def line(self) -> str:
+        target = "" if self.limit is None else f"  {'≤' if self.at_most else '≥'} {self.limit:g}"
+        return f"  {self.text:<46} {self.value:6.3f}{target}{'  MISSED' if self.missed else ''}"
+
+
+def document(host: Host, ratio: float, blocks: int, rng: numpy.random.Generator) -> dict[str, Any]:
+    """A run of two arms as `compare` takes it: candidate ÷ baseline is `ratio` but for what the host adds."""
+    trials = []
+    for block in range(1, blocks + 1):
+        shared = rng.normal(0, host.block_cv)
+        for attempt in (1, 2):
+            order = [("a", 1.0), ("b", ratio)] if rng.random() < 0.5 else [("b", ratio), ("a", 1.0)]
+            driven = [
+                _trial(host, arm, level, block, attempt, shared, (len(trials) + place) / (2 * blocks), rng)
+                for place, (arm, level) in enumerate(order)
+            ]
+            trials += driven
+            if all(trial["status"] == "ok" for trial in driven):
+                break
+    shuffled = [trials[index] for index in rng.permutation(len(trials))]
+    return {"trials": shuffled, "baseline": "a", "candidate": "b"}
+
+
+def _trial(
+    host: Host,
+    arm: str,
+    level: float,
+    block: int,
+    attempt: int,
+    shared: float,
+    when: float,
+    rng: numpy.random.Generator,
+) -> dict[str, Any]:
+    log = numpy.log(1000 * level) + rng.normal(0, host.trial_cv) + shared + host.drift * when
+    slow = rng.random() < host.outliers
+    log -= rng.uniform(*host.slowed) if slow else 0.0
+    noise = ar1(WARMUP_S + MEASURE_S, host.second_memory, rng) * host.second_cv
+    noise -= noise[WARMUP_S:].mean()  # what remains of the seconds in the mean is in the trial's own scatter
+    tps = numpy.maximum(numpy.exp(log) * (1 + noise), 0.0)
+    tps[:WARMUP_S] *= 0.5
+    return {"fs_setup": arm, "block": block, "attempt": attempt, "position": round(1000 * when), "warmup_s": WARMUP_S,
+            "status": "suspect" if slow and rng.random() < host.noticed else "ok", "tps": tps.tolist()}  # fmt: skip
+
+
+def ar1(count: int, memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
+    """Noise of unit variance that remembers its neighbour."""
+    fresh = rng.standard_normal(count)
+    fresh[1:] *= (1 - memory**2) ** 0.5
+    return scipy.signal.lfilter([1.0], [1.0, -memory], fresh)
+
+
+def share(
+    sets: int, host: Host, ratio: float, blocks: int, rng: numpy.random.Generator,
+    hit: Callable[[dict[str, Any]], bool],
+) -> float:  # fmt: skip
+    """In which share of the sets `hit` is true of the verdict."""
+    return sum(hit(compare(document(host, ratio, blocks, rng))) for _ in range(sets)) / sets
+
+
+def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """False alarms, power and coverage on one host."""
+
+    def alarm(found: dict[str, Any]) -> bool:
+        return found["verdict"] in ("slower", "faster")
+
+    def slower(found: dict[str, Any]) -> bool:
+        return found["verdict"] == "slower"
+
+    def covers(found: dict[str, Any]) -> bool:
+        return bool(found["lo"] <= 0.62 <= found["hi"])
+
+    for blocks in (3, 5):
+        yield Figure(f"A/A called different, n = {blocks}", share(sets, host, 1.0, blocks, rng, alarm),
+                     FALSE_ALARMS, at_most=True)  # fmt: skip
+    drifting, judged = host.drift != 0, not host.outliers  # an outlier that nobody notices costs power: shown
+    for ratio, blocks, limit, with_drift in ((0.8, 3, 0.9, 0.9), (0.9, 5, 0.9, 0.85), (0.95, 10, 0.85, 0.75)):
+        target = (with_drift if drifting else limit) if judged else None
+        text = f"−{100 * (1 - ratio):.0f} % found, n = {blocks}"
+        yield Figure(text, share(sets, host, ratio, blocks, rng, slower), target)
+    for blocks in (3, 5, 10):
+        yield Figure(f"the interval covers 0.62, n = {blocks}", share(sets, host, 0.62, blocks, rng, covers), 0.92)
+
+
+def series(
+    kind: Nights, rng: numpy.random.Generator, step: float = 1.0, at: int = 0, nights: int = NIGHTS
+) -> list[float | None]:
+    """Ratios of so many nights, with a step at night `at`."""
+    sd = kind.sd or rng.uniform(0.01, 0.05)
+    logs = ar1(nights, kind.memory, rng) * sd + kind.drift * numpy.arange(nights) / 100
+    slow = rng.random(nights) < kind.outliers
+    logs[slow] -= rng.exponential(0.3, slow.sum())
+    logs[at:] += numpy.log(step)
+    return [None if rng.random() < MISSING else float(value) for value in numpy.exp(logs)]
+
+
+def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """Alarms of quiet series, counted as they would have been told night after night, and steps placed."""
+    alarms = sum(len(told(series(kind, rng))) for _ in range(sets)) / sets
+    yield Figure("false alarms in 100 nights", alarms, NIGHTLY_ALARMS if kind.judged else None, at_most=True)
+    for step, limit in ((0.9, 0.8), (0.8, 0.9)):
+        placed = 0
+        for _ in range(sets):
+            at = int(rng.integers(30, 70))
+            placed += any(abs(night - at) <= 1 for night in changepoints(series(kind, rng, step, at, at + 30)))
+        yield Figure(f"−{100 * (1 - step):.0f} % placed within ±1 night", placed / sets, limit if kind.judged else None)
+
+
+def told(nights: list[float | None]) -> list[int]:
+    """The changes that a job that asks every night would have told. An answer never shrinks, so the last has all."""
+    return changepoints(nights)
+
+
+def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
+    """(host with its parameters, its figures)."""
+    for host in HOSTS:
+        yield f"host {dataclasses.asdict(host)}", list(verdicts(host, sets, numpy.random.default_rng(seed)))
+    for kind in SERIES:
+        few = max(20, sets // 5)  # a series has 100 nights
+        yield f"nights {dataclasses.asdict(kind)}", list(nightly(kind, few, numpy.random.default_rng(seed)))
+
+
+def main() -> int:
+    """Print all; 1 where a target was missed."""
+    sets, seed = (int(word) for word in (sys.argv[1:] + ["1000", "1"][len(sys.argv) - 1 :])[:2])
+    missed = 0
+    for about, found in figures(sets, seed):
+        print(about)
+        for figure in found:
+            print(figure.line(), flush=True)
+            missed += figure.missed
+    print(f"{missed} targets missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Where a nightly series has taken a new level.
+
+The nights are read in order, as they came: each new night the current level (since the last change) is searched for
+the split whose two sides differ most, as a t value on logarithms. It is a change when it exceeds what noise that
+remembers the night before (AR(1)) does by chance; `null.py` holds those thresholds, `benchmarks/changepoint_null.py`
+made them. So the answer for a prefix of a series is the answer that was given on that night, and a change that was
+found does not vanish.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dbbench.compare.null import THRESHOLDS
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Nights = NDArray[float64]
+
+LEAST_NIGHTS: Final = 3  # on either side of a change
+MOST_NIGHTS: Final = 100  # of a level that are looked at: older nights tell nothing about a change of last week
+SHIFT: Final = 0.03  # a smaller one is not worth an alarm
+LEAST_SD: Final = 0.001  # no night is known better than that; also keeps constant series finite
+OUTLIER: Final = 5.0  # × the median deviation from the neighbours' median: about 3 standard deviations
+BEYOND: Final = (
+    0.8  # share of the nights of a side that must lie on its side of the middle: two odd nights are no level
+)
+SETTLED: Final = 10  # nights after which the place of a change is no longer moved
+MEMORY: Final = (
+    0.2,
+    10,
+)  # correlation of neighbouring nights that is assumed before they tell, and its weight in nights
+MOST_MEMORY: Final = 0.8
+CURVE: Final = 3  # degree: follows half a swing; a slope alone lets slow swings pass as steps four times as often
+
+
+def changepoints(series: Sequence[float | None]) -> list[int]:
+    """Indices of the first night of each new level, ascending; [] where there is none.
+
+    `series` has one positive number a night, usually a ratio to the same night's reference; None (or what is not
+    a positive finite number) is a night without a result. At least LEAST_NIGHTS nights on each side and a shift of
+    SHIFT are needed. May be called after every night: a change that was told is told again, at the same place once
+    it is SETTLED nights old.
+    """
+    import numpy
+
+    known = [index for index, value in enumerate(series) if _usable(value)]
+    logs = numpy.log(numpy.array([series[index] for index in known], dtype=float))
+    return [known[place] for place in _places(logs)]
+
+
+def _usable(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _places(logs: Nights) -> list[int]:
+    found: list[int] = []
+    for end in range(2 * LEAST_NIGHTS, len(logs) + 1):
+        if found and end - found[-1] <= SETTLED:
+            found[-1] = _moved(logs, found, end)
+        begin = max(found[-1] if found else 0, end - MOST_NIGHTS)
+        if end - begin >= 2 * LEAST_NIGHTS:
+            exceeds, place = scan(logs[None, begin:end])
+            if exceeds[0] > threshold(end - begin):
+                found.append(begin + int(place[0]))
+    return found
+
+
+def _moved(logs: Nights, found: list[int], end: int) -> int:
+    """The last change's place, looked for again among its neighbours now that more nights are known."""
+    begin = found[-2] if len(found) > 1 else max(0, found[-1] - MOST_NIGHTS)
+    near = range(max(begin + LEAST_NIGHTS, found[-1] - 2), min(end - LEAST_NIGHTS, found[-1] + 2) + 1)
+    t_values, _, _ = _t_values(cleaned(logs[None, begin:end]))
+    return max(near, key=lambda place: float(t_values[0, place - begin - LEAST_NIGHTS]))
+
+
+def threshold(nights: int) -> float:
+    """What `scan` of so many nights of one level exceeds by chance seldom enough; linear between the table's rows."""
+    import numpy
+
+    table = numpy.array(THRESHOLDS)
+    return float(numpy.interp(nights, table[:, 0], table[:, 1]))
+
+
+def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
+    """For each row (a level's nights, as logarithms): how far its best split exceeds noise, and where that is.
+
+    The first is a t value divided by what the nights' memory inflates it by; 0 where the split is no step (too
+    small, a drift, or not all nights of a side take part).
+    """
+    import numpy
+
+    nights = nights - nights.mean(axis=1, keepdims=True)
+    clean = cleaned(nights)
+    t_values, shifts, within = _t_values(clean)
+    best = t_values.argmax(axis=1)
+    rows = numpy.arange(len(clean))
+    place = best + LEAST_NIGHTS
+    after = numpy.arange(clean.shape[1])[None, :] >= place[:, None]
+    left = numpy.where(after, 0, clean).sum(axis=1) / place
+    shift = shifts[rows, best]
+    levels = numpy.where(after, (left + shift)[:, None], left[:, None])
+    exceeds = t_values[rows, best] / _inflation(clean - levels)
+    stepped = (numpy.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
+    return numpy.where(stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0), place
+
+
+def cleaned(nights: Nights) -> Nights:
+    """The nights with odd ones drawn towards their neighbours' median. Steps of three nights stay as they are."""
+    import numpy
+
+    median = numpy.empty_like(nights)
+    windows = numpy.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
+    median[:, 2:-2] = numpy.sort(windows, axis=2)[:, :, 2]  # three times as fast as numpy.median
+    median[:, :2] = numpy.sort(nights[:, :3], axis=1)[:, 1:2]
+    median[:, -2:] = numpy.sort(nights[:, -3:], axis=1)[:, 1:2]
+    off = nights - median
+    bound = OUTLIER * numpy.median(numpy.abs(off), axis=1, keepdims=True)
+    found: Nights = median + numpy.clip(off, -bound, bound)
+    return found
+
+
+def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
+    """For each split with enough nights a side: |t| of the two means, their difference, squares around them."""
+    import numpy
+
+    count = clean.shape[1]
+    before = numpy.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
+    sums = clean.cumsum(axis=1)[:, before - 1]
+    total = clean.sum(axis=1, keepdims=True)
+    shifts = (total - sums) / (count - before) - sums / before
+    weight = before * (count - before) / count
+    within = ((clean - total / count) ** 2).sum(axis=1, keepdims=True) - shifts**2 * weight
+    sd = numpy.sqrt(numpy.maximum(within, 0.0) / (count - 2))
+    return numpy.abs(shifts) * numpy.sqrt(weight) / numpy.maximum(sd, LEAST_SD), shifts, within
+
+
+def _inflation(residual: Nights) -> Nights:
+    """What the memory of AR(1) noise multiplies the t value of two long means by: √((1+φ)/(1−φ))."""
+    import numpy
+
+    count = residual.shape[1]
+    squares = numpy.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
+    lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
+    assumed, weight = MEMORY
+    # + 2: two fitted means pull the estimate down by about 2/count
+    memory = numpy.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
+    found: Nights = numpy.sqrt((1 + memory) / (1 - memory))
+    return found
+
+
+def _around_a_curve(clean: Nights) -> Nights:
+    """Squares around the best curve of degree CURVE: what it fits better than two levels do is a drift, not a step."""
+    import numpy
+
+    found: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(axis=1)
+    return found
+
+
+@functools.cache
+def _axes(count: int) -> Nights:
+    """Curves of degree 0 to CURVE over so many nights, orthonormal."""
+    import numpy
+
+    found: Nights = numpy.linalg.qr(numpy.vander(numpy.linspace(-1, 1, count), CURVE + 1))[0]
+    return found
+
+
+def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights) -> NDArray[Any]:
+    """Whether BEYOND of the nights of either side lie on that side's half of the way between the levels."""
+    import numpy
+
+    higher = (nights > middle[:, None]) == (shift > 0)[:, None]
+    follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
+    stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)
+    found: NDArray[Any] = numpy.logical_and(follow, stay)
+    return found

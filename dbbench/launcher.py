@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dbbench import datasets, images, namespaces, store
+from dbbench import ceiling, datasets, devices, images, namespaces, store
 from dbbench.errors import DbbenchError, Interrupted, Terminated
 from dbbench.journal import Journal
 from dbbench.model import Run
-from dbbench.parts import Room, golden_of, real_parts
+from dbbench.parts import Permit, Room, golden_of, real_parts
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.store import Draft
@@ -41,6 +41,8 @@ def main(argv: list[str]) -> int:
     def work(room: Room) -> None:
         if verb == "golden":
             golden_of(run.cell(rest[0]), room, emit)
+        elif verb == "ceiling":
+            _ceiling(run, folder)
         else:
             _trial(run, folder, rest[0], room, emit)
 
@@ -52,6 +54,14 @@ def main(argv: list[str]) -> int:
         return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)
+
+
+def _ceiling(run: Run, folder: Path) -> None:
+    """Measure what the first device of the plan can do, before a filesystem is on it."""
+    longest = max(cell.window.measure_s for cell in run.cells)
+    permit = Permit(tuple(os.environ.get(WIPE, "").splitlines()), Journal(folder / "journal.jsonl"))
+    with devices.attached(run.plan.device, images.of(run, folder), permit) as device:
+        store.save_ceiling(folder, ceiling.measured(device.each[0], longest, run.plan.seed))
 
 
 def _trial(run: Run, folder: Path, trial_id: str, room: Room, emit: Emit) -> None:

@@ -160,6 +160,8 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         filesystems.apply_attributes(cell.setup, datadir)
         found = datasets.restored(golden, datadir, engine.account())
         filesystems.verify_files(cell.setup, engine.data_files(datadir))
+        if fs.raw is not None:
+            engine.move_data(datadir, fs.raw)
         return found
 
     return Parts(
@@ -326,6 +328,8 @@ def _filled(
 
 
 def _space(fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+    if fs.raw is not None:
+        return SpaceFacts()  # a tablespace of a fixed size on a device tells nothing of the space that data needs
     return filesystems.shaped(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
 
 

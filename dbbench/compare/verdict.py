@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dbbench.compare.conditions import limited, unequal
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
 from dbbench.compare.pairs import chosen, groups, paired
 from dbbench.metrics import METRICS, Metric
 from dbbench.model import Status, Trial
 
 UNKNOWN: Final = "unknown"  # no trial came far enough to tell its class
+LIMITED: Final = "device-limited"  # neither same nor inconclusive: the filesystems could not show a difference
 WORDS: Final = {  # (words of the metric, candidate is better) -> word
     ("speed", True): "faster",
     ("speed", False): "slower",
@@ -79,6 +81,7 @@ def _group_rows(engine: str, workload: str, group: list[Trial], baseline: str, m
         else:
             guess, wins = found[arm]
             row = replace(_judged(row, guess, levels.get(arm), metric, _block_minutes(group)), wins=wins)
+            row = _conditioned(row, [t for t in chosen(group) if t.fs_setup == baseline], counted)
         table.append(row)
     sign = -1 if metric.better == "higher" else 1
     rest = sorted(table[1:], key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup))
@@ -98,6 +101,16 @@ def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metri
     if verdict == "inconclusive":
         notes = (*notes, _price(guess, level, block_minutes))
     return replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes)
+
+
+def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
+    """The row with what was not equal between its trials and the baseline's. Where both stood flat at the device's
+    ceiling, "same" would be said of the device, not of the filesystems."""
+    row = replace(row, notes=(*row.notes, *unequal(base, own)))
+    if row.verdict in ("same", "inconclusive") and limited(base) and limited(own):
+        note = "device-limited: both stood flat at the ceiling of the device"
+        return replace(row, verdict=LIMITED, notes=(*row.notes, note))
+    return row
 
 
 def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tuple[Estimate | None, int]:
@@ -196,9 +209,10 @@ def _phrase(row: Row) -> str:
         return f"{row.fs_setup} inconclusive ({'; '.join(row.notes)})"
     change = _percent(row.ratio)
     if row.lo is None or row.hi is None:
-        return f"{row.fs_setup} inconclusive ({change}, {'; '.join(row.notes)})"
+        return f"{row.fs_setup} {row.verdict} ({change}, {'; '.join(row.notes)})"
     interval = f"{change}, CI {_percent(row.lo)}..{_percent(row.hi)}"
-    name = {"same": "the same within 5 %"}.get(row.verdict, row.verdict)
+    said = {"same": "the same within 5 %", LIMITED: f"{LIMITED}, which tells nothing of the filesystems"}
+    name = said.get(row.verdict, row.verdict)
     return f"{row.fs_setup} {name} ({interval})"
 
 

@@ -3,6 +3,7 @@ whether it was ours while we measured (`reading`, `foreign_load`, `load_warnings
 
 from __future__ import annotations
 
+from dbbench.host.block import block_layer
 from dbbench.host.facts import facts, versions, virtualisation
 from dbbench.host.load import (
     ForeignProcess,
@@ -18,6 +19,7 @@ __all__ = [
     "ForeignProcess",
     "HostLoad",
     "LoadReading",
+    "block_layer",
     "changed",
     "facts",
     "foreign_load",

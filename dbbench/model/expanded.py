@@ -36,6 +36,11 @@ class Cell:
     variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
 
     @property
+    def raw(self) -> bool:
+        """Whether the tables lie on the bare device, so in one tablespace."""
+        return self.setup.mkfs.family == "raw"
+
+    @property
     def title(self) -> str:
         """The workload's name with the variant's values."""
         return titled(self.workload.name, self.variant)

@@ -269,7 +269,8 @@ class Trial:
     effective_settings: dict[str, str] = field(default_factory=dict)
     canary: dict[str, float] = field(default_factory=dict)
     checked: str = ""  # what the integrity check looked at
-    host_state: dict[str, Any] = field(default_factory=dict)
+    host_state: dict[str, Any] = field(default_factory=dict)  # of host and block layer, when the device was attached
+    host_state_end: dict[str, Any] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...] = ()
     dbbench_version: str = ""
     schema: int = SCHEMA

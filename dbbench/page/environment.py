@@ -88,7 +88,7 @@ def environment(groups: Sequence[Group]) -> Environment:
 
 def facts(trial: Trial) -> dict[str, str]:
     """What a trial says of its filesystem, device and cold start, as flat text."""
-    found = {"fs setup": trial.setup}
+    found = {**_conditions(trial), "fs setup": trial.setup}
     if (fs := trial.filesystem) is not None:
         found |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
     if (device := trial.device) is not None:
@@ -120,6 +120,21 @@ def _device(device: DeviceFacts) -> dict[str, str]:
         "device size": size_text(device.size_bytes),
         "direct I/O of the loop device": "" if device.direct_io is None else ("on" if device.direct_io else "off"),
     }
+
+
+def _conditions(trial: Trial) -> dict[str, str]:
+    """What must be equal between arms. First of all facts: where one differs, the ratio is not the filesystem's."""
+    found = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
+    if trial.memory is not None and trial.memory.effective_bytes is not None:
+        memory = trial.memory
+        held = f", held by {memory.enforced}" if memory.enforced else ", not held by the kernel"
+        found["memory that can hold data"] = size_text(memory.effective_bytes or 0) + held
+        found["dataset ÷ memory"] = f"{memory.label}" if memory.label else ""
+        found["read and written"] = memory.direct or ""
+    if trial.cores is not None:
+        apart = "" if not trial.cores.shared else f", {trial.cores.shared} shared"
+        found["cores"] = f"server {trial.cores.server}, load generator {trial.cores.client}{apart}"
+    return found
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -20,7 +20,8 @@ MOST_TOLD: Final = 5  # arms in one sentence; the table has all
 FASTER: Final = ("faster", "better")
 SLOWER: Final = ("slower", "worse")
 SIGNS: Final = {  # never by colour alone
-    "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "baseline": "",
+    "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "device-limited": "⊤",
+    "baseline": "",
 }  # fmt: skip
 
 
@@ -118,7 +119,8 @@ def _said(row: Row, group: Group) -> str:
     what = "" if group.metric.better == "higher" else f"{group.metric.label} "
     if row.lo is None:
         return f" {what}{change(row.ratio)}, without an interval ({count(row.n, 'block')} of the 3 that it takes)"
-    word = {"same": "is the same within 5\u202f%", "inconclusive": "is inconclusive"}.get(
+    word = {"same": "is the same within 5\u202f%", "inconclusive": "is inconclusive",
+            "device-limited": "is held at the device's ceiling, which tells nothing of the filesystems"}.get(
         row.verdict, f"is {row.verdict}"
     )
     return f" {word}{than} ({what}{change(row.ratio)}, CI {interval(row.lo, row.hi)})"

@@ -51,6 +51,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit) -> Finished
         _tell_begin(folder, run, emit)
         if pending(folder, run):
             images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
+            _measure_ceiling(folder, run, wipe, emit, stop)
             _build_goldens(folder, run, emit, stop)
         while left := pending(folder, run):
             for spec in left:
@@ -82,11 +83,19 @@ def give_back(folder: Path, journal: Journal) -> None:
             journal.note("give_back", what=what, path=taken)
 
 
+def _measure_ceiling(folder: Path, run: Run, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
+    """Once a run, on the bare device; a directory on somebody's filesystem has none. A failure leaves none."""
+    if run.plan.device.kind == "dir" or store.load_ceiling(folder) is not None:
+        return
+    _tell_prepare(emit, "measuring what the bare device can do")
+    launch(["ceiling", str(folder)], folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+
+
 def _build_goldens(folder: Path, run: Run, emit: Emit, stop: Stop) -> None:
     """Build the golden copies that the run needs and that are not in the cache."""
     seen: set[str] = set()
     for cell in run.cells:
-        key = datasets.golden.key(cell.engine, cell.dataset)
+        key = datasets.golden.key(cell.engine, cell.dataset, cell.raw)
         if key not in seen and not datasets.golden.exists(key):
             _tell_prepare(emit, f"building the dataset of {cell.workload.name} on {cell.engine.name}")
             status = launch(["golden", str(folder), cell.id], folder / LOG, emit, stop, {})

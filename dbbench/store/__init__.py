@@ -8,7 +8,15 @@ RUN/trials/.partial-ID/                 a trial that is being driven, or was cut
 from __future__ import annotations
 
 from dbbench.store.reading import LoadedRun, load_run, load_trial, runs
-from dbbench.store.runs import create_run, find_unfinished, load_spec, locked, save_spec
+from dbbench.store.runs import (
+    create_run,
+    find_unfinished,
+    load_ceiling,
+    load_spec,
+    locked,
+    save_ceiling,
+    save_spec,
+)
 from dbbench.store.trials import Draft
 
 __all__ = [
@@ -16,10 +24,12 @@ __all__ = [
     "LoadedRun",
     "create_run",
     "find_unfinished",
+    "load_ceiling",
     "load_run",
     "load_spec",
     "load_trial",
     "locked",
     "runs",
+    "save_ceiling",
     "save_spec",
 ]

@@ -12,10 +12,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
-from dbbench.model import Run, plain
+from dbbench.model import CeilingFacts, Run, plain
 from dbbench.store.files import write_json, write_text, writing
 
 _RUN: TypeAdapter[Run] | None = None
+CEILING = "ceiling.json"
 
 
 def create_run(results: Path, run: Run, plan_text: str) -> Path:
@@ -61,6 +62,17 @@ def _specs(results: Path) -> Iterator[tuple[Path, Run]]:
     for path in sorted(results.glob("*/run.json")):
         with contextlib.suppress(ResultDamaged, RunMissing):
             yield path.parent, load_spec(path.parent)
+
+
+def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
+    """Write ceiling.json: what the bare device could do before the run."""
+    write_json(folder / CEILING, plain(ceiling))
+
+
+def load_ceiling(folder: Path) -> CeilingFacts | None:
+    """The content of ceiling.json; None where the device has not been measured."""
+    path = folder / CEILING
+    return TypeAdapter(CeilingFacts).validate_json(path.read_bytes()) if path.is_file() else None
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
     """A dataset's own parameters need no second schema; durations come in seconds."""
     workload = catalog([folder]).workload("own")
     assert {"pause", "scale", "size"} == set(parameters(workload))
-    assert defaults(workload) == {"pause": 90.0, "scale": 3}
+    assert defaults(workload) == {"pause": 90.0, "scale": 3, "size": ""}
     assert dataset_of(workload, {"pause": 1.0, "scale": 7}).parameters == {"scale": 7}
 
 

@@ -23,6 +23,7 @@ from dbbench.limits import Confined, Cores
 from dbbench.model import (
     Ageing,
     CacheFacts,
+    CeilingFacts,
     CheckpointFacts,
     CoresFacts,
     DeviceFacts,
@@ -159,6 +160,8 @@ class NoOps:
             kernel_messages=lambda: self.around("kernel", self),
             probe=said("probe", {}),
             host_state=said("host", {}),
+            first_state=lambda: {},
+            ceiling=CeilingFacts,
             layered=lambda device: self.around("layers", device),
             make=said("mkfs", Made((), "", {})),
             mounted=lambda _: self.around("mount", fs),
@@ -200,8 +203,8 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     assert parts.said == [
         "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore",
         "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
-        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "/limits", "healthy", "check", "space", "device facts",
-        "operations", "/mount", "/layers", "/device", "/kernel", "outcome", "host",
+        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "/limits", "healthy", "check", "space", "device facts", "host",
+        "operations", "/mount", "/layers", "/device", "/kernel", "outcome",
     ]  # fmt: skip
 
 

@@ -1,0 +1,205 @@
+"""Equal conditions: what a trial says of them, what of two arms differs, when a device was the limit."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import ceilings, conditions, host
+from dbbench.compare import rows
+from dbbench.compare.conditions import limited, unequal
+from dbbench.model import (
+    CeilingFacts,
+    CeilingRow,
+    Cell,
+    CheckpointFacts,
+    CoresFacts,
+    Dataset,
+    EngineSpec,
+    FilesystemFacts,
+    FsSetup,
+    MemoryFacts,
+    Mkfs,
+    Status,
+    Trial,
+    Window,
+    Workload,
+)
+from dbbench.series import Series
+
+GIB = 2**30
+
+
+def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
+    """A cell without warm-up."""
+    workload = Workload("w", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
+    return Cell("c", "ext4", FsSetup("ext4", Mkfs("ext4")), EngineSpec(engine), workload, parameters,  # type: ignore[arg-type]
+                Dataset("pgbench", {}), Window("fixed", 0, measure))  # fmt: skip
+
+
+# --- memory and cores ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
+def test_label_follows_the_ratio(ratio: float, word: str) -> None:
+    """The bounds belong to the larger word."""
+    assert conditions.label(ratio) == word
+
+
+def test_direct_io_is_judged_by_what_is_resident() -> None:
+    """A tenth of the files in the page cache is more than headers; what was not asked for is plain buffered."""
+    direct = {"innodb_flush_method": "O_DIRECT"}
+    assert conditions.how_read(direct, GIB // 20, GIB) == "direct"
+    assert conditions.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
+    assert conditions.how_read(direct, None, GIB) is None
+    assert conditions.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
+    assert conditions.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
+
+
+def test_small_files_may_be_resident_whole() -> None:
+    """16 MiB are what a server reads of its catalogues."""
+    assert conditions.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
+
+
+def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
+    """One thread cannot use more than one core, four threads no more than their two cores."""
+    cpu: dict[str, float | None] = {"client_cpu_s": 9.0, "seconds": 10.0}
+    two = CoresFacts("0-1", "2-3")
+    assert conditions.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
+    assert conditions.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
+    assert conditions.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
+
+
+# --- the block layer -------------------------------------------------------------------------------
+
+
+def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
+    """The chosen scheduler, not the list; what a kernel does not have is None, never 0."""
+    for disk, scheduler in (("a", "none [mq-deadline] bfq"), ("b", "[none] mq-deadline")):
+        queue = tmp_path / "sys/class/block" / disk / "queue"
+        queue.mkdir(parents=True)
+        (queue / "scheduler").write_text(scheduler)
+        (queue / "read_ahead_kb").write_text("128\n")
+    found = host.block_layer(("a", "b"), tmp_path)
+    assert (found["disk: scheduler"], found["disk 2: scheduler"]) == ("mq-deadline", "none")
+    assert (found["disk: read_ahead_kb"], found["disk: wbt_lat_usec"]) == ("128", None)
+
+
+# --- the ceiling -----------------------------------------------------------------------------------
+
+CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), CeilingRow("write_8k", 300, 2.4, 100),
+                        CeilingRow("read_8k", 40_000, 320, 0.7), CeilingRow("write_1m", 230, 240, 130),
+                        CeilingRow("read_1m", 900, 900, 35)))  # fmt: skip
+
+
+def beside(**columns: list[float | None]) -> CeilingFacts:
+    """The verdict on five seconds with these columns."""
+    return ceilings.beside(CEILING, Series(5, columns), cell(), 120.0)
+
+
+def test_writes_flat_at_the_ceiling_are_called_so() -> None:
+    """As recorded under a cap of 300 writes a second on a busy machine."""
+    found = beside(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
+    assert found.limited == "writes stood at 293.2 IOPS second after second; the bare device gives 300"
+    assert found.tps_share == 0.8
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [[200, 200, 200, 200, 200], [100, 500, 300, 150, 450], [330, 330, 330, 330, 330], [300, None, None, None, 300]],
+)
+def test_other_seconds_are_no_limit(writes: list[float | None]) -> None:
+    """Flat and low, near and scattered, above what should be the ceiling, or too few."""
+    assert beside(r_per_s=[5.0] * 5, w_per_s=writes).limited == ""
+
+
+def test_a_cap_on_both_together_is_found() -> None:
+    """Cloud disks count reads and writes alike: neither stands at the ceiling, their sum does."""
+    rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
+    series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
+    assert "reads and writes stood at 1000 IOPS" in ceilings.beside(CeilingFacts(rows_), series, cell(), None).limited
+
+
+def test_megabytes_are_a_ceiling_too() -> None:
+    """iostat's kB are 1024 bytes, fio's MB 10^6."""
+    kb: list[float | None] = [240e6 / 1024] * 5
+    found = beside(r_kb_per_s=[0.0] * 5, w_kb_per_s=kb)
+    assert found.limited == "writes stood at 240 MB/s second after second; the bare device gives 240"
+
+
+def test_without_a_ceiling_nothing_is_said() -> None:
+    """No fio, no share and no limit."""
+    series = Series(5, {"w_per_s": [300.0] * 5})
+    assert ceilings.beside(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
+        note="fio is not installed"
+    )
+
+
+# --- two arms --------------------------------------------------------------------------------------
+
+
+def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> Trial:
+    """A good trial with these facts."""
+    base = Trial(f"{arm}-{block}", "r", "h", arm, "postgres", "w", block, 1, block, Status.OK, summary={"tps": tps})
+    return dataclasses.replace(base, **facts)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ({"host_state": {"disk: read_ahead_kb": "128"}}, {"host_state": {"disk: read_ahead_kb": "16"}},
+         "disk: read_ahead_kb differs: 16 against 128"),
+        ({"host_state": {"disk: scheduler": "none"}}, {"host_state": {"disk: scheduler": "bfq"}},
+         "disk: scheduler differs: bfq against none"),
+        ({"host_state": {"vm_dirty_bytes": 0}}, {"host_state": {"vm_dirty_bytes": 2**24}},
+         "vm_dirty_bytes differs: 16777216 against 0"),
+        ({"memory": MemoryFacts(effective_bytes=GIB, enforced="cgroup v2")},
+         {"memory": MemoryFacts(effective_bytes=2 * GIB)},
+         "memory differs: 2 GiB against 1 GiB cgroup v2"),
+        ({"memory": MemoryFacts(direct="direct")}, {"memory": MemoryFacts(direct="buffered-fallback")},
+         "effective cache differs: buffered-fallback against direct"),
+        ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
+         "cores differs: server 0, load 0 against server 0, load 1"),
+        ({"checkpoints": CheckpointFacts(ended=2)}, {"checkpoints": CheckpointFacts(ended=3)},
+         "checkpoints in the window differ: 3 against 2"),
+        ({"filesystem": FilesystemFacts("ext4")},
+         {"filesystem": FilesystemFacts("ext4", mount_options_effective=("rw", "discard=async"))},
+         "online discard differs: on against off"),
+    ],
+)  # fmt: skip
+def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: dict[str, Any], told: str) -> None:
+    """And stands in the notes of the arm's row; equal arms have none."""
+    assert unequal([trial(**one)], [trial("b", **other)]) == (told,)
+    assert unequal([trial(**one)], [trial("b", **one)]) == ()
+    table = rows([trial(**one), trial("b", **other)], "a")
+    assert told in table[1].notes
+
+
+def test_read_ahead_counts_for_scans_alone() -> None:
+    """Filesystems have different ones by themselves; a load of single pages does not live on it."""
+    facts = [{"filesystem": FilesystemFacts("x", read_ahead_kb=kb)} for kb in (2560, 4096)]
+    scan, oltp = Window("to-completion", 0, 0), Window("fixed", 0, 60)
+    one, other = ([trial(window=window, **f) for f in facts] for window in (scan, oltp))
+    assert unequal(one[:1], one[1:]) == ("read-ahead differs: 4096 kB against 2560 kB",)
+    assert unequal(other[:1], other[1:]) == ()
+
+
+def test_what_only_one_arm_knows_is_no_difference() -> None:
+    """An arm on two disks has settings of a second; the first is compared."""
+    one, two = {"disk: scheduler": "none"}, {"disk: scheduler": "none", "disk 2: scheduler": "bfq"}
+    assert unequal([trial(host_state=one)], [trial("b", host_state=two)]) == ()
+
+
+def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
+    """The word is about the device; an arm below it is still slower."""
+    flat = CeilingFacts(limited="writes stood at 300 IOPS")
+    held = [trial(arm, block, 100 + block, ceiling=flat) for arm in "ab" for block in (1, 2, 3)]
+    assert limited(held)
+    assert [row.verdict for row in rows(held, "a")] == ["baseline", "device-limited"]
+    slower = [*held[:3], *(trial("b", block, 50 + block, ceiling=flat) for block in (1, 2, 3))]
+    assert [row.verdict for row in rows(slower, "a")] == ["baseline", "slower"]
+    free = [dataclasses.replace(t, ceiling=CeilingFacts()) for t in held]
+    assert [row.verdict for row in rows(free, "a")] == ["baseline", "same"]

@@ -177,7 +177,7 @@ def apart() -> Iterator[None]:
     """This thread in a mount namespace of its own while the block lasts, without new processes: for work that mounts
     over the system's folders. What is mounted within is gone afterwards. Raises NamespacesRefused."""
     global _private
-    before, folder = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd()
+    before, folder, outer = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd(), _private
     try:
         try:
             _checked(_libc.unshare(CLONE_NEWNS))
@@ -188,7 +188,7 @@ def apart() -> Iterator[None]:
             _private = True
             yield
         finally:
-            _private = False
+            _private = outer
             _checked(_libc.setns(before, CLONE_NEWNS))  # back, at the root folder
             os.chdir(folder)
     finally:

@@ -30,6 +30,7 @@ _PIECE: Final = 2**20
 _CANDIDATES: Final = 2**16  # ranges that are looked at; enough for 64 MiB in files of one page each
 _TRIES: Final = 3  # pages on their way (per-CPU lists, write-back just ended) go with the second try
 _PAUSE_S: Final = 0.02
+_OWN_S: Final = 2.0  # OpenZFS frees an exported pool's buffers in a thread of its own
 _SECTOR: Final = 512  # the unit of /sys/block/*/stat, whatever the device's own
 _CACHESTAT: Final = 451  # cachestat(2), Linux 6.5; the same number on every architecture but alpha
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -67,7 +68,7 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     for path in files:
         fd = os.open(path, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            size = os.lseek(fd, 0, os.SEEK_END)  # of a bare device too
             pages = _cachestat(fd) if size else 0
             if pages is None:
                 pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
@@ -77,6 +78,15 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
             return None
         total += pages * mmap.PAGESIZE
     return total
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of a bare device, whose stat says 0."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
 
 
 def _cachestat(fd: int) -> int | None:
@@ -156,7 +166,7 @@ def _drops() -> int | None:
 
 def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> list[Piece]:
     """Random ranges of the files, aligned to 1 MiB, without holes, `size_bytes` together or all there is."""
-    sizes = [path.stat().st_size for path in files]
+    sizes = [_size(path) for path in files]
     pieces_of = [-(-size // _PIECE) for size in sizes]
     firsts = [0, *itertools.accumulate(pieces_of)]
     numbers = range(firsts.pop())
@@ -229,7 +239,7 @@ def drop_and_prove(
     `least_share`: of the sample's bytes that the device must deliver (compression makes it small). `own`: the
     filesystem's own cache; the bytes that it says it holds are counted with the pages.
     """
-    held = [path for path in files if path.stat().st_size]
+    held = [path for path in files if _size(path)]
     if not held:
         return CacheFacts(reason="there are no data files")
     syncfs(held[0])
@@ -242,7 +252,7 @@ def drop_and_prove(
         before, own_before = resident_bytes(held), _held(own)
     if own is not None:
         method += f"{own.how}, "
-        own.empty()
+        _own_emptied(own)
     how, counted = _emptied(held, root, control)
     after, own_after = resident_bytes(held), _held(own)
 
@@ -318,6 +328,14 @@ def _first_reason(before: int | None, after: int | None, own_before: int | None,
     if own_before and own_after is not None and own_after >= own_before:  # others' data may be in it too
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
+
+
+def _own_emptied(own: OwnCache) -> None:
+    """Empty it; what it gives up it may give up in the background."""
+    own.empty()
+    until = time.monotonic() + _OWN_S
+    while own.bytes_held() and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
 
 
 def _held(own: OwnCache | None) -> int | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from dbbench.model import FsSetup
-from dbbench.operations import btrfs, ext, xfs
+from dbbench.operations import btrfs, ext, xfs, zfs
 from dbbench.operations.port import Checked, Growing, Snapshots
 
 Ability = TypeVar("Ability")
 
-SNAPSHOTS: Final[dict[str, Snapshots]] = {"btrfs": btrfs}
-CHECKED: Final[dict[str, Checked]] = {"ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs}
-GROWING: Final[dict[str, Growing]] = {"btrfs": btrfs}
+SNAPSHOTS: Final[dict[str, Snapshots]] = {"btrfs": btrfs, "zfs": zfs}
+CHECKED: Final[dict[str, Checked]] = {"ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "zfs": zfs}
+GROWING: Final[dict[str, Growing]] = {"btrfs": btrfs, "zfs": zfs}
 
 
 def of(registry: dict[str, Ability], setup: FsSetup) -> Ability | None:

@@ -108,7 +108,7 @@ def opened(
                     first.add_note(f"and then: {second}")
                 raise
             found.export(at)
-    pool.wipe(device)
+    pool.wipe((*device.each, *found.joined))
     if journal is not None:
         journal.note("give_back", what=pool.JOURNALLED, path=name)
 

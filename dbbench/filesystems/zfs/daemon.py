@@ -29,6 +29,7 @@ _START_S: Final = 20.0
 ARC_BYTES: Final = 100 * 2**20  # as Debian's package sets it
 _ARC_LEAST: Final = 16  # MiB, of the program
 _ARC_MOST: Final = 16384
+_serving: set[int] = set()  # mount namespaces in which this process has one running
 _CONFIG: Final = """# As Debian's package has it, but for the size of the ARC, which is on the command line.
 vdev-cache-size = 10
 zfs-prefetch-disable
@@ -61,6 +62,11 @@ class Daemon:
                 raise ZfsUnavailable(f"zfs-fuse did not start: {said}", remedy="Is /dev/fuse there, and are we root?")
             time.sleep(0.01)
 
+    def adopted(self, device: Device) -> Path:
+        """The node of one device more."""
+        self.nodes = (*self.nodes, _node(device))
+        return self.nodes[-1]
+
     def stop(self) -> None:
         """What it has cached is gone with it."""
         self._running.close()
@@ -90,7 +96,8 @@ def _node(member: Device) -> Path:
 @contextlib.contextmanager
 def _rooms() -> Iterator[None]:
     _must_be_private()
-    if os.path.ismount(RUN.resolve()) and NODES.exists():
+    here = Path("/proc/thread-self/ns/mnt").stat().st_ino
+    if here in _serving:
         raise ZfsUnavailable(
             "a zfs-fuse of this trial is running already, and there can be one only",
             remedy='Give data and log one pool: volumes.wal, or topology = "log".',
@@ -100,6 +107,8 @@ def _rooms() -> Iterator[None]:
             room.mkdir(0o755, parents=True, exist_ok=True)
             mount("tmpfs", room.resolve(), "tmpfs", MS_NOSUID, "mode=0755")
             stack.callback(unmount, room.resolve(), lazy=True)
+        _serving.add(here)
+        stack.callback(_serving.discard, here)
         yield
 
 

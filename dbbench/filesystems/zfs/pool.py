@@ -7,7 +7,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,6 +44,7 @@ class Pool:
     device: Device
     paths: tuple[Path, ...]
     daemon: Daemon | None = None
+    joined: tuple[Device, ...] = ()  # beside those that it was made on
 
     @property
     def reopening(self) -> str:
@@ -71,6 +72,12 @@ class Pool:
     def cached_bytes(self) -> int | None:
         """Data in the ARC, of all pools of this kernel; None where nobody tells (zfs-fuse)."""
         return drivers.arcstats().get("data_size") if self.driver.native else None
+
+    def adopted(self, spare: Device) -> Path:
+        """One device more, as the driver sees it: it is imported and wiped with the others from now on."""
+        path = self.daemon.adopted(spare) if self.daemon is not None else spare.path
+        self.paths, self.joined = (*self.paths, path), (*self.joined, spare)
+        return path
 
     def reopen(self) -> None:
         """Export and import: the kernel's ARC gives up what it holds of the pool; a zfs-fuse is another process."""
@@ -167,9 +174,9 @@ def label(path: Path) -> dict[str, Scalar]:
     return found
 
 
-def wipe(device: Device) -> None:
+def wipe(devices: Sequence[Device]) -> None:
     """Take the labels off the devices: no host finds a pool there, and no other filesystem's mkfs leaves half of it."""
-    for member in device.each:
+    for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
         for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
             os.pwrite(member.fd, bytes(length), offset)

@@ -1,0 +1,330 @@
+"""ZFS really made: by OpenZFS where this kernel has it, else by zfs-fuse; what is in force, cold, safe and gone."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import catalog, filesystems, namespaces, pagecache, process
+from dbbench.devices import loop
+from dbbench.devices.joint import as_one
+from dbbench.devices.port import Device
+from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed, ZfsUnavailable
+from dbbench.filesystems import zfs
+from dbbench.filesystems.port import Mounted
+from dbbench.filesystems.zfs import daemon, driver, pool
+from dbbench.journal import Journal
+from dbbench.model import FsSetup
+from dbbench.operations import zfs as operations
+from dbbench.operations.port import Filled
+
+pytestmark = pytest.mark.needs("root")
+
+MIB = 2**20
+SETUPS = catalog.catalog()
+NAMES = [name for name in SETUPS.setups if SETUPS.setup(name).mkfs.family == "zfs"]
+
+
+def shipped(name: str) -> FsSetup:
+    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    setup = SETUPS.setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    return setup
+
+
+@pytest.fixture
+def private() -> Iterator[None]:
+    """Mounts of our own, as a trial has them."""
+    with namespaces.apart():
+        yield
+
+
+@contextlib.contextmanager
+def disks(folder: Path, count: int) -> Iterator[Device]:
+    """Loop devices of 320 MiB as one device."""
+    with contextlib.ExitStack() as stack:
+        members = []
+        for number in range(count):
+            image = folder / f"disk{number}"
+            image.touch(0o600)
+            os.truncate(image, 320 * MIB)
+            members.append(stack.enter_context(loop.attached(image)))
+        yield as_one(tuple(members))
+
+
+@contextlib.contextmanager
+def mounted(name: str, device: Device, at: Path, journal: Journal | None = None) -> Iterator[Mounted]:
+    """A shipped setup, made and mounted."""
+    setup = shipped(name)
+    filesystems.make(setup, device, journal)
+    with filesystems.mounted(setup, device, at, journal) as fs:
+        yield fs
+
+
+def fill(folder: Path, mib: int) -> list[Path]:
+    """Two files of which the first half of each MiB shrinks when it is compressed."""
+    files = [folder / "a", folder / "b"]
+    for file in files:
+        with file.open("wb") as out:
+            for _mib in range(mib // 2):
+                out.write(b"the same row again " * (MIB // 38) + os.urandom(MIB - MIB // 38 * 19))
+    return files
+
+
+def flushes(device: Device) -> int:
+    """Flush requests that its disks have carried out."""
+    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -> None:
+    """Made, mounted, read back, claimed rightly, in force on files, cold with both proofs, flushing, and gone."""
+    setup = shipped(name)
+    journal = Journal(tmp_path / "journal")
+    with disks(tmp_path, setup.devices.min) as device:
+        made = filesystems.make(setup, device, journal)
+        assert made.argv[0][-1] == str(device.each[-1].path)
+        assert (made.geometry["ashift"], made.geometry["topology"]) == (12, setup.mkfs.topology)
+        assert made.uuid.isdigit()
+        assert len(journal.outstanding("pool")) == 1
+        with filesystems.mounted(setup, device, tmp_path / "mnt", journal) as fs:
+            filesystems.check_claim(setup, fs)
+            asked = {"recordsize": "131072", **zfs.properties.words(setup)}
+            if "data" in setup.volumes:
+                asked |= zfs.properties.pairs(setup.volumes["data"].options)
+            assert zfs.properties.differences(asked, zfs.properties.pairs(fs.options_effective)) == []
+            assert not fs.tears
+            assert fs.tears_pages_of(16384) is ("-8k" in name or "redundant" in name)
+            datadir = filesystems.data_directory(setup, fs)
+            files = fill(datadir, 24)
+            filesystems.verify_files(setup, files)
+            compressing = zfs.compresses(setup.mount)
+            space = filesystems.space(fs, 24 * MIB)
+            assert space.disk_bytes and space.free_bytes
+            assert (space.disk_bytes < 20 * MIB) is bool(compressing)
+            assert 1.5 < (space.compression_ratio or 0) < 2.1 if compressing else not space.compression_ratio
+            proof = pagecache.drop_and_prove(
+                files, 1, device.leaves, root=True,
+                least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+            )  # fmt: skip
+            assert proof.reason == ""
+            assert proof.before_bytes and proof.method.startswith(("export", "touched"))
+            assert proof.sample_bytes == 24 * MIB
+            before = flushes(device)
+            with (datadir / "log").open("wb", buffering=0) as log:
+                for _commit in range(20):
+                    log.write(bytes(8192))
+                    os.fdatasync(log.fileno())
+            assert flushes(device) - before >= 20 or setup.claims
+            assert filesystems.healthy(fs) is None
+        for member in device.each:
+            assert process.run(["wipefs", "-n", member.path]).stdout == ""
+            os.close(os.open(member.path, os.O_RDONLY | os.O_EXCL))
+    assert journal.outstanding("pool") == []
+    assert str(tmp_path) not in Path("/proc/thread-self/mountinfo").read_text()
+
+
+def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -> None:
+    """Beside a pool that is in use another one is made, opened and ended; the first one knows nothing of it."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with disks(tmp_path / "one", 1) as first, mounted("zfs", first, tmp_path / "mnt") as fs:
+        (fs.path / "kept").write_bytes(b"kept")
+        with namespaces.apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
+            assert (tmp_path / "mnt2").is_mount()
+        listed = process.run(["zpool", "list", "-H", "-o", "name"]).stdout.split()
+        assert isinstance(fs.pool, pool.Pool)
+        assert listed == [fs.pool.name]
+        fs.pool.reopen()
+        assert (fs.path / "kept").read_bytes() == b"kept"
+
+
+def test_zfs_fuse_is_never_started_over_the_systems_own(tmp_path: Path) -> None:
+    """Outside of private mounts its paths are those of everybody: refused, nothing made."""
+    if (found := driver.found()) is None or found.native:
+        pytest.skip("needs zfs-fuse as the driver")
+    with disks(tmp_path, 1) as device, pytest.raises(ZfsUnavailable, match="namespace"):
+        filesystems.make(shipped("zfs"), device)
+    assert not daemon.NODES.exists()
+
+
+def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
+    """zpool's own words are the evidence, and no pool stays behind."""
+    setup = dataclasses.replace(shipped("zfs"), mount=("recordsize=12K",))
+    with disks(tmp_path, 1) as device, pytest.raises(MkfsFailed, match="recordsize"):
+        filesystems.make(setup, device)
+
+
+def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export that fails names the process; when it has let go, the export succeeds."""
+    monkeypatch.setattr(pool, "_BUSY_S", 0.2)
+    with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
+        assert isinstance(fs.pool, pool.Pool)
+        held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
+        with pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
+            fs.pool.export(fs.path)
+        os.close(held)
+
+
+def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
+    """What a killed run has left is ended by its name, and once only."""
+    journal = Journal(tmp_path / "journal")
+    with disks(tmp_path, 1) as device:
+        opened = mounted("zfs", device, tmp_path / "mnt", journal)
+        fs = opened.__enter__()
+        assert isinstance(fs.pool, pool.Pool)
+        native, name = fs.pool.driver.native, fs.pool.name
+        assert zfs.give_back(journal) == ([f"pool {name}"] if native else [])
+        assert zfs.give_back(journal) == []
+        if not native:  # it ends with its process, of which this test has to take care itself
+            opened.__exit__(None, None, None)
+
+
+# --- operations ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def filled(name: str, folder: Path, count: int) -> Iterator[Filled]:
+    """A setup on `count` of the devices, with one more as the spare, and a file in its data directory."""
+    setup = shipped(name)
+    with disks(folder, count + 1) as several:
+        device = dataclasses.replace(as_one(several.each[:count]), spare=several.each[count])
+        with mounted(name, device, folder / "mnt") as fs:
+            datadir = filesystems.data_directory(setup, fs)
+            (datadir / "a").write_bytes(os.urandom(8 * MIB))
+            (folder / "room").mkdir()
+            yield Filled(setup, device, fs, datadir, folder / "room", _no_server, _no_server)
+
+
+def _no_server(_datadir: Path) -> Any:
+    raise AssertionError("no server is started here")
+
+
+def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
+    """The clone has the snapshot's bytes and takes its own; the rollback brings back what was overwritten, also where
+    the newer bytes were read just before; nothing is left of either."""
+    with filled("zfs-16k", tmp_path, 1) as found:
+        old, file = (found.datadir / "a").read_bytes(), found.datadir / "a"
+        assert operations.lacks(found) is None
+        operations.snapshot(found)
+        file.write_bytes(os.urandom(8 * MIB))
+        (found.datadir / "later").touch()
+        assert file.read_bytes() != old
+        with operations.clone(found) as copy:
+            assert (copy / "a").read_bytes() == old
+            (copy / "mine").write_bytes(os.urandom(MIB))
+            assert 8 * MIB < (operations.taken_bytes(found) or 0) < 20 * MIB
+        operations.rollback(found)
+        assert file.read_bytes() == old
+        assert not (found.datadir / "later").exists()
+        operations.drop(found)
+        operations.drop(found)
+        assert operations.taken_bytes(found) == 0
+
+
+def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
+    """Nothing to say of a sound pool; bytes that were changed below it are found by their checksums."""
+    with filled("zfs", tmp_path, 1) as found:
+        (check,) = operations.checks(found)
+        assert "no errors" in check.run(found)
+        assert found.fs.pool is not None
+        found.fs.pool.sync()
+        content = (found.datadir / "a").read_bytes()[:4096]
+        image = (tmp_path / "disk0").read_bytes()
+        os.pwrite(found.volume.fd, bytes(4096), image.index(content))
+        os.fsync(found.volume.fd)
+        found.fs.pool.reopen()
+        with pytest.raises(FilesystemDamaged, match="errors"):
+            check.run(found)
+
+
+@pytest.mark.parametrize(("name", "count", "grows"), [("zfs", 1, True), ("zfs-mirror", 2, False)])
+def test_another_device_joins(name: str, count: int, grows: bool, private: None, tmp_path: Path) -> None:
+    """A stripe becomes larger, a mirror gets one more side; the pool is imported with it and leaves it clean."""
+    with filled(name, tmp_path, count) as found:
+        spare, fs = found.volume.spare, found.fs
+        assert spare is not None and fs.pool is not None
+        before = sum(fs.pool.used_and_free())
+        assert operations.add(found, spare) == f"{count + 1} devices"
+        assert operations.rebalance(found)
+        fs.pool.sync()
+        assert (sum(fs.pool.used_and_free()) > 1.5 * before) is grows
+        fs.pool.reopen()
+        assert (found.datadir / "a").stat().st_size == 8 * MIB
+        path = spare.path
+    assert b"dbbench" not in (tmp_path / f"disk{count}").read_bytes()[: 2 * MIB], path
+
+
+# --- whole trials ----------------------------------------------------------------------------------
+
+PLAN = """
+name = "zfs"
+fs_setups = ["zfs-8k"]
+blocks = 1
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "1GiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 2
+threads = 2
+"""
+MARIADB = """
+engines = ["postgres"]
+[[engine]]
+name = "mariadb"
+[[workload]]
+name = "sysbench-oltp-read-write"
+engines = ["mariadb"]
+tables = 2
+table_size = 2000
+clients = 2
+"""
+
+
+@pytest.mark.needs("engine:postgres", "engine:mariadb", "sysbench", "sadf")
+def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
+    """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's honest name."""
+    shipped("zfs-8k")
+    dbbench.plan(PLAN + MARIADB)
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = dbbench.trials()
+    assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
+    found = driver.found()
+    for trial in trials.values():
+        fs = trial["filesystem"]
+        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", "full", 8192)
+        assert fs["tunables"]["driver"].startswith("OpenZFS" if found and found.native else "zfs-fuse")
+        assert fs["tunables"]["arc_max_bytes"] > 0
+        assert trial["cache"]["proved"]
+        assert float(trial["io"]["flushes_note"].split()[0]) > 0.3
+        assert any(w["id"] == "W026" for w in trial["warnings"]) is not bool(found and found.native)
+        assert any(argv[0].endswith("zpool") for argv in trial["commands"])
+    assert {t["effective_settings"].get("innodb_flush_method") for t in trials.values()} == {None, "O_DIRECT"}
+
+
+@pytest.mark.needs("engine:postgres", "sadf")
+def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: None) -> None:
+    """SIGKILL in the window: no daemon, mount, pool or loop device; the same command goes on and ends well."""
+    shipped("zfs-8k")
+    dbbench.plan(PLAN.replace("2s", "6s").replace("1GiB", "512MiB"))
+    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))
+    assert status == -signal.SIGKILL
+    dbbench("run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] != "failed"
+    if driver.MODULE.exists():
+        assert not [name for name in process.run(["zpool", "list", "-H"]).stdout.split() if "dbbench" in name]

@@ -5,8 +5,10 @@ Other families and layers have files of their own; a new setup of ext*, xfs or b
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -247,6 +249,12 @@ def plan(setups: list[str], count: int = 2) -> str:
     return PLAN.format(setups=setups, count=count)
 
 
+def postgres_alone(text: str) -> str:
+    """The same plan with one engine."""
+    before, _, after = text.partition('[[engine]]\nname = "mariadb"\n')
+    return before + after.partition('[[workload]]\nname = "sysbench')[0]
+
+
 @DATABASES
 def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None:
     """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is in the server."""
@@ -275,17 +283,39 @@ def test_every_setup_carries_two_databases(dbbench: Any) -> None:
     """The whole catalogue of these families."""
     working = [name for name in NAMES if filesystems.works(ALL.setup(name)) is None]
     dbbench.plan(plan(working, count=4))
-    dbbench("run", "plan.toml", "--name", "r", timeout_s=3600)
+    child = dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none")
+    assert child.wait(3600) == 0
     assert [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"] == []
     assert len(dbbench.trials()) == 2 * len(working)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
+    """The worked example of CONTRIBUTING, copied into a folder of one's own: shown, listed, and driven."""
+    written = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    block = re.search(r"```toml\n(# fs_setups/([\w-]+)\.toml\n.*?)```", written, re.DOTALL)
+    assert block is not None
+    file = tmp_path / "mine/fs_setups" / f"{block[2]}.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(block[1])
+    own = ("--path", str(tmp_path / "mine"))
+    assert "mkfs.ext4 -q -I 512 -E lazy_itable_init=0" in dbbench("fs", "show", *own, block[2]).stdout
+    row = next(row for row in json.loads(dbbench("fs", "list", *own, "--json").stdout) if row["name"] == block[2])
+    assert (row["works"], row["durability_class"]) == (True, "full")
+    dbbench.plan(postgres_alone(plan([block[2]], count=1)).replace("1GiB", "512MiB"))
+    dbbench("run", *own, "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] != "failed"
+    assert trial["filesystem"]["geometry"]["inode_size"] == 512
+    assert "commit=30" in trial["filesystem"]["mount_options_effective"]
+    assert trial["effective_settings"]["wal_recycle"] == "off"
+    assert trial["settings"]["wal_recycle"]["origin"] == "fs_setup"
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) -> None:
     """SIGKILL in some phase of a trial on four devices: no mount, loop device or image of it stays, and it resumes."""
-    text = plan(["btrfs-raid10"], count=4).replace('"1GiB"', '"320MiB"')
-    postgres, _, rest = text.partition('[[engine]]\nname = "mariadb"\n')
-    dbbench.plan(postgres + rest.partition('[[workload]]\nname = "sysbench')[0])
+    dbbench.plan(postgres_alone(plan(["btrfs-raid10"], count=4)).replace("1GiB", "320MiB"))
     phase = random.Random(os.urandom(4)).choice(["mkfs", "mount", "restore", "settle", "warmup", "drain", "space"])
     seen: list[str] = []
 

@@ -39,7 +39,7 @@ PLANS: Final = sorted((ROOT / "docs/plans").glob("*.toml"))
 SHIPPED: Final = catalog.catalog()
 TOP: Final = "dbbench|fs_setups|workloads|reports|tests|benchmarks|docs"
 # Paths that are examples: what a reader is to write.
-EXAMPLES: Final = re.compile(r"\b(NAME|RUN|DIR)\b|fs_setups/ext4-journal\.toml|workloads/orders\.toml")
+EXAMPLES: Final = re.compile(r"\b(NAME|RUN|DIR)\b|fs_setups/ext4-(journal|lazy)\.toml|workloads/orders\.toml")
 
 
 def text(name: str) -> str:

@@ -31,7 +31,7 @@ def choose(results: Path, wanted: Asked, *, new: bool, name: str | None) -> Path
     return store.find_unfinished(results, wanted.sha256) or _newest(results, wanted.sha256)
 
 
-def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path:
+def create(results: Path, wanted: Asked, name: str | None, version: str, precision: float | None = None) -> Path:
     """Make the folder of a new run, with the plan, the order and the host's facts."""
     from dbbench import host
 
@@ -46,8 +46,21 @@ def create(results: Path, wanted: Asked, name: str | None, version: str) -> Path
         host={**host.facts(), "state": host.state()},
         versions=host.versions(),
         dbbench_version=version,
+        precision=precision,
     )
     return store.create_run(results, run, wanted.text)
+
+
+def refine(folder: Path, precision: float) -> None:
+    """Ask a run of that precision; where it is finished but not that precise, another block follows. RunLocked."""
+    from dbbench.runner.adaptive import further
+
+    with store.locked(folder):
+        run = dataclasses.replace(store.load_spec(folder), precision=precision, settled={})
+        loaded = store.load_run(folder, verify=False)
+        if not loaded.unfinished:
+            run = further(run, {trial.id: trial for trial in loaded.trials})
+        store.save_spec(folder, run)
 
 
 def keep_scripts(folder: Path, wanted: Asked) -> None:

@@ -20,10 +20,25 @@ from dbbench.model import Status
 from dbbench.store import LoadedRun
 
 
+def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """"2%" or "0.02" as 0.02."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{value} is no share; write 2%")
+    return share
+
+
 @command_line()
 @click.argument("plan_file", metavar="PLAN")
 @plan_options
 @results_option
+@click.option("--until-precision", "precision", metavar="2%", callback=share_given,
+              help="Further blocks, 15 at most, until each interval is that narrow; settled arms stop early.")
 @click.option("--new", is_flag=True, help="Start another run, also where one could be resumed.")
 @click.option("--name", metavar="RUN", help="The run's name; a run of that name is resumed.")
 @click.option(
@@ -31,7 +46,7 @@ from dbbench.store import LoadedRun
 )
 @click.option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True)
 def command(options: Options, plan_file: str, results: str, new: bool, name: str | None, wipe: tuple[str, ...],
-            progress: str, **narrowing: Any) -> int:  # fmt: skip
+            progress: str, precision: float | None, **narrowing: Any) -> int:  # fmt: skip
     """Drive the plan's trials; print the verdict and write report.html into the run's folder.
 
     The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, twice kills; both can be resumed.
@@ -39,16 +54,18 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     """
     if new and name:
         raise click.UsageError("--new and --name cannot go together")
-    from dbbench.commands.choosing import choose, create, keep_scripts
+    from dbbench.commands.choosing import choose, create, keep_scripts, refine
 
     wanted = asked(plan_file, options.paths, **narrowing)
     root = Path(results).resolve()
     folder = choose(root, wanted, new=new, name=name)
+    if folder is not None and precision is not None:
+        refine(folder, precision)
     if folder is not None and not store.load_run(folder, verify=False).unfinished:
         return _finished_before(options, folder, name)
     _check(wanted, plan_file, root, folder, wipe)
     if folder is None:
-        folder = create(root, wanted, name, __version__)
+        folder = create(root, wanted, name, __version__, precision)
     keep_scripts(folder, wanted)
     _drive(folder, wipe, "none" if options.quiet and progress == "auto" else progress, not options.no_color)
     return _conclude(options, folder)

@@ -75,6 +75,8 @@ class Run:
     host: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     dbbench_version: str = ""
+    precision: float | None = None  # of --until-precision, as a share: 0.02
+    settled: dict[str, str] = field(default_factory=dict)  # cell -> what became of its question, with precision
     schema: int = SCHEMA
 
     def trial(self, trial_id: str) -> TrialSpec:

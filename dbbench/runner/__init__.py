@@ -20,6 +20,7 @@ from dbbench.metrics import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
+from dbbench.runner.adaptive import further
 from dbbench.runner.children import Stop, launch, stoppable
 from dbbench.runner.repeats import extended
 from dbbench.store import Draft
@@ -58,7 +59,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit) -> Finished
                 emit(Event("trial_begin", _described(run, spec)))
                 _drive(folder, run, spec, wipe, emit, stop)
                 emit(Event("trial_end", _ended(folder, run, spec)))
-            run = _repeat(folder, run, emit)
+            run = _go_on(folder, _repeat(folder, run, emit), emit)
         images.give_back(journal)
         return _tell_end(folder, run, emit, began)
 
@@ -120,6 +121,20 @@ def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
         store.save_spec(folder, longer)
         more = len(longer.order) - len(run.order)
         emit(Event("note", {"text": f"{more} trials more: blocks with a suspect trial are repeated as a whole"}))
+    return longer
+
+
+def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
+    """With --until-precision: one more block of what is not settled, once nothing else is left."""
+    if run.precision is None or pending(folder, run):
+        return run
+    trials = {spec.id: store.load_trial(folder / "trials" / spec.id) for spec in run.order}
+    longer = further(run, trials)
+    if longer != run:
+        store.save_spec(folder, longer)
+    if more := longer.order[len(run.order) :]:
+        arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
+        emit(Event("note", {"text": f"{len(more)} trials more, block {more[0].block}: {arms}, until the precision"}))
     return longer
 
 

@@ -52,3 +52,12 @@ def time_text(seconds: float) -> str:
     hours, rest = divmod(whole, 3600)
     minutes, second = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{second:02}" if hours else f"{minutes}:{second:02}"
+
+
+def duration_text(seconds: float) -> str:
+    """ "0.065 ms", "28 ms", "3.37 s", "1:12": what takes from microseconds to hours."""
+    if seconds >= 60:
+        return time_text(seconds)
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"

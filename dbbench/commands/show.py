@@ -12,11 +12,11 @@ from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import UnknownName
 from dbbench.metrics import METRICS
-from dbbench.model import Trial, plain, titled
+from dbbench.model import FreeExtents, Trial, plain, titled
 from dbbench.progress.wording import figure
 from dbbench.store import LoadedRun, load_run
 from dbbench.tomlfile import did_you_mean
-from dbbench.units import size_text, time_text
+from dbbench.units import duration_text, size_text, time_text
 
 
 @command_line()
@@ -87,10 +87,45 @@ def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
         ratio = trial.space.compression_ratio
         shrunk = f", compressed {ratio:.2f}" if ratio else ""
         yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
+    yield from _shape(trial)
+    yield from _operations(trial)
     for warning in trial.warnings:
         at = f" at second {warning.second}" if warning.second is not None else ""
         yield f"  ! {warning.id}{at}: {warning.text}"
     yield f"  raw output of the tools: {found.path / 'trials' / trial.id / 'raw'}"
+
+
+def _shape(trial: Trial) -> Iterator[str]:
+    if trial.age is not None:
+        age = trial.age
+        yield (
+            f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} written, "
+            f"{age.filled:.0%} full; free space {_free(age.before)}, then {_free(age.after)}"
+        )
+    if trial.space is not None and trial.space.largest:
+        first = trial.space.largest[0]
+        free = _free(trial.space.free)
+        yield f"  largest file {first.path}: {size_text(first.bytes)}, {_extents(first.extents)}; free space {free}"
+
+
+def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
+    if histogram is None:
+        return "not known"
+    extents, size = sum(one.extents for one in histogram), sum(one.bytes for one in histogram)
+    return f"{size_text(size)} in {_extents(extents)}"
+
+
+def _extents(number: int | None) -> str:
+    if number is None:
+        return "extents not known"
+    return f"{number} extent{'' if number == 1 else 's'}"
+
+
+def _operations(trial: Trial) -> Iterator[str]:
+    for step in trial.operations:
+        took = "failed" if step.failed else "not possible" if step.seconds is None else duration_text(step.seconds)
+        more = [size_text(step.bytes)] if step.bytes is not None else []
+        yield f"  {step.name:<32} {took:>12}  {', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
 
 
 def _filesystem(trial: Trial) -> Iterator[str]:

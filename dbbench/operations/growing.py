@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dbbench.model import OperationFacts
 from dbbench.operations.abilities import GROWING, of
 from dbbench.operations.port import Filled
 from dbbench.operations.steps import ended, impossible, timed
+from dbbench.units import size_text
 
 
 def grow(filled: Filled) -> Iterator[OperationFacts]:
-    """Two steps; `bytes` of the second is by how much the filesystem has become larger."""
+    """Two steps; afterwards the text says by how much the filesystem has become larger."""
     able, spare = of(GROWING, filled.setup), filled.volume.spare
     if able is None:
         yield impossible("grow", f"{filled.fs.family} takes no other device, and no layer below it does")
@@ -25,7 +27,8 @@ def grow(filled: Filled) -> Iterator[OperationFacts]:
     yield timed("grow: add device", lambda: able.add(filled, spare))
     began = time.monotonic()
     said = able.rebalance(filled)
-    yield ended("grow: rebalance", began, said, _total_bytes(filled) - before)
+    done = ended("grow: rebalance", began)
+    yield replace(done, text=f"{said}; {size_text(_total_bytes(filled) - before)} larger")
 
 
 def _total_bytes(filled: Filled) -> int:

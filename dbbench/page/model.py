@@ -19,6 +19,7 @@ from dbbench.page.groups import Group, groups, marks_of
 from dbbench.page.method import Method, method, subtitle
 from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
+from dbbench.page.operations import OperationTable, operation_tables
 from dbbench.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
@@ -54,6 +55,7 @@ class PageModel:
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
     space: SpaceTable
+    operations: tuple[OperationTable, ...]
     environment: Environment
     method: Method
     drawing: dict[str, Any]  # what the script draws from
@@ -77,6 +79,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
         findings=warnings,
         bars=bars(found),
         space=space_table(found),
+        operations=operation_tables(found),
         environment=environment(found),
         method=method(found, redact),
         drawing=_drawing(marks, comparisons, subtitle(found)),
@@ -110,7 +113,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> di
         for c in comparisons for heading in c.table.headings
     ]  # fmt: skip
     kept = ("id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
-            "status", "error", "warnings", "summary", "space", "drain", "checkpoints", "io", "parameters")  # fmt: skip
+            "status", "error", "warnings", "summary", "space", "age", "operations", "drain", "checkpoints", "io", "parameters")  # fmt: skip
     trials = []
     for c in comparisons:
         for trial in c.group.trials:

@@ -9,7 +9,7 @@ from typing import Final
 
 from dbbench.compare import Row
 from dbbench.metrics import METRICS
-from dbbench.model import Trial
+from dbbench.model import FreeExtents, Trial
 from dbbench.page.groups import Group
 from dbbench.page.numbers import number, of_metric, seconds
 from dbbench.page.theme import Mark
@@ -96,6 +96,15 @@ def _bytes(value: float | None) -> str:
     return of_metric(value, METRICS["disk_bytes"])
 
 
+def _percent(value: float | None) -> str:
+    return number(None) if value is None else f"{100 * value:.1f} %"
+
+
+def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
+    extents = sum(one.extents for one in free or ())
+    return sum(one.bytes for one in free or ()) / extents if extents else None
+
+
 # heading, from a trial, as text. Means over the trials that count.
 COLUMNS: Final[tuple[tuple[str, Callable[[Trial], float | None], Callable[[float | None], str]], ...]] = (
     ("restore MB/s", _metric("restore_mb_per_s"), number),
@@ -104,6 +113,10 @@ COLUMNS: Final[tuple[tuple[str, Callable[[Trial], float | None], Callable[[float
     ("used on disk", _space("disk_bytes"), _bytes),
     ("data ÷ disk", _space("compression_ratio"), number),
     ("free", _space("free_bytes"), _bytes),
+    ("metadata of it", _space("metadata_share"), _percent),
+    ("extents of the largest file", _metric("largest_file_extents"), number),
+    ("mean free extent", lambda t: _mean_free(t.space.free) if t.space is not None else None, _bytes),
+    ("mean free extent after ageing", lambda t: _mean_free(t.age.after) if t.age is not None else None, _bytes),
     ("owed at the end", lambda t: t.drain.debt_bytes if t.drain is not None else None, _bytes),
     ("drain s", lambda t: t.drain.drain_s if t.drain is not None else None, number),
 )

@@ -25,6 +25,7 @@ LOAD_RATE: Final = 40 * MB  # bytes/s at which a dataset is generated, by the to
 IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
 SCAN_RATE: Final = 300 * MB  # a disk; much more where the host's cache holds the image
 WRITE_RATE: Final = 30 * MB  # bytes/s to the device under an OLTP load; a fast disk takes ten times that
+AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs wrote 130, xfs 450
 RESULT_BYTES: Final = 3 * MB  # a trial's folder with its raw output
 
 
@@ -45,8 +46,9 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     goldens = {_key(cell): dataset_bytes(cell) for cell in expanded.cells}
     golden_bytes = sum(goldens.values())
     image_bytes = _image_bytes(plan.device)
-    trial_s = {cell.id: _trial_s(cell) for cell in expanded.cells}
-    load_bytes = sum(_loaded_bytes(cells[spec.cell]) for spec in trials)
+    aged_bytes = _aged_bytes(plan)
+    trial_s = {cell.id: _trial_s(cell) + aged_bytes / AGE_RATE for cell in expanded.cells}
+    load_bytes = sum(_loaded_bytes(cells[spec.cell]) + aged_bytes for spec in trials)
     return Preview(
         eta_s=image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE + sum(trial_s[spec.cell] for spec in trials),
         trial_s=trial_s,
@@ -73,6 +75,13 @@ def _image_bytes(device: DeviceSpec) -> int:
     if device.kind != "loop":
         return 0
     return device.count * device.size_bytes + (device.wal.size_bytes if device.wal else 0)
+
+
+def _aged_bytes(plan: Plan) -> int:
+    """What ageing writes in one trial; of a block device the size is not known here."""
+    if plan.age is None or plan.device.kind != "loop":
+        return 0
+    return int(plan.age.fill * plan.device.size_bytes * (1 + plan.age.churn))
 
 
 def _key(cell: Cell) -> str:

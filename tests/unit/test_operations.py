@@ -1,0 +1,255 @@
+"""Operations after the load, on parts that do nothing: their order, what is told, what fails the trial."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import operations
+from dbbench.catalog import catalog
+from dbbench.devices.port import Device
+from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
+from dbbench.filesystems.port import Mounted
+from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
+from dbbench.operations import abilities, copying, growing, operated, witness
+from dbbench.operations.btrfs import parse_du
+from dbbench.operations.port import Filled
+from dbbench.page.operations import operation_of
+from dbbench.plan import load
+from dbbench.units import duration_text
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
+EXT4 = FsSetup("of the test", Mkfs("ext4"))
+
+
+class Said:
+    """A filesystem, servers and a kind of snapshot that write down what is asked of them."""
+
+    ATOMIC = True
+    reason: str | None = None
+    rows, least = witness.ROWS, 0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lines = folder, list[str]()
+        facts = DeviceFacts("loop", "/dev/loop9", "loop9", 2**30)
+        self.device = Device(Path("/dev/loop9"), -1, 7, 9, facts, ("loop9",))
+        fs = Mounted(folder, "ext4", (), (), None, (), True)
+        self.filled = Filled(EXT4, self.device, fs, folder / "data", folder / "room",
+                             lambda _: self.server("first"), lambda _: self.server("second"))  # fmt: skip
+
+    @contextlib.contextmanager
+    def server(self, name: str) -> Iterator[Any]:
+        self.lines.append(f"{name} up")
+        yield self
+        self.lines.append(f"{name} down")
+
+    # --- a server, its connection and its cursor
+    def connect(self) -> Said:
+        return self
+
+    def cursor(self) -> Said:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def execute(self, sql: str, _values: object = ()) -> None:
+        if sql.startswith("DROP"):
+            self.lines.append("rows")
+        elif "later" in sql:
+            self.lines.append("later row")
+        elif sql.startswith("SELECT"):
+            self.lines.append("query")
+
+    def fetchone(self) -> tuple[int, int]:
+        return self.rows, self.least
+
+    # --- snapshots
+    def lacks(self, _: Filled) -> str | None:
+        return self.reason
+
+    def snapshot(self, _: Filled) -> None:
+        self.lines.append("snapshot")
+
+    @contextlib.contextmanager
+    def clone(self, _: Filled) -> Iterator[Path]:
+        self.lines.append("mount")
+        yield self.folder
+        self.lines.append("unmount")
+
+    def taken_bytes(self, _: Filled) -> int:
+        return 4096
+
+    def rollback(self, _: Filled) -> None:
+        self.lines.append("roll back")
+
+    def drop(self, _: Filled) -> None:
+        self.lines.append("drop")
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
+    """The parts, with snapshots registered for ext4, in a folder with a stale pid file."""
+    found = Said(tmp_path)
+    monkeypatch.setitem(abilities.SNAPSHOTS, "ext4", found)
+    (tmp_path / "postmaster.pid").touch()
+    return found
+
+
+def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
+    """Rows are acknowledged, then it is taken, then one more row comes; the second server is up beside the first."""
+    steps = [facts.name for facts in copying.snapshot(said.filled)]
+    assert said.lines == [
+        "first up", "rows", "snapshot", "later row", "mount", "second up", "query", "second down", "unmount",
+        "first down", "roll back", "first up", "query", "first down", "drop",
+    ]  # fmt: skip
+    assert [step.removeprefix("snapshot: ") for step in steps] == [
+        "create", "mount", "start a server", "query", "roll back", "drop"]  # fmt: skip
+
+
+def test_a_running_servers_lock_is_not_in_its_clone(said: Said) -> None:
+    """Its pid is alive: the second server would refuse to start."""
+    list(copying.snapshot(said.filled))
+    assert not (said.folder / "postmaster.pid").exists()
+
+
+def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
+    """What is not of one moment is never taken while somebody writes."""
+    said.ATOMIC = False
+    list(copying.snapshot(said.filled))
+    assert said.lines[:4] == ["first up", "rows", "first down", "snapshot"]
+
+
+@pytest.mark.parametrize(("rows", "least"), [(witness.ROWS - 1, 0), (witness.ROWS + 1, witness.LATER)])
+def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
+    """One acknowledged row less, or the later one: CopyWrong, and the snapshot is given back."""
+    said.rows, said.least = rows, least
+    with pytest.raises(CopyWrong, match=f"{rows} rows"):
+        operated(["snapshot"], said.filled)
+    assert said.lines[-1] == "drop"
+
+
+def test_what_is_lacking_is_said(said: Said) -> None:
+    """No seconds, the reason, and nothing was touched."""
+    said.reason = "no room in the pool"
+    assert operated(["snapshot"], said.filled) == (OperationFacts("snapshot", None, text="no room in the pool"),)
+    assert said.lines == []
+
+
+def test_no_copy_without_its_log(said: Said) -> None:
+    """With the write-ahead log elsewhere a second server would write into the first one's."""
+    log = dataclasses.replace(said.filled.fs, path=Path("/log"))
+    filled = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, wal=log))
+    facts = operated(["snapshot"], filled)
+    assert facts[0].seconds is None and "log lies elsewhere" in facts[0].text
+    assert said.lines == []
+
+
+def failing(error: BaseException) -> Callable[[Filled], Iterator[OperationFacts]]:
+    """An operation of one step that succeeds, then ends with the error."""
+
+    def operation(_: Filled) -> Iterator[OperationFacts]:
+        yield OperationFacts("grow: add device", 1.0)
+        raise error
+
+    return operation
+
+
+def test_a_failed_operation_ends_them(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done stays, the failure is told, what comes later is not tried: the filesystem's state is unknown."""
+    monkeypatch.setitem(operations.OPERATIONS, "grow", failing(CommandFailed("no such device")))
+    assert operated(["grow", "snapshot"], said.filled) == (
+        OperationFacts("grow: add device", 1.0),
+        OperationFacts("grow", None, text="no such device", failed=True),
+        OperationFacts("snapshot", None, text="not tried: grow failed before"),
+    )
+    assert said.lines == []
+
+
+@pytest.mark.parametrize("error", [FilesystemDamaged("x"), CopyWrong("x"), Interrupted("x"), KeyboardInterrupt()])
+def test_what_is_not_the_operations_own_affair_is_raised(
+    error: BaseException, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage fails the trial; being stopped is no result at all."""
+    monkeypatch.setitem(operations.OPERATIONS, "grow", failing(error))
+    with pytest.raises(type(error)):
+        operated(["grow"], said.filled)
+
+
+def test_growing_without_a_device_more(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said, not failed: a plan may have arms that take all devices."""
+    monkeypatch.setitem(abilities.GROWING, "ext4", object())
+    assert [facts.seconds for facts in growing.grow(said.filled)] == [None]
+
+
+def test_the_filesystem_comes_before_its_layers() -> None:
+    """btrfs on LVM takes its own snapshots; ext4 on it those of the uppermost layer that can."""
+    registry = {"btrfs": 1, "lvm": 2, "md": 3}
+    layers = (Layer("md"), Layer("lvm"), Layer("crypt"))
+    assert abilities.of(registry, FsSetup("t", Mkfs("btrfs"), layers=layers)) == 1
+    assert abilities.of(registry, FsSetup("t", Mkfs("ext4"), layers=layers)) == 2
+    assert abilities.of(registry, FsSetup("t", Mkfs("ext4"), layers=layers[:1])) == 3
+    assert abilities.of(registry, EXT4) is None
+
+
+def test_exclusive_bytes_of_btrfs() -> None:
+    """What only the snapshot and its clone hold, added up."""
+    assert parse_du((FIXTURES / "btrfs-du.txt").read_text()) == 1048576
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(6.5e-05, "0.065 ms"), (0.0283, "28 ms"), (0.9999, "1000 ms"),
+                                               (3.365, "3.37 s"), (72, "1:12")])  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    """Readable from microseconds to hours."""
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("step", ["clone by copy: create", "clone: x", "clone"])
+def test_a_step_belongs_to_the_word_of_the_plan(step: str) -> None:
+    """The report puts steps in the plan's order."""
+    assert operation_of(step) == "clone"
+
+
+PLAN = """name = "t"
+fs_setups = ["btrfs", "ext4"]
+{top}
+[device]
+{device}
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+"""
+
+
+@pytest.mark.parametrize(("top", "device", "flaw"), [
+    ('operations = ["fsk"]', 'count = 1', 'did you mean "fsck"'),
+    ('operations = ["fsck", "fsck"]', 'count = 1', "stands twice"),
+    ('operations = ["grow"]', 'count = 1', "one device more"),
+    ('operations = ["fsck"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
+    ('age = { fill = 1.5 }', 'count = 1', "between 0 and 1"),
+    ('age = { churn = -1 }', 'count = 1', "0 or more"),
+    ('age = {}', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
+])  # fmt: skip
+def test_flaws_of_a_plan(top: str, device: str, flaw: str, tmp_path: Path) -> None:
+    """What cannot be done is said before anything is begun, with its line."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(top=top, device=device))
+    with pytest.raises(PlanInvalid, match=flaw):
+        load(path, catalog())
+
+
+@pytest.mark.parametrize(("top", "device"), [
+    ('operations = ["fsck", "snapshot", "clone", "grow"]\nage = { fill = 0.7, churn = 1 }', "count = 2"),
+    ('operations = ["clone"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }'),
+])  # fmt: skip
+def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
+    """All operations with a device to spare; copies of files in existing directories."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(top=top, device=device))
+    assert load(path, catalog()).operations

@@ -108,12 +108,9 @@ def parse_taken(text: str) -> int:
 
 
 def rollback(filled: Filled) -> None:
-    """Every dataset, and the pool taken anew: zfs-fuse leaves pages of the newer files in the page cache."""
-    pool = _pool(filled)
-    for dataset in (name for name in _datasets(pool.name, "filesystem") if not name.endswith(f"/{CLONE}")):
+    """Every dataset, each mounted anew by that, so nothing of the newer files stays in a cache."""
+    for dataset in (name for name in _datasets(_pool(filled).name, "filesystem") if not name.endswith(f"/{CLONE}")):
         process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
-    if not pool.driver.native:
-        pool.reopen()
 
 
 def drop(filled: Filled) -> None:
@@ -149,7 +146,7 @@ def add(filled: Filled, spare: Device) -> str:
 def _first_side(name: str) -> str:
     """A device of the mirror as the pool itself calls it."""
     sides = re.findall(r"^\t +(\S+) +ONLINE", _status(name), re.MULTILINE)
-    return next(side for side in sides if not side.startswith("mirror"))
+    return str(next(side for side in sides if not side.startswith("mirror")))
 
 
 def rebalance(filled: Filled) -> str:

@@ -48,6 +48,8 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
     paths = {member.argument: str(member.path) for member in device.each}
     try:
         fds = [member.fd for member in device.each]
+        for fd in fds:
+            layers.wiped(fd)  # an old signature that mkfs leaves would stand beside the new one
         said = [process.run(argv, timeout_s=deadline_s, pass_fds=fds).argv for argv in _making(setup, tuple(paths))]
         geometry = family.geometry(device.path)
     except (CommandFailed, DeadlinePassed) as failure:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from dbbench.limits.cores import parsed
@@ -14,6 +15,8 @@ from dbbench.units import bytes_of, size_text
 CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
 IO_BOUND: Final = 2.0  # from here on most reads are
 CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
+CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
+CANARY_OFF: Final = 0.10
 # Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
 # read and written through it is resident with what was touched in the window.
 FALLBACK_SHARE: Final = 0.10
@@ -83,6 +86,16 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
     if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
         text = f"the load generator used {cores.client_share:.0%} of the cores that it can use ({cores.client})"
         yield TrialWarning("W016", text, suspect=True)
+
+
+def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning]:
+    """What is said of the write probe beside those of the block's earlier trials: two of them make a median."""
+    if mine is None or len(others) + 1 < CANARIES:
+        return
+    median = statistics.median([mine, *others])
+    if abs(mine - median) > CANARY_OFF * median:
+        text = f"the probe wrote {mine:.0f} MB/s, the median of its block is {median:.0f}"
+        yield TrialWarning("W040", text, suspect=True)
 
 
 def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:

@@ -141,6 +141,12 @@ class RehearsalFailed(DbbenchError):
     id, title = "E209", "the second kernel failed"
 
 
+class ConditionImpossible(DbbenchError):
+    """`condition` of the plan asks for what this device or machine cannot do."""
+
+    id, exit_code, title = "E212", EXIT_USAGE, "the device cannot be brought into the condition"
+
+
 # --- E3xx: filesystem ------------------------------------------------------------------------------
 
 
@@ -413,6 +419,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "server and load generator share cores",
         "What the load generator takes, the server lacks: a faster filesystem makes it busier and so looks slower "
         "than it is.",
+    ),
+    "W040": (
+        "the device was another than in its block",
+        "The short write probe before this trial was more than 10 % off the median of its block: something changed in "
+        "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for.",
     ),
     "W042": (
         "device-limited",

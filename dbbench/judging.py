@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench import ceilings, conditions, durability, host, summary
+from dbbench import ceilings, conditions, durability, host, store, summary
 from dbbench.clock import iso
 from dbbench.datasets import Restored
 from dbbench.drivers.port import Outcome
@@ -59,11 +59,22 @@ def judge(trial: Record, seen: Seen) -> None:
     _summary(trial, seen)
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
     _conditions(trial, seen)
+    _canary(trial)
     _window_warnings(trial, seen.meter)
     _machine_warnings(trial, seen)
     trial.warn(*_failed_operations(trial.fact("operations", tuple)))
     _device_warnings(trial)
     _durability(trial, seen)
+
+
+def _canary(trial: Record) -> None:
+    """W040 on a disk of its own; a loop file's neighbours on the disk below move it more than its history does."""
+    if trial.run.plan.device.kind != "block":
+        return
+    folder, mine = trial.draft.final.parent, trial.fact("canary", dict).get("write_mb_per_s")
+    same = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
+    others = [store.load_trial(folder / name).canary.get("write_mb_per_s") for name in same if (folder / name).is_dir()]
+    trial.warn(*conditions.canary(mine, [value for value in others if value is not None]))
 
 
 def _conditions(trial: Record, seen: Seen) -> None:

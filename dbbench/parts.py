@@ -14,6 +14,7 @@ from typing import Any
 from dbbench import (
     ageing,
     canary,
+    condition,
     datasets,
     devices,
     durability,
@@ -45,6 +46,7 @@ from dbbench.model import (
     CacheFacts,
     CeilingFacts,
     Cell,
+    ConditionFacts,
     DeviceFacts,
     EngineSpec,
     FilesystemFacts,
@@ -53,6 +55,8 @@ from dbbench.model import (
     Run,
     Settings,
     SpaceFacts,
+    TrialSpec,
+    WearFacts,
     durability_class,
 )
 from dbbench.operations import Filled, operated
@@ -126,6 +130,8 @@ class Parts:
     probe: Callable[[Device], dict[str, float]]
     host_state: Callable[[Device], dict[str, Any]]
     first_state: Callable[[], dict[str, Any]]
+    wear: Callable[[Device], WearFacts | None]
+    conditioned: Callable[[Device], ConditionFacts | None]
     layered: Callable[[Device], AbstractContextManager[Device]]
     make: Callable[[Device], Made]
     mounted: Callable[[Device], AbstractContextManager[Mounted]]
@@ -175,6 +181,8 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
         host_state=lambda device: _host_state(device, journal),
         first_state=lambda: next((e["state"] for e in journal.entries() if e.get("event") == _STATE), {}),
+        wear=lambda device: condition.wear(device.leaves[0] if device.leaves else ""),
+        conditioned=lambda device: _conditioned(run, cell, device, journal),
         layered=lambda device: _layered(cell, device, journal),
         make=lambda device: _make(cell, device, journal),
         mounted=lambda device: _mounted(cell, device, room, journal),
@@ -205,7 +213,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         meter=Meter,
         sync=_sync,
         must_be_healthy=_must_be_healthy,
-        space=_space,
+        space=lambda fs, files: _space(engine, fs, files),
         device_facts=_device_facts,
         operated=lambda volume, fs, datadir: operated(
             run.plan.operations, _filled(cell, journal, room, settings_of(cell), volume, fs, datadir)
@@ -217,6 +225,22 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
 def _layered(cell: Cell, device: Device, journal: Journal) -> Iterator[Device]:
     with layers.stacked(cell.setup.layers, device, journal) as volume, wal.layered(cell, volume, journal) as whole:
         yield whole
+
+
+def _conditioned(run: Run, cell: Cell, device: Device, journal: Journal) -> ConditionFacts | None:
+    """Discard before each trial; precondition once a block, before the first trial of it that is driven."""
+    how = run.plan.device.condition
+    if how == "discard":
+        return condition.discarded(device)
+    if how == "none":
+        return None
+    blocks = {(spec.block, spec.attempt) for spec in run.order if _driven(spec, journal)}
+    now = next(spec for spec in run.order if spec.cell == cell.id and not _driven(spec, journal))
+    return None if (now.block, now.attempt) in blocks else condition.preconditioned(device, run.plan.seed)
+
+
+def _driven(spec: TrialSpec, journal: Journal) -> bool:
+    return (journal.path.parent / "trials" / spec.id).is_dir()
 
 
 def _host_state(device: Device, journal: Journal) -> dict[str, Any]:
@@ -235,7 +259,8 @@ def _make(cell: Cell, device: Device, journal: Journal) -> Made:
         if member.facts.image:
             write_out(Path(member.facts.image))
     if device.facts.kind == "block":
-        journal.note("made", device=devices.identity(device.path), uuid=made.uuid, trial=cell.id)
+        for member in device.each:
+            journal.note("made", device=devices.identity(member.path), uuid=made.uuid, trial=cell.id)
         if made.wal is not None and device.wal is not None:
             journal.note("made", device=devices.identity(device.wal.path), uuid=made.wal.uuid, trial=cell.id)
     return made
@@ -248,10 +273,20 @@ def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> Iterat
             yield found
         return
     with (
-        filesystems.mounted(cell.setup, device, room.mount, journal) as fs,
+        filesystems.mounted(cell.setup, device, room.mount, journal, _arc_bytes(cell)) as fs,
         wal.mounted(cell, device, fs, room.wal_mount, journal) as whole,
     ):
         yield whole
+
+
+def _arc_bytes(cell: Cell) -> int | None:
+    """What the plan's memory leaves beside the server's own cache: a page cache may grow so far within the server's
+    control group, and a pool's own cache, which no group counts, gets the same; None without a limit."""
+    settings = settings_of(cell)
+    own = next((settings[name].value for name in _OWN_CACHE if name in settings), None)
+    if cell.memory_bytes is None or own is None:
+        return cell.memory_bytes
+    return max(0, cell.memory_bytes - bytes_of(re.sub(r"(?<=[KMGT])B?$", "iB", str(own), flags=re.IGNORECASE)))
 
 
 def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:
@@ -327,10 +362,11 @@ def _filled(
     )
 
 
-def _space(fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+def _space(engine: Engine, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+    logical = sum(map(engine.data_bytes, files))
     if fs.raw is not None:
-        return SpaceFacts()  # a tablespace of a fixed size on a device tells nothing of the space that data needs
-    return filesystems.shaped(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
+        return SpaceFacts(logical)  # nothing is used or free on a bare device
+    return filesystems.shaped(filesystems.space(fs, logical), fs, files)
 
 
 def _device_facts(device: Device) -> DeviceFacts:

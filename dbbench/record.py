@@ -29,6 +29,7 @@ Fact = TypeVar("Fact")
 # morning. `deadlines` in the plan overrides each; warm-up and window get their own length on top.
 DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.CANARY: 120,
+    Phase.CONDITION: 24 * 3600,
     Phase.MKFS: 600,
     Phase.MOUNT: 300,
     Phase.AGE: 6 * 3600,

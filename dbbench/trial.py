@@ -1,7 +1,7 @@
 """THE STRAIGHT ROAD of a trial. Read this first.
 
 `run_trial` drives one trial of a run from its folder alone (run folder, trial id) and publishes its result;
-`drive` is the road: device → filesystem → dataset → engine → cold cache → load and samplers → result. What
+`drive` is the road: device → filesystem → dataset → engine → cold cache → load and samplers (`loaded`) → result. What
 outlives its stage (device, mount) is on one stack, what lives within one is a `with`. The parts it calls are
 bound in `parts.py`; how each does its work is in the room of its name.
 """
@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from dbbench import durability, process
-from dbbench.drivers.port import Live
+from dbbench.devices.port import Device
+from dbbench.drivers.port import Live, Load
+from dbbench.engines.port import Place
+from dbbench.filesystems import Mounted
 from dbbench.judging import Seen, judge
+from dbbench.meter import Meter
 from dbbench.model import Phase, Status
 from dbbench.parts import Parts, Room
 from dbbench.record import Record, keep_logs, stopping
+from dbbench.samplers import Samples
 
 
 def run_trial(trial: Record, parts: Parts, room: Room) -> Status:
@@ -39,15 +45,18 @@ def run_trial(trial: Record, parts: Parts, room: Room) -> Status:
 
 def drive(trial: Record, parts: Parts, room: Room) -> None:
     """The road. Each stage is timed, told, and held to its deadline."""
-    stage, window, engine, settings = trial.stage, trial.cell.window, parts.engine, parts.settings
-    place, raw = room.place(trial.cell.engine), trial.draft.raw
+    stage, engine, settings, place = trial.stage, parts.engine, parts.settings, room.place(trial.cell.engine)
 
     with ExitStack() as taken:
         kernel = taken.enter_context(parts.kernel_messages())
 
         with stage(Phase.CANARY):  # from here on the device is locked; no filesystem of ours is on it yet
             device = taken.enter_context(parts.attached())
-            trial.note(device=device.facts, host_state=parts.host_state(device), canary=parts.probe(device))
+            trial.note(device=device.facts, host_state=parts.host_state(device), canary=parts.probe(device),
+                       wear=parts.wear(device))  # fmt: skip
+
+        with stage(Phase.CONDITION, asked=trial.run.plan.device.condition != "none"):  # the same history for all
+            trial.note(condition=parts.conditioned(device))
 
         with stage(Phase.MKFS):
             volume = taken.enter_context(parts.layered(device))
@@ -73,28 +82,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with stage(Phase.DROP_CACHE):
             trial.note(cache=parts.drop_and_prove(engine.data_files(datadir), device, fs))
 
-        with ExitStack() as serving:
-            limits = serving.enter_context(parts.confined())  # memory and cores of what is started from here on
-            with stage(Phase.START):
-                server = serving.enter_context(engine.serving(datadir, settings, place))
-                effective = parts.effective(server, datadir, place)
-                trial.note(engine_version=server.version, settings=settings, effective_settings=effective)
-
-            samples = serving.enter_context(parts.sampled(device, server, raw))
-            with parts.driving(server, trial.clock, raw) as load:
-                meter = parts.meter(device, server, load, limits, engine.data_files(datadir))
-                if window.kind == "fixed":
-                    with stage(Phase.WARMUP):
-                        load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
-                with stage(Phase.MEASURE), meter.window():
-                    load.wait(watching(trial, Phase.MEASURE))
-
-            with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
-                server.checkpoint()
-                parts.sync(fs)
-
-            with stage(Phase.STOP):
-                serving.close()
+        load, samples, meter = loaded(trial, parts, device, fs, datadir, place)
 
         with stage(Phase.CHECK):
             parts.must_be_healthy(fs)
@@ -102,13 +90,44 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
         with stage(Phase.SPACE):
             trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device),
-                       host_state_end=parts.host_state(device), ceiling=parts.ceiling())  # fmt: skip
+                       host_state_end=parts.host_state(device), wear_end=parts.wear(device),
+                       ceiling=parts.ceiling())  # fmt: skip
 
         with stage(Phase.OPERATIONS, asked=trial.run.plan.operations):  # the last: some end the filesystem
             trial.note(operations=parts.operated(volume, fs, datadir))
 
-    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine,
-                      fs.tears_pages_of(durability.page_bytes(effective)), parts.first_state()))  # fmt: skip
+    tears = fs.tears_pages_of(durability.page_bytes(trial.fact("effective_settings", dict)))
+    judge(trial, Seen(load.outcome(), samples, meter, restored, kernel, engine, tears, parts.first_state()))
+
+
+def loaded(
+    trial: Record, parts: Parts, device: Device, fs: Mounted, datadir: Path, place: Place
+) -> tuple[Load, Samples, Meter]:
+    """From a cold start to a clean stop: the server, the load beside its samplers, the window, the drain."""
+    stage, window, engine, raw = trial.stage, trial.cell.window, parts.engine, trial.draft.raw
+    with ExitStack() as serving:
+        limits = serving.enter_context(parts.confined())  # memory and cores of what is started from here on
+        with stage(Phase.START):
+            server = serving.enter_context(engine.serving(datadir, parts.settings, place))
+            effective = parts.effective(server, datadir, place)
+            trial.note(engine_version=server.version, settings=parts.settings, effective_settings=effective)
+
+        samples = serving.enter_context(parts.sampled(device, server, raw))
+        with parts.driving(server, trial.clock, raw) as load:
+            meter = parts.meter(device, server, load, limits, engine.data_files(datadir))
+            if window.kind == "fixed":
+                with stage(Phase.WARMUP):
+                    load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
+            with stage(Phase.MEASURE), meter.window():
+                load.wait(watching(trial, Phase.MEASURE))
+
+        with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
+            server.checkpoint()
+            parts.sync(fs)
+
+        with stage(Phase.STOP):
+            serving.close()
+    return load, samples, meter
 
 
 def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:

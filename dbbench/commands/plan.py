@@ -74,7 +74,7 @@ def _put(wanted: Asked, look: Preview) -> None:
     for device in _devices(wanted):
         known = f", identity {device['identity']}" if device["identity"] else ""
         size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
-        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{known}")
+        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{known}{_worn(device)}")
     put()
     rows, classes = [], _classes(wanted)
     for spec in wanted.expanded.order:
@@ -112,6 +112,31 @@ def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None
         put(f"W022: durability classes differ in {', '.join(mixed)}: the faster may be faster because it promises less")
 
 
+def _life(path: Path, spec: DeviceSpec, wanted: Asked) -> dict[str, Any]:
+    """Size of a disk, and which share of its life the run takes, where it tells."""
+    from dbbench import condition
+    from dbbench.devices import sysfs
+
+    name = sysfs.name_of(path.stat().st_rdev) or ""
+    size = sysfs.size_bytes(name) if name else None
+    written = preview(wanted.plan, wanted.expanded).written_bytes
+    if spec.condition == "precondition" and size:
+        written += wanted.plan.blocks * condition.FILLS * size
+    return {
+        "size_bytes": size,
+        "written_bytes": written,
+        "endurance_share": condition.endurance_share(condition.wear(sysfs.disk_of(name)) if name else None, written),
+    }
+
+
+def _worn(device: dict[str, Any]) -> str:
+    if device.get("written_bytes") is None:
+        return ""
+    share = device["endurance_share"]
+    life = "it does not tell of its life" if share is None else f"{100 * share:.2g} % of its life"
+    return f"; {size_text(device['written_bytes'])} will be written, {life}"
+
+
 def _minutes(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
@@ -137,9 +162,9 @@ def _devices(wanted: Asked) -> list[dict[str, Any]]:
         sizes += [(spec.wal.at or spec.at, spec.wal.size_bytes)] if spec.wal else []
         return [{"kind": "loop", "path": at, "identity": None, "size_bytes": size} for at, size in sizes]
     for path in _paths(spec):
-        identity = None
+        one: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
         if spec.kind == "block":
             with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so
-                identity = devices.identity(Path(path))
-        found.append({"kind": spec.kind, "path": path, "identity": identity, "size_bytes": None})
+                one |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
+        found.append(one)
     return found

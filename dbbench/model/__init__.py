@@ -16,6 +16,7 @@ from dbbench.model.found import (
     CeilingFacts,
     CeilingRow,
     CheckpointFacts,
+    ConditionFacts,
     CoresFacts,
     DeviceFacts,
     DrainFacts,
@@ -30,6 +31,7 @@ from dbbench.model.found import (
     SpaceFacts,
     Trial,
     TrialWarning,
+    WearFacts,
 )
 from dbbench.model.words import (
     SCHEMA,
@@ -47,9 +49,10 @@ from dbbench.model.words import (
 
 __all__ = [
     "SCHEMA", "STRICT", "AgeFacts", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts", "CeilingRow", "Cell",
-    "CheckpointFacts", "CoresFacts", "Dataset", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts",
-    "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup",
-    "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan",
-    "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial", "TrialSpec", "TrialWarning",
-    "Volume", "WalDevice", "Window", "Workload", "WorkloadSpec", "durability_class", "merged", "plain", "titled",
+    "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DeviceCount", "DeviceFacts", "DeviceSpec",
+    "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents",
+    "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
+    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial",
+    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec",
+    "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

@@ -51,6 +51,7 @@ class DeviceSpec:
     paths: dict[str, str] | tuple[str, ...] = ()
     identity: str | None = None
     wal: WalDevice | None = None
+    condition: Literal["none", "discard", "precondition"] = "none"  # kind block: the history of an SSD
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,26 @@ class FreeExtents:
 
 
 @dataclass(frozen=True)
+class ConditionFacts:
+    """How the history of the disks was made the same (`condition` of the plan), before this trial or its block."""
+
+    how: str
+    seconds: float
+    written_bytes: int = 0
+    rounds_iops: tuple[float, ...] = ()
+    steady: bool = True
+
+
+@dataclass(frozen=True)
+class WearFacts:
+    """What the first disk says of itself."""
+
+    written_bytes: int | None = None  # in its life
+    used_share: float | None = None  # of its life; above 1: beyond what its maker promises
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
 class CeilingRow:
     """One access pattern on the bare device, by fio."""
 
@@ -260,6 +280,9 @@ class Trial:
     memory: MemoryFacts | None = None
     cores: CoresFacts | None = None
     ceiling: CeilingFacts | None = None
+    condition: ConditionFacts | None = None
+    wear: WearFacts | None = None
+    wear_end: WearFacts | None = None
     space: SpaceFacts | None = None
     io: IoFacts | None = None
     device: DeviceFacts | None = None

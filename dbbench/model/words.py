@@ -30,6 +30,7 @@ class Phase(StrEnum):
     """A named stage of a trial, in the order of the road."""
 
     CANARY = "canary"
+    CONDITION = "condition"  # only where the plan asks for it
     MKFS = "mkfs"
     MOUNT = "mount"
     AGE = "age"  # only where the plan asks for an aged filesystem

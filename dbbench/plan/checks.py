@@ -43,7 +43,7 @@ def check(
         if device is not None:
             _check_device(document, device, [arm.label for arm in arms.values()])
     _check_baseline(document, arms)
-    check_logs(document, arms, device, catalog)
+    check_logs(document, arms, engines, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
     check_extras(document, plan, device, _known_setups(arms, catalog))
@@ -182,7 +182,7 @@ def _check_window(document: Document, key: Key, warmup_s: float | None, measure_
 def _check_device(document: Document, device: DeviceSpec, labels: list[str]) -> None:
     given = document.data.get("device", {})
     {"loop": _check_loop, "block": _check_block, "dir": _check_dir}[device.kind](document, device, labels)
-    own = {"loop": {"size", "at", "count"}, "block": {"path", "paths", "identity"}, "dir": {"paths"}}
+    own = {"loop": {"size", "at", "count"}, "block": {"path", "paths", "identity", "condition"}, "dir": {"paths"}}
     for name in given:
         if name != "kind" and name not in own[device.kind] and any(name in keys for keys in own.values()):
             document.flaw(("device", name), f'"{name}" says nothing for kind = "{device.kind}"')

@@ -27,6 +27,7 @@ from dbbench.model import (
     CheckpointFacts,
     CoresFacts,
     DeviceFacts,
+    DeviceSpec,
     Durability,
     FilesystemFacts,
     Phase,
@@ -162,6 +163,8 @@ class NoOps:
             host_state=said("host", {}),
             first_state=lambda: {},
             ceiling=CeilingFacts,
+            wear=lambda _: None,
+            conditioned=said("condition", None),
             layered=lambda device: self.around("layers", device),
             make=said("mkfs", Made((), "", {})),
             mounted=lambda _: self.around("mount", fs),
@@ -201,16 +204,18 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     parts = NoOps(tmp_path)
     driven(make_run, tmp_path, parts)
     assert parts.said == [
-        "kernel", "device", "host", "probe", "layers", "mkfs", "mount", "facts", "age", "restore",
-        "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up", "meter", "measure", "/meter", "/load", "drain meter",
-        "checkpoint", "sync", "/drain meter", "/samplers", "/serve", "/limits", "healthy", "check", "space", "device facts", "host",
-        "operations", "/mount", "/layers", "/device", "/kernel", "outcome",
+        "kernel", "device", "host", "probe", "condition", "layers", "mkfs", "mount", "facts", "age", "restore",
+        "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up",
+        "meter", "measure", "/meter", "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
+        "/serve", "/limits", "healthy", "check", "space", "device facts", "host", "operations", "/mount", "/layers",
+        "/device", "/kernel", "outcome",
     ]  # fmt: skip
 
 
 def test_phases_are_timed_and_told_in_their_order(make_run: MakeRun, tmp_path: Path) -> None:
     """Every phase of the contract, each once, begun and ended; ageing and operations where the plan has them."""
-    trial, told = driven(make_run, tmp_path, NoOps(tmp_path), age=Ageing(), operations=("fsck",))
+    trial, told = driven(make_run, tmp_path, NoOps(tmp_path), age=Ageing(), operations=("fsck",),
+                         device=DeviceSpec(condition="discard"))  # fmt: skip
     assert list(Phase) == [phase.name for phase in trial.phases]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_begin"]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_end"]

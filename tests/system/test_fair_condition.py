@@ -1,0 +1,41 @@
+"""The history of a block device, on a loop device that is one: discarded, or written until it is steady."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbbench import condition
+from dbbench.devices import loop
+from dbbench.devices.image import image_facts, make_image
+
+pytestmark = pytest.mark.needs("root")
+
+
+def test_discard_frees_every_block_before_a_trial(tmp_path: Path) -> None:
+    """What was written is gone, on the device and below it."""
+    image = tmp_path / "image"
+    make_image(image, 320 * 2**20, lambda _: None)
+    full = image_facts(image).blocks
+    with loop.attached(image) as device:
+        os.pwrite(device.fd, b"x" * 4096, 2**20)
+        found = condition.discarded(device)
+        assert os.pread(device.fd, 4096, 2**20) == bytes(4096)
+    assert (found.how, found.written_bytes) == ("discard", 0)
+    after = image_facts(image).blocks
+    assert full is not None and after is not None and after < full / 100
+
+
+@pytest.mark.needs("fio")
+def test_preconditioning_fills_twice_and_then_writes_at_random(tmp_path: Path) -> None:
+    """Five rounds at least; it says whether it came to rest."""
+    image = tmp_path / "image"
+    make_image(image, 64 * 2**20, lambda _: None)
+    with loop.attached(image) as device:
+        found = condition.preconditioned(device, 1)
+        assert os.pread(device.fd, 4096, 32 * 2**20) != bytes(4096)
+    assert found.written_bytes > 2 * 64 * 2**20
+    assert 5 <= len(found.rounds_iops) <= 25
+    assert found.steady == condition.settled(found.rounds_iops)

@@ -1,0 +1,66 @@
+"""The history of a device: when it is steady, what it says of its wear, what of its life a run takes.
+
+The documents are cut to the keys that are read, as nvme-cli's and smartctl's manuals show them: no NVMe or SATA disk
+was at hand to be recorded.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dbbench import condition, conditions
+from dbbench.model import WearFacts
+
+
+@pytest.mark.parametrize(
+    ("rates", "steady"),
+    [
+        ([100, 100, 100, 100], False),  # four rounds
+        ([900, 500, 300, 200, 150], False),  # still falling
+        ([900, 500, 101, 99, 100, 102, 98], True),  # the last five
+        ([100, 103, 106, 109, 112], False),  # within 20 %, but it climbs by more than 10 %
+        ([100, 125, 100, 125, 100], False),  # no slope, but a range of more than 20 %
+        ([0, 0, 0, 0, 0], False),  # nothing was written
+    ],
+)
+def test_steady_is_five_rounds_in_a_narrow_band_without_a_slope(rates: list[float], steady: bool) -> None:
+    """Range within 20 % of the mean, the fitted line within 10 % of it."""
+    assert condition.settled(rates) is steady
+
+
+def test_nvme_tells_kelvin_per_cent_and_units_of_512_kilobytes() -> None:
+    """data_units_written counts thousands of 512-byte blocks."""
+    document = {"temperature": 313, "percent_used": 3, "data_units_written": 2_000_000}
+    assert condition.of_nvme(document) == WearFacts(1_024_000_000_000, 0.03, 40.0)
+    assert condition.of_nvme({"critical_warning": 0}) is None
+
+
+def test_smartctl_tells_it_of_nvme_and_sata() -> None:
+    """SATA's attribute counts logical blocks; its use has no common name."""
+    nvme = {"temperature": {"current": 40}, "nvme_smart_health_information_log": {"percentage_used": 3,
+            "data_units_written": 2_000_000}}  # fmt: skip
+    assert condition.of_smartctl(nvme) == WearFacts(1_024_000_000_000, 0.03, 40.0)
+    written = {"name": "Total_LBAs_Written", "raw": {"value": 2_000_000}}
+    sata = {"logical_block_size": 512, "temperature": {"current": 31}, "ata_smart_attributes": {"table": [written]}}
+    assert condition.of_smartctl(sata) == WearFacts(1_024_000_000, None, 31.0)
+    assert condition.of_smartctl({"smartctl": {"exit_status": 2}}) is None
+
+
+def test_share_of_life_is_by_what_its_own_use_took() -> None:
+    """30 TB took 3 %: 1 TB takes a thousandth. A new disk does not tell yet."""
+    assert condition.endurance_share(WearFacts(30 * 10**12, 0.03), 10**12) == pytest.approx(0.001)
+    assert condition.endurance_share(WearFacts(10**12, 0.0), 10**12) is None
+    assert condition.endurance_share(None, 10**12) is None
+
+
+def test_a_loop_device_has_no_wear() -> None:
+    """Nothing is started for it."""
+    assert condition.wear("loop3") is None and condition.wear("") is None
+
+
+def test_probe_beside_its_block() -> None:
+    """10 % off the median of three is suspect; of two nobody knows which one is odd."""
+    assert [(w.id, w.suspect) for w in conditions.canary(80.0, [100.0, 101.0])] == [("W040", True)]
+    assert list(conditions.canary(95.0, [100.0, 101.0])) == []
+    assert list(conditions.canary(50.0, [100.0])) == []
+    assert list(conditions.canary(None, [100.0, 100.0])) == []

@@ -35,6 +35,7 @@ from dbbench.drivers import DRIVERS
 from dbbench.drivers.port import Load
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Engine, Place, Server
+from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesystemGone
 from dbbench.filesystems import Made, Mounted
 from dbbench.journal import Journal
@@ -282,11 +283,9 @@ def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> Iterat
 def _arc_bytes(cell: Cell) -> int | None:
     """What the plan's memory leaves beside the server's own cache: a page cache may grow so far within the server's
     control group, and a pool's own cache, which no group counts, gets the same; None without a limit."""
-    settings = settings_of(cell)
-    own = next((settings[name].value for name in _OWN_CACHE if name in settings), None)
-    if cell.memory_bytes is None or own is None:
-        return cell.memory_bytes
-    return max(0, cell.memory_bytes - bytes_of(re.sub(r"(?<=[KMGT])B?$", "iB", str(own), flags=re.IGNORECASE)))
+    if cell.memory_bytes is None:
+        return None
+    return max(0, cell.memory_bytes - (own_cache_bytes(settings_of(cell)) or 0))
 
 
 def _filesystem_facts(cell: Cell, device: Device, made: Made, fs: Mounted) -> FilesystemFacts:

@@ -102,6 +102,16 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     return wanted is not None and wanted == shown
 
 
+def own_cache_bytes(settings: Settings) -> int | None:
+    """The server's own cache of data, as its settings ask for it; None where they do not name one."""
+    for name, units in (("shared_buffers", {"": 2**13, **_PG_UNITS}), ("innodb_buffer_pool_size", _MYSQL_UNITS)):
+        if name in settings:
+            text = word(settings[name].value)
+            found = _quantity(text if name == "shared_buffers" else _bare(text), units)
+            return None if found is None else int(found)
+    return None
+
+
 def _bare(text: str) -> str:
     return text.strip().lower()
 

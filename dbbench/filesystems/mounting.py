@@ -26,14 +26,16 @@ _UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=of
 
 
 @contextlib.contextmanager
-def mounted(setup: FsSetup, device: Device, at: Path, journal: Journal | None = None) -> Iterator[Mounted]:
+def mounted(
+    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+) -> Iterator[Mounted]:
     """The filesystem on `device`, mounted at `at` while the block lasts; afterwards the device is free again.
 
-    `at` is made where it is missing. Raises MountFailed (with the kernel's own words where they can be read)
+    `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. Raises MountFailed (with the kernel's own words where they can be read)
     and UnmountFailed (with who holds it); an error of the block itself is never hidden by the latter.
     """
     if pooled := POOLED.get(setup.mkfs.family):
-        with pooled.opened(setup, device, at, journal) as fs:
+        with pooled.opened(setup, device, at, journal, arc_bytes) as fs:
             yield fs
         return
     at.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,7 @@ class Mounted:
     flags: tuple[Durability, ...]  # the filesystem's own durability flags, computed from the effective options
     tears: bool  # a database page can tear when it is overwritten in place (copy-on-write of data: False)
     wal: Mounted | None = None  # where the write-ahead log lies instead, with `[device.wal]`
+    raw: Path | None = None  # a node of the device itself, where no filesystem is on it
     tunables: dict[str, Scalar] = field(default_factory=dict)  # of driver or pool: txg_timeout_s, arc_max_bytes ...
     record_bytes: int | None = None  # of a pool: what is copied on write as one; a larger page tears
     pool: Pool | None = field(default=None, repr=False, compare=False)  # the handle of a pool of ours

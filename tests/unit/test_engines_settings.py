@@ -7,6 +7,7 @@ import pytest
 from dbbench.engines.settings import (
     Reported,
     keep_private,
+    own_cache_bytes,
     refuse_differences,
     same_in_mysql,
     same_in_postgres,
@@ -118,3 +119,20 @@ def test_a_value_cannot_bring_a_second_line() -> None:
     """A line break in a value would be another setting in the file."""
     with pytest.raises(SettingRefused):
         word("on'\nlisten_addresses='*")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bytes_"),
+    [
+        ("shared_buffers", "512MB", 512 * 2**20),
+        ("shared_buffers", "1GB", 2**30),
+        ("shared_buffers", 16384, 128 * 2**20),
+        ("innodb_buffer_pool_size", 268435456, 2**28),
+        ("innodb_buffer_pool_size", "1G", 2**30),
+        ("shared_buffers", "much", None),
+        ("work_mem", "4MB", None),
+    ],
+)
+def test_the_servers_own_cache_in_bytes(name: str, value: Scalar, bytes_: int | None) -> None:
+    """PostgreSQL's bare numbers are blocks of 8 KiB, InnoDB's bytes; what is not known is None."""
+    assert own_cache_bytes(merged(("plan", {name: value}))) == bytes_

@@ -26,9 +26,8 @@ _SOCKET: Final = RUN / "zfs_socket"
 _LOG: Final = RUN / "daemon.log"
 _ROOMS: Final = (RUN, Path("/var/lock/zfs"), Path("/var/lib/zfs"), Path("/etc/zfs"))
 _START_S: Final = 20.0
-ARC_BYTES: Final = 100 * 2**20  # as Debian's package sets it
+ARC_BYTES: Final = 100 * 2**20  # as Debian's package sets it; the page cache stands above it and holds the files
 _ARC_LEAST: Final = 16  # MiB, of the program
-_ARC_MOST: Final = 16384
 _serving: set[int] = set()  # mount namespaces in which this process has one running
 _CONFIG: Final = """# As Debian's package has it, but for the size of the ARC, which is on the command line.
 vdev-cache-size = 10
@@ -44,7 +43,8 @@ class Daemon:
 
     def __init__(self, nodes: Sequence[Path], arc_bytes: int | None) -> None:
         self.nodes = tuple(nodes)
-        self.arc_bytes = min(max((arc_bytes or ARC_BYTES) // 2**20, _ARC_LEAST), _ARC_MOST) * 2**20
+        mib = (ARC_BYTES if arc_bytes is None else min(arc_bytes, ARC_BYTES)) // 2**20
+        self.arc_bytes = max(mib, _ARC_LEAST) * 2**20
         self._running = contextlib.ExitStack()
 
     def start(self) -> None:

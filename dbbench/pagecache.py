@@ -209,6 +209,9 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
                     return
+                if error.errno == errno.EINVAL:  # a bare device has no holes
+                    yield Piece(path, at, end - at)
+                    return
                 raise
             hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
             if at < hole:

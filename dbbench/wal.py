@@ -50,7 +50,8 @@ def mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal)
         yield fs
         return
     with filesystems.mounted(cell.wal_setup, volume.wal, at, journal) as log:
-        yield dataclasses.replace(fs, wal=log)
+        # Without a filesystem of its own the data directory lies beside the log; only its tables do not.
+        yield dataclasses.replace(fs, wal=log, path=log.path if fs.raw else fs.path)
 
 
 def moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:

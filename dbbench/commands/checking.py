@@ -175,7 +175,7 @@ def _golden_bytes(expanded: Expanded) -> int:
     sizes: dict[str, int] = {}
     for cell in expanded.cells:
         try:
-            key = golden.key(cell.engine, cell.dataset)
+            key = golden.key(cell.engine, cell.dataset, cell.raw)
             sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
         except ProgramMissing:  # told above; without its version a copy has no key
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)

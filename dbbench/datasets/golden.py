@@ -10,6 +10,7 @@ Deleting the cache costs only time.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -41,6 +42,7 @@ SERVERS: Final = ("postgres", "mariadbd", "mysqld")
 # away. InnoDB stops slowly: undo is purged and the change buffer merged, so that no trial starts with the rest of it.
 # Logs are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64: all of it is restored.
 _CACHE: Final = 512 * 2**20
+TABLESPACE_ROOM: Final = 1.5  # a tablespace on a bare device cannot grow: rows that a load adds need room
 FAST: Final[dict[str, dict[str, Scalar]]] = {
     "postgres": {
         "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
@@ -67,6 +69,7 @@ class Recipe:
     build: str  # SHA-256 of the server program
     dataset: Dataset  # with all its parameters
     settings: Settings
+    tablespace_bytes: int = 0  # see `engines.port.Place`
 
     @property
     def locale(self) -> str:
@@ -77,36 +80,47 @@ class Recipe:
         """A name for a folder: readable in front, and a hash of everything."""
         settings = {name: setting.value for name, setting in self.settings.items()}
         whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, plain(self.dataset), settings]
+        whole += [self.tablespace_bytes] if self.tablespace_bytes else []
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
 
 
-def recipe(spec: EngineSpec, dataset: Dataset) -> Recipe:
-    """What a copy of the dataset would be made from now. ProgramMissing, PlanInvalid."""
+def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
+    """What a copy of the dataset would be made from now; `raw`: in one tablespace, to be put onto a bare device.
+    ProgramMissing, PlanInvalid."""
     engine: Engine = engines.ENGINES[spec.name]
     bin_ = Path(spec.bin) if spec.bin else None
     version = engine.installed(bin_)
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", effect="Nothing was changed.", remedy="dbbench doctor")
-    settings = merged(("default", engine.defaults(None)), ("build", FAST[spec.name]))
     whole = generated.completed(dataset, spec.name)
-    return Recipe(spec, version, _program_sum(engine.programs(bin_)), whole, settings)
+    one: dict[str, Scalar] = {"innodb_file_per_table": False} if raw else {}
+    settings = merged(("default", engine.defaults(None)), ("build", {**FAST[spec.name], **one}))
+    space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
+    return Recipe(spec, version, _program_sum(engine.programs(bin_)), whole, settings, space)
 
 
-def key(spec: EngineSpec, dataset: Dataset) -> str:
+def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
     """The name of the copy in the cache. ProgramMissing, PlanInvalid."""
-    return recipe(spec, dataset).key
+    return recipe(spec, dataset, raw).key
 
 
 def ensure(
-    spec: EngineSpec, dataset: Dataset, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None
+    spec: EngineSpec,
+    dataset: Dataset,
+    place: Place,
+    tell: Tell = lambda _: None,
+    *,
+    raw: bool = False,
+    cache: Path | None = None,
 ) -> Golden:
     """The golden copy of the dataset for that engine; built now where the cache does not hold it.
 
     `place` is where the server of the build lives. Where another process builds the same one, this waits for it.
     Raises DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's own errors.
     """
-    cache, made_of = cache or cache_folder(), recipe(spec, dataset)
+    cache, made_of = cache or cache_folder(), recipe(spec, dataset, raw)
+    place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
     cache.mkdir(0o755, parents=True, exist_ok=True)
     with alone(lock_of(folder), tell):

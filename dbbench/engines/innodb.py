@@ -45,6 +45,7 @@ _CHECKERS: Final = 4
 SYSTEM_TABLESPACE: Final = "ibdata1"
 _PAGE: Final = 16384  # InnoDB's default; no other is asked for
 _FSP_SIZE: Final = 46  # offset in page 0: 38 of the page's header, 8 of the space's (fsp0fsp.h)
+_FSP_FREE_LIMIT: Final = 50
 _OFF: Final = ("off", "0", "false")
 _REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
 
@@ -190,12 +191,20 @@ def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
     `move_data` has put in its place. Its size is the one that its own first page tells (FSP_SIZE, in pages)."""
     file = datadir / SYSTEM_TABLESPACE
     if file.is_block_device():
-        with file.open("rb") as device:
-            pages = int.from_bytes(device.read(_PAGE)[_FSP_SIZE : _FSP_SIZE + 4])
-        return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{pages * _PAGE // 2**20}Mraw"}
+        return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{_pages(file, _FSP_SIZE) * _PAGE // 2**20}Mraw"}
     if place.tablespace_bytes:
         return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{place.tablespace_bytes // 2**20}M"}
     return {}
+
+
+def data_bytes(file: Path) -> int:
+    """See the port. On a bare device up to FSP_FREE_LIMIT: beyond it no page was ever used."""
+    return _pages(file, _FSP_FREE_LIMIT) * _PAGE if file.is_block_device() else file.stat().st_size
+
+
+def _pages(tablespace: Path, field: int) -> int:
+    with tablespace.open("rb") as file:
+        return int.from_bytes(file.read(_PAGE)[field : field + 4])
 
 
 def move_data(datadir: Path, device: Path) -> None:

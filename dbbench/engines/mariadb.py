@@ -20,8 +20,10 @@ BOOTSTRAP_S: Final = 120.0
 BUILD_LOG: Final = 96 * 2**20  # the server's own default: what is made once is small, a window asks for more
 
 account = innodb.account
+data_bytes = innodb.data_bytes
 data_files = innodb.data_files
 log_files = innodb.log_files
+move_data = innodb.move_data
 move_log = innodb.move_log
 
 
@@ -68,7 +70,7 @@ def create(datadir: Path, place: Place) -> None:
     sockets = own(place.sockets, owner)
     private: dict[str, Scalar] = {
         "datadir": str(datadir), "socket": str(sockets / "bootstrap.sock"), "tmpdir": str(sockets),
-        "max_allowed_packet": "8M", "net_buffer_length": "16K",
+        "max_allowed_packet": "8M", "net_buffer_length": "16K", **innodb.one_tablespace(datadir, place),
     }  # fmt: skip
     config = put(
         innodb.configuration(merged(("default", defaults(None))), private),

@@ -26,8 +26,10 @@ _EXTRA: Final[dict[str, Scalar]] = {
 }  # fmt: skip
 
 account = innodb.account
+data_bytes = innodb.data_bytes
 data_files = innodb.data_files
 log_files = innodb.log_files
+move_data = innodb.move_data
 move_log = innodb.move_log
 
 
@@ -65,7 +67,7 @@ def create(datadir: Path, place: Place) -> None:
     program, owner = _found(place), account()
     own(datadir, owner)
     sockets = own(place.sockets, owner)
-    private = {"datadir": str(datadir), "tmpdir": str(sockets), **_EXTRA}
+    private = {"datadir": str(datadir), "tmpdir": str(sockets), **innodb.one_tablespace(datadir, place), **_EXTRA}
     config = put(
         innodb.configuration(merged(("default", defaults(None))), private),
         "initialize.cnf", sockets, place.logs, owner,

@@ -19,6 +19,7 @@ class Place:
     logs: Path  # server log and configuration as used are kept here; not on the device under test
     bin: Path | None = None  # folder of the programs, or the mysqld itself; None: the newest that is installed
     wal: Path | None = None  # folder of the write-ahead log, where it was moved out of the data directory
+    tablespace_bytes: int = 0  # InnoDB: all tables in one file of that size, so that it can be moved to a device
 
 
 class Server(Protocol):
@@ -130,12 +131,20 @@ class Engine(Protocol):
         """Move the stopped server's write-ahead log into the folder `to`; from then on `Place.wal` names it."""
         ...
 
+    def move_data(self, datadir: Path, device: Path) -> None:
+        """Move the stopped server's only tablespace onto the bare device. EngineStartFailed where it has none."""
+        ...
+
     def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
         """The files of the write-ahead log (and of the binary log), where the running server has them."""
         ...
 
     def data_files(self, datadir: Path) -> list[Path]:
         """The files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
+        ...
+
+    def data_bytes(self, file: Path) -> int:
+        """The size of one of the data files; of a bare device what its tablespace has taken so far."""
         ...
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:

@@ -192,6 +192,11 @@ def move_log(datadir: Path, to: Path) -> None:
     log.symlink_to(to)
 
 
+def move_data(datadir: Path, device: Path) -> None:
+    """PostgreSQL keeps each table in a file."""
+    raise EngineStartFailed("PostgreSQL cannot do without a filesystem", effect="Nothing was measured.")
+
+
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     """Segments and the like, by their real paths."""
     return sorted(path.resolve() for path in (datadir / "pg_wal").iterdir() if path.is_file())
@@ -202,6 +207,11 @@ def data_files(datadir: Path) -> list[Path]:
     roots = [datadir / "base", *sorted((datadir / "pg_tblspc").glob("*"))]
     files = (path for root in roots for path in root.rglob("[0-9]*"))
     return sorted(path for path in files if _RELATION.fullmatch(path.name) and path.is_file())
+
+
+def data_bytes(file: Path) -> int:
+    """Its size."""
+    return file.stat().st_size
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:

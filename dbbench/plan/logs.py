@@ -9,21 +9,43 @@ from typing import Any, Final
 from dbbench.catalog import Catalog
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import POOLED
-from dbbench.model import Arm, DeviceSpec, FsSetup, WalDevice
+from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, WalDevice
 from dbbench.tomlfile import Document, Key
 
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs makes nothing below 300 MiB
 
 
-def check_logs(document: Document, arms: Mapping[Key, Arm], device: DeviceSpec | None, catalog: Catalog) -> None:
-    """Note what does not fit: the log's own setup, and arms whose log lies elsewhere."""
+def check_logs(
+    document: Document,
+    arms: Mapping[Key, Arm],
+    engines: Mapping[Key, EngineSpec],
+    device: DeviceSpec | None,
+    catalog: Catalog,
+) -> None:
+    """Note what does not fit: the log's own setup, arms whose log lies elsewhere, arms without a filesystem."""
     if device is not None and device.wal is not None:
         _check_wal(document, device, device.wal, catalog)
     for key, arm in arms.items():
         if device is not None and device.wal is None and value_at(document, key, "wal") is not None:
             document.flaw((*key, "wal"), '"wal" says nothing without [device.wal]')
         with contextlib.suppress(UnknownName, PlanInvalid):  # told already
-            _check_arm(document, key, arm, catalog.setup(arm.use), device)
+            setup = catalog.setup(arm.use)
+            _check_arm(document, key, arm, setup, device)
+            if setup.mkfs.family == "raw":
+                _check_raw(document, key, arm, engines, device)
+
+
+def _check_raw(
+    document: Document, key: Key, arm: Arm, engines: Mapping[Key, EngineSpec], device: DeviceSpec | None
+) -> None:
+    """InnoDB alone can lie on a bare device, and what it must have as files needs another."""
+    if device is not None and (device.wal is None or not arm.wal):
+        document.flaw(key, f'"{arm.use}" has no filesystem: what must be files lies on that of [device.wal]')
+    if any(engine.name == "postgres" for engine in engines.values()):
+        document.flaw(key, f'"{arm.use}" is for mariadb and mysql; PostgreSQL cannot do without a filesystem')
+    for name in ("age", "operations"):
+        if document.data.get(name) not in (None, []):
+            document.flaw((name,), f'"{name}" is of a filesystem; "{arm.use}" has none')
 
 
 def value_at(document: Document, key: Key, name: str) -> Any:

@@ -99,3 +99,26 @@ def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: s
 
 def _parts(trial: dict[str, object]) -> dict[str, dict[str, object]]:
     return trial  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("engine", [
+    pytest.param("mariadb", marks=pytest.mark.needs("root", "engine:mariadb")),
+    pytest.param("mysql", marks=[pytest.mark.needs("root", "engine:mysql"), pytest.mark.soak]),
+])  # fmt: skip
+@pytest.mark.usefixtures("nothing_left")
+def test_innodb_on_a_bare_device_is_the_floor(dbbench: Dbbench, engine: str) -> None:
+    """Its tables lie on the device: read cold from it, written to by a checkpoint, checked; no filesystem is made."""
+    more = f'bin = "{engine_bin(engine)}"' if engine == "mysql" else ""
+    words = {**SYSBENCH, "engine": engine, "more": more, "arms": '"raw"', "size": "1100MiB"}
+    trial = _parts(driven(dbbench, **words)["raw+wal:ext4-nobarrier"])
+    assert trial["status"] != "failed", trial["error"]
+    effective = trial["effective_settings"]
+    assert effective["innodb_data_file_path"].startswith("ibdata1:") and effective["innodb_data_file_path"].endswith(
+        "raw"
+    )
+    assert (trial["filesystem"]["family"], trial["filesystem"]["mkfs"]) == ("raw", [])
+    assert trial["cache"]["proved"], trial["cache"]["reason"]
+    assert trial["cache"]["sample_read_bytes"] >= trial["cache"]["sample_bytes"] > 0
+    assert trial["drain"]["write_bytes"] > 0
+    assert 10**6 < trial["space"]["logical_bytes"] < 400 * 2**20 and trial["space"]["disk_bytes"] is None
+    assert trial["checked"].startswith("CHECK TABLE")

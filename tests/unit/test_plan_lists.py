@@ -218,3 +218,36 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     assert 'fs setup "sub" has a volume of its own for the log' in caught.value.evidence
     with pytest.raises(PlanInvalid, match="has volumes"):
         plan_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)
+
+
+RAW = (
+    LOG.replace('["ext4",', '["raw",').replace('name = "postgres"', 'name = "mariadb"').replace("pgbench-tpcb", "scan")
+)
+
+
+def test_an_arm_without_a_filesystem(tmp_path: Path, known: Catalog) -> None:
+    """InnoDB's tables on the bare device: what must be files lies on the log's filesystem."""
+    plan = plan_of(tmp_path, RAW, known)
+    look = preview(plan, expand(plan, known))
+    assert [argv[0] for arm, argv in look.commands if arm == "raw+wal:ext4"] == ["dd", "mkfs.ext4", "mount"]
+    assert {cell.arm: cell.raw for cell in expand(plan, known).cells}["raw+wal:ext4"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "mariadb"', 'name = "postgres"', "PostgreSQL cannot do without a filesystem"),
+        ('["raw",', '[{ use = "raw", wal = false },', "what must be files lies on that of [device.wal]"),
+        ('baseline = "xfs"', 'operations = ["fsck"]', '"operations" is of a filesystem'),
+        ("[device]", "[age]\n[device]", '"age" is of a filesystem'),
+        ('fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be the log's own filesystem"),
+    ],
+)
+def test_parts_of_an_arm_without_a_filesystem_that_do_not_fit(
+    tmp_path: Path, known: Catalog, old: str, new: str, told: str
+) -> None:
+    """PostgreSQL, and what only a filesystem has, are errors of the plan."""
+    assert old in RAW
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, RAW.replace(old, new), known)
+    assert told in caught.value.evidence

@@ -10,6 +10,7 @@ from dbbench import ceilings, conditions, durability, host, store, summary
 from dbbench.clock import iso
 from dbbench.datasets import Restored
 from dbbench.drivers.port import Outcome
+from dbbench.engines.features import features
 from dbbench.engines.port import Engine
 from dbbench.errors import FlushesMissing
 from dbbench.kmsg import Watch
@@ -101,6 +102,7 @@ def _facts(trial: Record, seen: Seen) -> None:
     meter, space, effective = seen.meter, trial.fact("space", SpaceFacts), trial.fact("effective_settings", dict)
     written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
     trial.note(
+        engine_features=features(trial.cell.engine.name, effective),
         drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),
         memory=conditions.memory(trial.cell, meter, effective, space.logical_bytes, trial.run.host.get("memory_bytes")),
         cores=conditions.with_share(trial.cell, meter.cores, meter.cpu),

@@ -73,6 +73,8 @@ def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
     yield f"{trial.id}: {trial.status.value}"
     work = titled(trial.workload, trial.variant)
     yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
+    if trial.engine_features:
+        yield "  " + ", ".join(f"{name} {value}" for name, value in trial.engine_features.items())
     if trial.error is not None:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)

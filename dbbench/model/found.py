@@ -264,6 +264,7 @@ class Trial:
     position: int
     status: Status
     engine_version: str = ""
+    engine_features: dict[str, str] = field(default_factory=dict)  # what of its version decides how it reads and writes
     setup: str = ""  # the fs setup's name in the catalogue
     variant: str = ""  # "clients=8": its cell's, where the plan has lists
     window: Window | None = None

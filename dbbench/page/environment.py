@@ -71,6 +71,7 @@ def environment(groups: Sequence[Group]) -> Environment:
         unlike, _ = _compared(arms, {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms})
         differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
         engines.append(_settings(title, own, {fact.name for fact in unlike}))
+        same += _versions(title, own)
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
     host_differs, host = _across([flat(run.host) for run in runs])
     version_differs, versions = _across([dict(run.versions) | {"dbbench": run.dbbench_version} for run in runs])
@@ -135,6 +136,15 @@ def _conditions(trial: Trial) -> dict[str, str]:
         apart = "" if not trial.cores.shared else f", {trial.cores.shared} shared"
         found["cores"] = f"server {trial.cores.server}, load generator {trial.cores.client}{apart}"
     return found
+
+
+def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
+    """Each version of an engine that ran, with what of it decides how it reads and writes."""
+    told = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
+    return [
+        Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in own.items()),))
+        for version, own in sorted(told.items())
+    ]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

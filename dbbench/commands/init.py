@@ -40,20 +40,24 @@ size = "8GiB"       # it is written in full once
 # Directories on filesystems that exist already: no root, nothing is formatted.
 # kind = "dir"
 # paths = {{ ext4 = "/mnt/a", xfs = "/mnt/b" }}
+# pg_wal, redo and binary logs on a device and filesystem of their own; arms are then called "xfs+wal:ext4":
+# [device.wal]
+# fs_setup = "ext4"
+# size = "4GiB"     # kind = "block": path = "/dev/disk/by-id/..."
 """
 
 _ENGINE: Final = {
     "postgres": """
 [[engine]]
 name = "postgres"                        # its own private server; one that runs here already is not touched
-# bin = "/usr/lib/postgresql/17/bin"     # default: the newest that is installed
+# bin = "/usr/lib/postgresql/17/bin"     # default: the newest that is installed; a list compares within each
 # settings = { shared_buffers = "1GB" }  # over the defaults
 
 [[workload]]                             # `dbbench workload list` shows all of them
 name = "pgbench-tpcb"
 engines = ["postgres"]
 scale = 50                               # 50 x 16 MB
-clients = 8
+clients = 8                              # a list is a sweep: [1, 8, 64]
 """,
     "mariadb": """
 [[engine]]

@@ -12,6 +12,8 @@ from typing import ClassVar, Final
 EXIT_OK: Final = 0
 EXIT_TRIAL_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_REGRESSION: Final = 3  # only `compare --gate` and `nightly`
+EXIT_INCONCLUSIVE: Final = 4  # likewise
 EXIT_REFUSED: Final = 5
 EXIT_INTERRUPTED: Final = 130
 EXIT_TERMINATED: Final = 143
@@ -321,6 +323,14 @@ class RunLocked(DbbenchError):
 
 class ResultsUnwritable(DbbenchError):
     id, exit_code, title = "E804", EXIT_USAGE, "the results folder cannot be written"
+
+
+class NightlyLocked(DbbenchError):
+    id, exit_code, title = "E805", EXIT_REFUSED, "another nightly of this plan is going on"
+
+
+class NightMissing(DbbenchError):
+    id, exit_code, title = "E806", EXIT_INCONCLUSIVE, "there was no night lately"
 
 
 # --- E9xx: the program -----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ them would do, `identity` the hash by which a run of the same plan is found agai
 
 from __future__ import annotations
 
-from dbbench.plan.expanding import Expanded, expand, identity
+from dbbench.plan.expanding import Expanded, expand, identity, ordered
 from dbbench.plan.narrowing import narrowed
 from dbbench.plan.preview import Preview, preview
 from dbbench.plan.reading import load
 
-__all__ = ["Expanded", "Preview", "expand", "identity", "load", "narrowed", "preview"]
+__all__ = ["Expanded", "Preview", "expand", "identity", "load", "narrowed", "ordered", "preview"]

@@ -39,7 +39,7 @@ def expand(plan: Plan, catalog: Catalog) -> Expanded:
     A script that lies beside its workload's file is named by its whole path in the cell.
     """
     cells = tuple(_cells(plan, catalog))
-    return Expanded(cells, tuple(_order(cells, plan.blocks, plan.seed)))
+    return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
 
 
 def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
@@ -96,7 +96,7 @@ def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:
     return Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
 
 
-def _order(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
+def ordered(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
     """Blocks of all cells, each in random order.
 
     Cells are sorted by draws of `Random(seed).random()`, whose sequence Python promises to keep between

@@ -1,0 +1,96 @@
+"""Formats for other programs: whole, escaped, and true to the states."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+from synthetic import Shape
+
+from dbbench import store
+from dbbench.commands.exporting import report_of_run
+from dbbench.exports import FORMATS, Entry, Report
+
+HOSTILE = 'a"b\\c<d>&|`*\n\x00'
+
+
+def entry(state: str, **more: object) -> Entry:
+    """An arm with that state."""
+    known = {"engine": "postgres", "workload": "tpcb, clients=8", "fs_setup": "xfs", "metric": "tps", "value": 1900.5,
+             "ratio": 0.8, "lo": 0.75, "hi": 0.85, "n": 7} | more  # fmt: skip
+    return Entry(**known, state=state)  # type: ignore[arg-type]
+
+
+def report(*entries: Entry, problems: tuple[str, ...] = ()) -> Report:
+    """A night of these."""
+    return Report("p, night of 2026-01-02", "p-night", "2026-01-02T01:30:00.000Z", entries, "regression", problems)
+
+
+def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:
+    """Counts are those of the elements; problems of the whole are an error."""
+    text = FORMATS["junit"](report(entry("regression"), entry("suspect"), entry("ok"), problems=("no night on x",)))
+    suite = ET.fromstring(text)
+    counts = {name: suite.get(name) for name in ("tests", "failures", "skipped", "errors")}
+    assert counts == {"tests": "4", "failures": "1", "skipped": "1", "errors": "1"}
+    assert "ratio 0.800 (0.750..0.850)" in str(suite.find(".//failure").get("message"))  # type: ignore[union-attr]
+
+
+def test_openmetrics_is_well_formed() -> None:
+    """A TYPE line before each family, samples of one family together, EOF last."""
+    text = FORMATS["openmetrics"](
+        report(entry("regression"), entry("ok", fs_setup="ext4", ratio=None, lo=None, hi=None))
+    )
+    lines = text.splitlines()
+    assert lines[-1] == "# EOF" and text.endswith("\n")
+    sample = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? [-+0-9.e]+$')
+    family = ""
+    for line in lines[:-1]:
+        if line.startswith("# TYPE "):
+            family = line.split()[2]
+        elif not line.startswith("# HELP"):
+            assert sample.match(line) and re.split(r"[{ ]", line)[0] == family
+    assert 'dbbench_tps_bad{engine="postgres",workload="tpcb, clients=8",fs_setup="xfs"} 1.0' in lines
+
+
+def test_bencher_has_measures_with_bounds() -> None:
+    """Benchmark, measure, value and bounds; what was not measured is not there."""
+    found = json.loads(FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None))))
+    assert found == {
+        "postgres tpcb, clients=8: xfs": {
+            "tps": {"value": 1900.5},
+            "tps-ratio": {"value": 0.8, "lower_value": 0.75, "upper_value": 0.85},
+        }
+    }
+
+
+def test_markdown_alerts_and_escapes() -> None:
+    """An alert on top; no label breaks the table or becomes mark-up."""
+    text = FORMATS["markdown"](report(entry("regression", fs_setup=HOSTILE, notes=(HOSTILE,)), problems=("x",)))
+    assert "> [!CAUTION]" in text
+    row = text.splitlines()[-1] if text.endswith("|\n") else ""
+    assert len(re.findall(r"(?<!\\)\|", row)) == 10
+    assert "**regression**" in row and "\\<d\\>" in row
+
+
+def test_hostile_labels_keep_every_format_whole() -> None:
+    """Quotes, angle brackets, line ends and NUL."""
+    hostile = report(entry("regression", fs_setup=HOSTILE, notes=(HOSTILE,)), problems=(HOSTILE,))
+    ET.fromstring(FORMATS["junit"](hostile))
+    json.loads(FORMATS["bencher"](hostile))
+    assert all("\n" not in line for line in FORMATS["openmetrics"](hostile).splitlines())
+
+
+def test_a_run_becomes_a_report(tmp_path: Path) -> None:
+    """One entry an arm and workload, failed trials as problems; every format takes it."""
+    work = (("postgres", "pgbench-tpcb"),)
+    shape = Shape(work=work, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
+    made = report_of_run(store.load_run(synthetic.write(tmp_path, shape)))
+    assert [one.fs_setup for one in made.entries] == ["ext4", "xfs", "btrfs"]
+    assert made.state == "failed" and "E402" in made.problems[0]
+    assert all(FORMATS[form](made) for form in FORMATS)

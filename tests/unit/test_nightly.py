@@ -1,0 +1,208 @@
+"""Nights: what is kept, what is called a regression, who is told, what is thrown away."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+from synthetic import Shape
+
+from dbbench import nightly, store
+from dbbench.errors import NightlyLocked, ResultDamaged
+from dbbench.model import Arm, DeviceSpec
+from dbbench.nightly import Accepted, Finding, Night
+from dbbench.nightly.history import Ratio
+
+KEY = "postgres pgbench-tpcb: xfs"
+FIRST = datetime.date(2026, 1, 1)
+
+
+def night(number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher") -> Night:
+    """The night of that number, with an interval of ±2 %."""
+    date = (FIRST + datetime.timedelta(number)).isoformat()
+    ratios = {KEY: Ratio(ratio, ratio * 0.98, ratio * 1.02, 7, better)}
+    return Night(date, f"r{number}", f"{date}T01:30:00.000Z", good, (), 0, ratios, states={KEY: state})
+
+
+def nights(count: int, level: float = 0.9, sd: float = 0.01) -> list[Night]:
+    """So many quiet nights."""
+    draw = random.Random(5)
+    return [night(n, level * math.exp(draw.gauss(0, sd))) for n in range(count)]
+
+
+def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None) -> Finding:
+    """The one finding."""
+    (found,) = nightly.judge(before, tonight, accepted, 60)
+    return found
+
+
+def test_a_quiet_night_is_ok() -> None:
+    """Within the scatter of the nights before."""
+    assert judged(nights(20), night(20, 0.905)).state == "ok"
+
+
+def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() -> None:
+    """The second run decides between regression and chance; without its interval it stays suspect."""
+    found = judged(nights(20), night(20, 0.72))
+    assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
+    assert nightly.confirmed(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
+    assert nightly.confirmed(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
+    assert nightly.confirmed(found, None).state == "suspect"
+    assert nightly.confirmed(found, Ratio(0.7, None, None, 2)).state == "suspect"
+
+
+def test_a_small_step_is_found_by_its_nights_together() -> None:
+    """−6 % at 2 % scatter is within four deviations of a night; the change point has its date, ±1 night."""
+    before = nights(40, 0.9, 0.018)
+    stepped = [dataclasses.replace(night(40 + n, 0.846)) for n in range(6)]
+    found = judged([*before, *stepped[:-1]], stepped[-1])
+    assert found.state == "suspect"
+    assert found.since in ("2026-02-09", "2026-02-10", "2026-02-11")
+
+
+def test_direction_is_the_metrics() -> None:
+    """More is worse of a duration; better is an improvement."""
+    before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
+    found = judged(before, night(20, 1.2, better="lower"))
+    assert nightly.confirmed(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
+    found = judged(before, night(20, 0.7, better="lower"))
+    assert nightly.confirmed(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
+
+
+def test_a_regression_stays_one_until_it_is_back() -> None:
+    """Its nights do not become the level, however many; no second run is needed; back is ok."""
+    before = [*nights(20), *(night(20 + n, 0.72, state="regression") for n in range(30))]
+    found = judged(before, night(50, 0.72))
+    assert (found.state, found.since) == ("regression", "2026-01-21")
+    assert judged(before, night(50, 0.9)).state == "ok"
+
+
+def test_accepting_makes_a_new_level() -> None:
+    """Nights before the accepted run do not count; its own ratio does until there are nights enough."""
+    before = [*nights(20), night(20, 0.72, state="regression")]
+    accepted = Accepted("r20", before[-1].created, "why", "", before[-1].ratios)
+    assert judged(before, night(21, 0.72), accepted).state == "ok"
+    assert judged(before, night(21, 0.9), accepted).state == "suspect"
+
+
+def test_without_level_it_learns() -> None:
+    """Four nights and no baseline."""
+    assert judged(nights(3), night(3, 0.5)).state == "learning"
+
+
+def test_what_changed_that_night_stands_beside_it() -> None:
+    """A new kernel on the night of the step."""
+    tonight = dataclasses.replace(night(20, 0.7), breaks=("kernel 6.1 → 6.2",))
+    assert "the same night: kernel 6.1 → 6.2" in judged(nights(20), tonight).notes
+
+
+def test_a_bad_night_alarms_nobody_by_its_ratios() -> None:
+    """The guard moved: nothing is said of the arms, and the whole is inconclusive."""
+    found = judged(nights(20), night(20, 0.5, good=False))
+    assert found.state == "ok"
+    assert nightly.overall(night(20, 0.5, good=False), [found], []) == "inconclusive"
+
+
+def test_overall_names_the_gravest() -> None:
+    """Regression before failure before what tells nothing; a missing night tells nothing."""
+    ok, bad = Finding(KEY, "ok", 1.0), Finding(KEY, "regression", 1.0)
+    failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
+    assert nightly.overall(failed, [bad], []) == "regression"
+    assert nightly.overall(failed, [ok], []) == "failed"
+    assert nightly.overall(night(1, 1.0), [ok], ["2026-01-01"]) == "inconclusive"
+    assert nightly.overall(night(1, 1.0), [ok], []) == "ok"
+
+
+def test_changes_alone_are_told(tmp_path: Path) -> None:
+    """ok, ok, regression, regression, ok: two changes."""
+    (tmp_path / "nightly").mkdir()
+    states = ["ok", "ok", "regression", "regression", "ok"]
+    told = [nightly.changed(tmp_path, "p", word, [Finding(KEY, word, 1.0)]) for word in states]
+    assert told == [False, False, True, False, True]
+
+
+def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
+    """Written, read back, replaced where the same run is judged again; a damaged line is named."""
+    for one in nights(3):
+        nightly.append(tmp_path, "p", one)
+    again = dataclasses.replace(nights(3)[2], confirmations={KEY: Ratio(1.0, None, None, 1)})
+    nightly.append(tmp_path, "p", again)
+    assert nightly.known(tmp_path, "p") == [*nights(3)[:2], again]
+    (tmp_path / "nightly/p.jsonl").write_text("{}\nnot json\n")
+    with pytest.raises(ResultDamaged, match=r"p\.jsonl:1"):
+        nightly.known(tmp_path, "p")
+
+
+def test_missing_dates_are_found() -> None:
+    """Between nights, and until today."""
+    known = [night(0, 1.0), night(3, 1.0)]
+    assert nightly.missing_dates(known) == ["2026-01-02", "2026-01-03"]
+    assert nightly.missing_dates(known[-1:], "2026-01-06") == ["2026-01-05"]
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    """The second says who holds it; another plan is free."""
+    with nightly.one_at_a_time(tmp_path, "p"):
+        with pytest.raises(NightlyLocked, match="process"), nightly.one_at_a_time(tmp_path, "p"):
+            pass
+        with nightly.one_at_a_time(tmp_path, "q"):
+            pass
+
+
+def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
+    """Added once; not where each arm has a directory of its own."""
+    plan = store.load_spec(synthetic.write(tmp_path, Shape())).plan
+    once = nightly.guarded(plan)
+    assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
+    assert nightly.guarded(once) == once
+    own = dataclasses.replace(plan, device=DeviceSpec("dir", paths={"ext4": "/a"}))
+    assert nightly.guarded(own) == own
+
+
+def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
+    """Ratios are of the other arms; the reference has its own figure."""
+    arms = ("ext4", "xfs", "ext4-guard")
+    work = (("postgres", "pgbench-tpcb"),)
+    slow = synthetic.write(tmp_path, Shape(arms=arms, work=work, blocks=5, noise=0.004))
+    found = nightly.night_of(store.load_run(slow))
+    assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
+    assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
+    assert found.facts["kernel"] == "6.12.9"
+
+
+def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> None:
+    """Raw output after 30 days, seconds after a year, figures never; sums hold for what is left."""
+    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=1))
+    for trial in (folder / "trials").iterdir():
+        (trial / "raw" / "x.log").write_text("said")
+    known = [Night("2026-01-01", folder.name, "")]
+    assert nightly.prune(tmp_path, known, datetime.date(2026, 1, 20)) == []
+    assert len(nightly.prune(tmp_path, known, datetime.date(2026, 3, 1))) == 1
+    loaded = store.load_run(folder)
+    assert loaded.series(loaded.trials[0]) is not None
+    assert not list(folder.glob("trials/*/raw"))
+    assert len(nightly.prune(tmp_path, known, datetime.date(2027, 3, 1))) == 1
+    loaded = store.load_run(folder)
+    assert loaded.series(loaded.trials[0]) is None
+    assert loaded.trials[0].summary["tps"] is not None
+    assert nightly.prune(tmp_path, known, datetime.date(2028, 3, 1)) == []
+
+
+def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
+    """The newest counts; none is overwritten."""
+    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),)))
+    loaded = store.load_run(folder)
+    nightly.accept(tmp_path, loaded, "first")
+    nightly.accept(tmp_path, loaded, "second")
+    assert [entry.reason for entry in nightly.all_accepted(tmp_path)["demo"]] == ["first", "second"]
+    newest = nightly.accepted(tmp_path, "demo")
+    assert newest is not None and newest.reason == "second" and KEY in newest.ratios

@@ -7,14 +7,19 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from dbbench import steadiness, summary
 from dbbench.limits.cores import parsed
 from dbbench.meter import Meter
-from dbbench.model import Cell, CoresFacts, MemoryFacts, TrialWarning
+from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, Scalar, TrialWarning, Window
+from dbbench.series import Column
 from dbbench.units import bytes_of, size_text
 
 CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
 IO_BOUND: Final = 2.0  # from here on most reads are
 CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
+# How often a filesystem writes out by itself: btrfs(5) commit=30, ext4(5) commit=5, ZFS zfs_txg_timeout=5.
+PERIODS_S: Final = {"btrfs": 30.0, "ext4": 5.0, "ext3": 5.0, "zfs": 5.0}
+PERIODS: Final = 3
 CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
 CANARY_OFF: Final = 0.10
 # Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
@@ -96,6 +101,37 @@ def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning
     if abs(mine - median) > CANARY_OFF * median:
         text = f"the probe wrote {mine:.0f} MB/s, the median of its block is {median:.0f}"
         yield TrialWarning("W040", text, suspect=True)
+
+
+def period_s(family: str, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
+    """The filesystem's longest period of its own: how often it writes out what it holds back. None: it has none."""
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "commit" and value.isdigit():
+            return float(value)
+    if "txg_timeout_s" in tunables:
+        return float(tunables["txg_timeout_s"])
+    return PERIODS_S.get(family)
+
+
+def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
+    """W041 where the warm-up sees fewer than three of the filesystem's periods."""
+    period = period_s(fs.family, fs.mount_options_effective, fs.tunables)
+    if window.kind == "fixed" and period is not None and window.warmup_s < PERIODS * period:
+        text = f"{window.warmup_s:.0f} s; {fs.family} writes out every {period:.0f} s: {PERIODS * period:.0f} s or more"
+        yield TrialWarning("W041", text)
+
+
+def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
+    """W005 where throughput had a trend over the window."""
+    measured = summary.measured_seconds(window, tps)
+    found = steadiness.trend(measured)
+    if found is None or not found.found:
+        return
+    cut = steadiness.settled_after_s(measured)  # 0: nothing to cut off at the begin, and yet a trend
+    settled = f"it settled after {cut} s" if cut else "it never settled"
+    text = f"{found.change:+.0%} from one end of the window to the other, p = {found.p:.2g}; {settled}"
+    yield TrialWarning("W005", text)
 
 
 def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:

@@ -435,6 +435,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "The short write probe before this trial was more than 10 % off the median of its block: something changed in "
         "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for.",
     ),
+    "W041": (
+        "warm-up shorter than the filesystem's periods",
+        "Filesystems hold work back and write it out at intervals of their own. A window that begins before three of "
+        "them have passed has the first in it for one filesystem and not for another.",
+    ),
     "W042": (
         "device-limited",
         "The device stood flat at what the bare device gives: a limit of its own or of its provider held the trial, "
@@ -455,6 +460,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "the ARC serves other pools too",
         "This kernel has other pools imported. The ARC is one for all: its size, hits and contents are not this "
         "filesystem's alone.",
+    ),
+    "W028": (
+        "lazy initialisation",
+        "The kernel writes inode tables of an ext filesystem in the background, beside the load. Setups are made "
+        "with it off; one of your own has it on, or a new filesystem of this machine has.",
     ),
     "W030": (
         "an operation failed",

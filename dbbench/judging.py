@@ -152,6 +152,9 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
             TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
             TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),
         )
+    trial.warn(*conditions.warm_up(window, trial.fact("filesystem", FilesystemFacts)))
+    if trial.series is not None:
+        trial.warn(*conditions.steady(window, trial.series["tps"]))
     checkpoints = meter.checkpoints
     if not checkpoints.ended and meter.engine_write_bytes:
         trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
@@ -192,11 +195,16 @@ def _device_warnings(trial: Record) -> None:
         trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
     if not cache.proved:
         trial.warn(TrialWarning("W010", cache.reason, suspect=True))
-    _pool_warnings(trial)
+    _filesystem_warnings(trial)
 
 
-def _pool_warnings(trial: Record) -> None:
-    tunables = trial.fact("filesystem", FilesystemFacts).tunables
+def _filesystem_warnings(trial: Record) -> None:
+    facts = trial.fact("filesystem", FilesystemFacts)
+    tunables = facts.tunables
+    if groups := facts.geometry.get("uninitialised_groups"):
+        trial.warn(TrialWarning("W028", f"{groups} groups of the new filesystem were left to the kernel"))
+    elif tunables.get("lazy_init_thread"):
+        trial.warn(TrialWarning("W028", "ext4lazyinit ran when it was mounted, for another filesystem of this machine"))
     if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
         trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
     if others := tunables.get("other_pools"):

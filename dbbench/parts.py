@@ -189,7 +189,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         mounted=lambda device: _mounted(cell, device, room, journal),
         filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
         aged=lambda volume, fs: ageing.aged(fs, volume.facts.size_bytes, run.plan.age, run.plan.seed)
-        if run.plan.age else None,
+        if run.plan.age and fs.raw is None else None,
         restored=restored,
         log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
         effective=lambda server, datadir, place: _effective(engine, server, datadir, place),
@@ -349,12 +349,16 @@ def _filled(
     """What operations work on: the filesystem, its server, and another one with a place of its own."""
     engine, place = ENGINES[cell.engine.name], room.place(cell.engine)
     second = dataclasses.replace(place, sockets=room.root / "s2", logs=room.logs / "clone")
+    (own := room.root / "operations").mkdir(exist_ok=True)
+    setup = cell.setup
+    if volume.facts.kind == "dir":  # the options of an existing filesystem are its owner's
+        setup = dataclasses.replace(setup, attributes=(), volumes={})
     return Filled(
-        setup=cell.setup,
+        setup=setup,
         volume=volume,
         fs=fs,
         datadir=datadir,
-        room=room.root / "operations",
+        room=own,
         serving=lambda data: engine.serving(data, settings, place),
         second=lambda data: engine.serving(data, settings, second),
         journal=journal,

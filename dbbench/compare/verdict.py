@@ -135,6 +135,8 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         notes.append("burst: no checkpoint in the window")
     if metric.name == "tps" and any(_has(t, "W003") for t in counted):
         notes.append("drain above 10 % of the window: read the sustained tps")
+    if metric.name in ("tps", "sustained_tps") and any(_has(t, "W005") for t in counted):
+        notes.append("no steady state: the mean depends on when one looks")
     return notes
 
 

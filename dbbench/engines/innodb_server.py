@@ -19,6 +19,7 @@ DATABASE: Final = "dbbench"
 USER: Final = "dbbench"
 SETTLE_S: Final = 600.0
 FLUSH_S: Final = 1800.0  # a large buffer pool on a slow disk
+NEARLY_FULL: Final = 0.75  # of the redo: from about there on both servers flush whatever else they were told
 _STEP_S: Final = 0.02
 _CALM_S: Final = 0.3  # purge works in batches; a history that has not shrunk for this long is done
 _CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, nobody listens, closed while it starts
@@ -64,7 +65,10 @@ class InnodbServer:
         self._lock = threading.Lock()
         self._own: Any = None  # the connection that counters are read on
         self._page = 16384
+        self._redo: int | None = None  # bytes of redo that the server may have
         self._cycles = 0
+        self._full = 0  # cycles in which the redo was nearly full
+        self._oldest = 0.0  # the redo's largest age in the cycle under way
         self._under_way = (0.0, 0.0)  # the cycle: InnoDB's checkpoint and the end of the redo when it began
 
     @classmethod
@@ -155,17 +159,22 @@ class InnodbServer:
         if written is not None and checkpoint is not None:
             found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
             found["checkpoints_ended"] = self._cycle(written, checkpoint)
+            found["checkpoints_redo_full"] = float(self._full)
         return found
 
     def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """InnoDB's checkpoint has no begin and no cause: it moves on as pages are flushed."""
+        """InnoDB's checkpoint has no begin: it moves on as pages are flushed. What drives it is the adaptive
+        flushing, or a redo log that is nearly full."""
         if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
             return CheckpointFacts(note="this version does not tell where its checkpoint is")
         ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
         moved = after["innodb_redo_checkpoint_bytes"] - before["innodb_redo_checkpoint_bytes"]
         grown = after["innodb_redo_written_bytes"] - before["innodb_redo_written_bytes"]
         told = f"the checkpoint moved by {moved / 1e6:.0f} MB while {grown / 1e6:.0f} MB of redo were written"
-        return CheckpointFacts(ended=ended, note=told if ended else f"burst: no checkpoint in the window; {told}")
+        full = int(after.get("checkpoints_redo_full", 0) - before.get("checkpoints_redo_full", 0))
+        causes = {name: count for name, count in (("redo full", full), ("flushing", ended - full)) if count > 0}
+        note = told if ended else f"burst: no checkpoint in the window; {told}"
+        return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
         """Redo + data pages + their doublewrite copies (+ MariaDB's binary log).
@@ -201,6 +210,8 @@ class InnodbServer:
         """The same for comparing. Session values of the role are not looked at: it has none."""
         found = self.effective_settings()
         self._page = int(found.get("innodb_page_size", self._page))
+        redo = found.get("innodb_redo_log_capacity", found.get("innodb_log_file_size"))
+        self._redo = int(redo) if redo is not None else None
         return {name: Reported(value) for name, value in found.items()}
 
     def tables(self, without: tuple[str, ...]) -> list[str]:
@@ -250,8 +261,11 @@ class InnodbServer:
     def _cycle(self, written: float, checkpoint: float) -> float:
         """Count the cycle under way where it has ended, and begin the next; where nothing is dirty none runs."""
         begun_at, ends_at = self._under_way
+        self._oldest = max(self._oldest, written - checkpoint)
         if checkpoint >= ends_at:
             self._cycles += begun_at < ends_at
+            self._full += begun_at < ends_at and self._redo is not None and self._oldest > NEARLY_FULL * self._redo
+            self._oldest = 0.0
             self._under_way = (checkpoint, written)
         return float(self._cycles)
 

@@ -118,6 +118,7 @@ class Plan:
     warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # several: each a cell of its own
+    checkpoints: Literal["time", "log"] = "time"  # what starts them: two in a window, or the log's size
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     age: Ageing | None = None

@@ -33,6 +33,7 @@ class Cell:
     window: Window
     wal_setup: FsSetup | None = None  # of `[device.wal]`
     memory_bytes: int | None = None
+    checkpoints: str = "time"  # what starts them: time or log
     variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
 
     @property

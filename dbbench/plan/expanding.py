@@ -85,6 +85,7 @@ def _cell(plan: Plan, arm: Arm, setup: FsSetup, variant: Variant, spec: Workload
         dataset=dataset_of(workload, values),
         window=_window(plan, spec, workload),
         memory_bytes=variant.memory_bytes,
+        checkpoints=plan.checkpoints,
         variant=variant.name,
     )
 

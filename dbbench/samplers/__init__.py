@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.model import TrialWarning
-from dbbench.samplers import counters, iostat, sar
+from dbbench.samplers import counters, iostat, sar, server_log
 from dbbench.samplers.port import Sampler, Sampling, Target
 from dbbench.series import Series
 
 __all__ = ["SAMPLERS", "Sampler", "Samples", "Sampling", "Target", "beside", "programs"]
 
-SAMPLERS: Final[dict[str, Sampler]] = {"sar": sar, "iostat": iostat, "counters": counters}
+SAMPLERS: Final[dict[str, Sampler]] = {
+    "sar": sar,
+    "iostat": iostat,
+    "counters": counters,
+    "server_log": server_log,
+}
 
 
 class Samples:

@@ -1,0 +1,112 @@
+"""server_log: what the server wrote into its log while the load ran: errors, and autovacuum runs that ended.
+
+The columns count lines a second: `server_log_errors`, and on PostgreSQL `autovacuum_runs`. Zeros are zeros here: a
+log that is written has no gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from dbbench.model import TrialWarning
+from dbbench.samplers.port import Sampling, Target
+from dbbench.series import Column, Series
+
+# PostgreSQL's `%m [%p] ` with log_timezone UTC, MySQL's ISO time, MariaDB's local time (servers run with TZ=UTC).
+_LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T]+(\d{1,2}:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)? (.*)")
+_BAD: Final = re.compile(r"\b(?:ERROR|FATAL|PANIC):  |\[ERROR\]")
+_VACUUM: Final = re.compile(r"LOG:  automatic (?:aggressive )?(?:vacuum|analyze)")
+_SHOWN: Final = 160  # characters of a line that are quoted
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line that matters."""
+
+    utc: float
+    kind: str  # "error", "autovacuum"
+    text: str
+
+
+def programs() -> tuple[str, ...]:
+    """None: a file is read."""
+    return ()
+
+
+@contextlib.contextmanager
+def beside(target: Target, raw: Path) -> Iterator[Sampling]:
+    """Read what is added to the log while the block runs; it is kept with the server's other files."""
+    del raw
+    log = target.server.log if target.server is not None else None
+    recording = ServerLog(log, log.stat().st_size if log is not None and log.exists() else 0)
+    try:
+        yield recording
+    finally:
+        recording.stop()
+
+
+@dataclass
+class ServerLog:
+    """The part of a log that belongs to the load."""
+
+    log: Path | None
+    offset: int
+    events: list[Event] = field(default_factory=list)
+    _warnings: tuple[TrialWarning, ...] = ()
+
+    def stop(self) -> None:
+        """Read it, before the server's own stop adds to it."""
+        if self.log is not None:
+            with contextlib.suppress(OSError), self.log.open("rb") as file:
+                file.seek(self.offset)
+                self.events = events(file.read().decode(errors="replace"))
+
+    def series(self, begin_utc: float, seconds: int) -> Series:
+        """Counts by second."""
+        if self.log is None:
+            return Series(seconds)
+        inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
+        inside = [(second, event) for second, event in inside if second < seconds]
+        bad = [(second, event) for second, event in inside if event.kind == "error"]
+        self._warnings = ()
+        if bad:
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            self._warnings = (TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]),)
+        columns = {"server_log_errors": _counted(seconds, [second for second, _ in bad])}
+        vacuums = [second for second, event in inside if event.kind == "autovacuum"]
+        if vacuums:
+            columns["autovacuum_runs"] = _counted(seconds, vacuums)
+        return Series(seconds, columns)
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """W025 with the first line; of the last call of `series`."""
+        return self._warnings
+
+
+def events(text: str) -> list[Event]:
+    """The lines of a server's log that matter, in order; lines that go on from the one before have no time."""
+    found = []
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
+        if kind:
+            found.append(Event(_utc(match[1], match[2]), kind, match[3].strip()))
+    return found
+
+
+def _utc(date: str, time: str) -> float:
+    return (
+        datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}").replace(tzinfo=UTC).timestamp()
+    )
+
+
+def _counted(seconds: int, hits: list[int]) -> Column:
+    return [float(hits.count(second)) for second in range(seconds)]

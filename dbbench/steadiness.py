@@ -1,0 +1,77 @@
+"""Whether throughput was steady over a window: a trend test on means of ten seconds, and MSER-5.
+
+A mean of a series with a trend depends on when one looks. Seconds depend on each other; means of ten seconds do so
+much less, and a cycle of checkpoints of half the window is no trend.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LEAST_S: Final = 60  # shorter windows have too few means
+BATCH_S: Final = 10
+P_VALUE: Final = 0.01
+CHANGE: Final = 0.03  # end to end, as a share of the mean: a smaller trend is real and moves no verdict
+_MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batches of five
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A fitted line: `change` from one end of the window to the other ÷ mean; `p` of no slope, two-sided."""
+
+    change: float
+    p: float
+
+    @property
+    def found(self) -> bool:
+        """Whether this is no steady state."""
+        return self.p < P_VALUE and abs(self.change) > CHANGE
+
+
+def trend(tps: Sequence[float | None]) -> Trend | None:
+    """Of the measured seconds; None below 60 s or without progress."""
+    if len(tps) < LEAST_S:
+        return None
+    means = [statistics.fmean(known) for known in _batches(tps, BATCH_S) if known]
+    n, mean = len(means), statistics.fmean(means) if means else 0.0
+    if n < 4 or mean <= 0:
+        return None
+    line = statistics.linear_regression(range(n), means)
+    residual = math.fsum((y - line.intercept - line.slope * x) ** 2 for x, y in enumerate(means))
+    spread = math.fsum((x - (n - 1) / 2) ** 2 for x in range(n))
+    change = line.slope * (n - 1) / mean
+    if residual <= 0:
+        return Trend(change, 0.0 if line.slope else 1.0)
+    from scipy.special import stdtr
+
+    t = abs(line.slope) / math.sqrt(residual / (n - 2) / spread)
+    return Trend(change, float(2 * stdtr(n - 2, -t)))
+
+
+def settled_after_s(tps: Sequence[float | None]) -> int | None:
+    """Seconds to cut off the begin so that the mean of the rest is known best (MSER-5); None: it never settles.
+
+    A cut beyond half of the window is no answer of the method (White's own rule).
+    """
+    means = [statistics.fmean(known) for known in _batches(tps, _MSER_BATCH) if known]
+    half = len(means) // 2
+    if half < 2:
+        return None
+    scores = [_score(means[cut:]) for cut in range(half + 1)]
+    best = min(range(len(scores)), key=scores.__getitem__)
+    return best * _MSER_BATCH if best < half else None
+
+
+def _score(rest: Sequence[float]) -> float:
+    mean = statistics.fmean(rest)
+    return math.fsum((value - mean) ** 2 for value in rest) / len(rest) ** 2
+
+
+def _batches(values: Sequence[float | None], size: int) -> list[list[float]]:
+    """Whole batches, gaps left out."""
+    whole = len(values) // size * size
+    return [[v for v in values[begin : begin + size] if v is not None] for begin in range(0, whole, size)]

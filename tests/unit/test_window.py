@@ -1,0 +1,148 @@
+"""The window: steadiness, warm-up beside the filesystem's periods, the server's log, InnoDB's cycles by cause."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import conditions, steadiness
+from dbbench.engines.innodb_server import InnodbServer
+from dbbench.model import FilesystemFacts, Window
+from dbbench.samplers import server_log
+
+FIXED = Window("fixed", 60, 120)
+
+
+def noisy(seed: int, slope: float, seconds: int = 120) -> list[float | None]:
+    """Throughput around 1000 with 10 % of noise, changing by `slope` from end to end."""
+    draw = random.Random(seed)
+    return [1000 * (1 + slope * (s / seconds - 0.5)) + draw.gauss(0, 100) for s in range(seconds)]
+
+
+def test_a_trend_is_found_and_noise_is_none() -> None:
+    """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that wants 3 % besides)."""
+    assert all((t := steadiness.trend(noisy(seed, -0.3))) and t.found for seed in range(50))
+    assert sum(bool((t := steadiness.trend(noisy(seed, 0.0))) and t.found) for seed in range(200)) <= 2
+
+
+def test_a_trend_that_moves_no_verdict_is_not_told() -> None:
+    """2 % end to end without any noise is certain, and small."""
+    found = steadiness.trend([1000 + s / 6 for s in range(120)])
+    assert found is not None and found.p < 0.01 and found.change < 0.03 and not found.found
+
+
+def test_a_saw_tooth_of_two_cycles_is_no_trend() -> None:
+    """Two checkpoints in a window pull throughput down twice: a cycle, not a trend."""
+    tooth: list[float | None] = [1000 - 300 * ((s % 60) / 60) for s in range(120)]
+    found = steadiness.trend(tooth)
+    assert found is not None and not found.found
+
+
+def test_short_windows_are_not_judged() -> None:
+    """59 seconds have too few means; a window without progress has no mean."""
+    assert steadiness.trend(noisy(1, -0.5, 59)) is None
+    assert steadiness.trend([0.0] * 120) is None
+
+
+def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
+    """A begin at half speed for 20 s is cut off there; a climb to the end has no such place."""
+    start: list[float | None] = [500.0] * 20
+    assert steadiness.settled_after_s([*start, *noisy(3, 0.0, 100)]) == 20
+    assert not steadiness.settled_after_s([float(s**2) for s in range(120)])
+
+
+def test_no_steady_state_is_told_with_size_and_end() -> None:
+    """W005 has the change from end to end; steady windows and those that run to completion have none."""
+    falling = [0.0] * 60 + [value or 0.0 for value in noisy(1, -0.4)]
+    (told,) = conditions.steady(FIXED, [*falling])
+    assert told.id == "W005" and "-4" in told.text and "%" in told.text
+    assert list(conditions.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "tunables", "seconds"),
+    [
+        ("btrfs", (), {}, 30.0),
+        ("btrfs", ("rw", "commit=120"), {}, 120.0),
+        ("ext4", ("rw",), {}, 5.0),
+        ("zfs", (), {"txg_timeout_s": 10}, 10.0),
+        ("xfs", (), {}, None),
+    ],
+)
+def test_periods_are_those_in_force(
+    family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
+) -> None:
+    """The mount option and the pool's own setting over what the family does by itself."""
+    assert conditions.period_s(family, options, tunables) == seconds
+
+
+def test_warm_up_below_three_periods_is_told() -> None:
+    """89 s for btrfs; 90 are enough. What runs to its end has no warm-up."""
+    btrfs = FilesystemFacts("btrfs")
+    (told,) = conditions.warm_up(Window("fixed", 89, 120), btrfs)
+    assert (told.id, told.suspect) == ("W041", False) and "90 s or more" in told.text
+    assert list(conditions.warm_up(Window("fixed", 90, 120), btrfs)) == []
+    assert list(conditions.warm_up(Window("to-completion", 0, 0), btrfs)) == []
+
+
+# --- the server's log ------------------------------------------------------------------------------
+
+POSTGRES = """2026-11-21 13:48:20.500 UTC [9] ERROR:  of an earlier test
+2026-11-21 13:48:26.123 UTC [10] LOG:  checkpoint starting: time
+2026-11-21 13:48:27.900 UTC [12] ERROR:  could not extend file "base/5/16384": No space left on device
+\thint: Check free disk space.
+2026-11-21 13:48:27.950 UTC [13] FATAL:  the second
+2026-11-21 13:48:29.001 UTC [14] LOG:  automatic vacuum of table "dbbench.public.pgbench_tellers": index scans: 1
+"""
+BEGIN = 1795268905.0  # 13:48:25 UTC
+
+
+def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
+    """Lines before the load are another phase's; the warning quotes the first and counts the rest."""
+    log = server_log.ServerLog(tmp_path / "l", 0)
+    (tmp_path / "l").write_text(POSTGRES)
+    log.stop()
+    series = log.series(BEGIN, 6)
+    assert series["server_log_errors"] == [0, 0, 2, 0, 0, 0]
+    assert series["autovacuum_runs"] == [0, 0, 0, 0, 1, 0]
+    (told,) = log.warnings()
+    assert (told.id, told.second, told.suspect) == ("W025", 2, False)
+    assert "could not extend file" in told.text and told.text.endswith("(and 1 more)")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-21T13:48:27.123456Z 0 [ERROR] [MY-012639] [InnoDB] Write to file failed",
+        "2026-11-21 13:48:27 0 [ERROR] InnoDB: Write to file failed",
+        "2026-11-21  9:48:27 0 [ERROR] InnoDB: hours of one digit, as MariaDB writes them",
+    ],
+)
+def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
+    """MySQL's ISO time and MariaDB's own; both run with UTC."""
+    (event,) = server_log.events(line + "\n2026-11-21 13:48:28 0 [Note] nothing\n")
+    assert event.kind == "error"
+    assert event.utc == pytest.approx(1795268907.0 - (0 if "13:48" in line else 4 * 3600), abs=0.2)
+
+
+def test_a_quiet_log_is_a_row_of_zeros(tmp_path: Path) -> None:
+    """A log that is written has no gaps."""
+    log = server_log.ServerLog(tmp_path / "none", 0)
+    log.stop()
+    assert log.series(BEGIN, 3)["server_log_errors"] == [0, 0, 0]
+    assert log.warnings() == ()
+
+
+# --- InnoDB's cycles -------------------------------------------------------------------------------
+
+
+def test_cycles_are_by_what_drove_them() -> None:
+    """Above three quarters of the redo the server flushes whatever it was told: that cycle is its doing."""
+    server = InnodbServer.__new__(InnodbServer)
+    server._redo, server._cycles, server._full, server._oldest, server._under_way = 1000, 0, 0, 0.0, (0.0, 0.0)
+    for written, checkpoint in ((100, 0), (300, 150), (1000, 180), (1200, 1100), (1300, 1250)):
+        server._cycle(float(written), float(checkpoint))
+    assert (server._cycles, server._full) == (3, 1)

@@ -7,6 +7,7 @@ filesystem, however fast it is. What remains are `FOLDERS` full of files in `age
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import random
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from dbbench import filesystems
+from dbbench.errors import FilesystemFull
 from dbbench.filesystems import Mounted
 from dbbench.model import AgeFacts, Ageing
+from dbbench.units import size_text
 
 FOLDER: Final = "aged"
 FOLDERS: Final = 16  # below it: ext puts each folder into a block group of its own
@@ -138,7 +141,7 @@ class _Sequence:
 
 
 def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
-    """Age the filesystem and say what was done, with its free space before and after. OSError where it gets full.
+    """Age the filesystem and say what was done, with its free space before and after. FilesystemFull.
 
     `fill` is of the devices' bytes, so that each filesystem of a plan gets the same; where it offers much less
     (mirrors), of what it offers.
@@ -147,7 +150,16 @@ def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total
     before, steps = filesystems.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
-    done = _carried_out(steps, fs.path / FOLDER, seed)
+    try:
+        done = _carried_out(steps, fs.path / FOLDER, seed)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise FilesystemFull(
+            f"no room for {asked.fill:.0%} of {size_text(whole)} in aged files on {fs.family}",
+            effect="Nothing was measured.",
+            remedy="Give [age] a smaller fill, or [device] a larger size.",
+        ) from error
     filesystems.sync(fs.path)
     now = os.statvfs(fs.path)
     return AgeFacts(

@@ -40,7 +40,11 @@ def shaped(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
 def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
     """The largest of these files with their extents, the largest first."""
     sizes = sorted(((path.stat().st_size, path) for path in files), key=lambda one: (-one[0], one[1]))
-    return tuple(FileShape(str(path.relative_to(fs.path)), size, extents(path)) for size, path in sizes[:LARGEST])
+    return tuple(FileShape(_below(path, fs.path), size, extents(path)) for size, path in sizes[:LARGEST])
+
+
+def _below(path: Path, root: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def extents(path: Path) -> int | None:

@@ -9,11 +9,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from dbbench import filesystems, process
+from dbbench.filesystems.files import data_attributes
 from dbbench.operations.port import Filled
 from dbbench.units import size_text
 
@@ -47,7 +48,7 @@ class Copying:
         """cp -a into a new folder of the same owner, on disk when it ends. The attributes of the setup are set
         before: reflinks want them equal."""
         target.mkdir(mode=0o700)
-        filesystems.apply_attributes(filled.setup, target)
+        filesystems.apply_attributes(replace(filled.setup, attributes=data_attributes(filled.setup)), target)
         process.run(["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S)
         filesystems.sync(filled.fs.path)
 

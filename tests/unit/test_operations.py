@@ -18,6 +18,7 @@ from dbbench.filesystems.port import Mounted
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
 from dbbench.operations import abilities, copying, growing, operated, witness
 from dbbench.operations.btrfs import parse_du
+from dbbench.operations.f2fs import damages
 from dbbench.operations.port import Filled
 from dbbench.page.operations import operation_of
 from dbbench.plan import load
@@ -200,6 +201,12 @@ def test_the_filesystem_comes_before_its_layers() -> None:
 def test_exclusive_bytes_of_btrfs() -> None:
     """What only the snapshot and its clone hold, added up."""
     assert parse_du((FIXTURES / "btrfs-du.txt").read_text()) == 1048576
+
+
+def test_damage_of_f2fs() -> None:
+    """The checks that failed, whatever the exit status; nothing of a sound one."""
+    assert damages((FIXTURES / "fsck-f2fs.txt").read_text()) == ""
+    assert "SIT valid block bitmap checking [Fail]" in damages((FIXTURES / "fsck-f2fs-damaged.txt").read_text())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(6.5e-05, "0.065 ms"), (0.0283, "28 ms"), (0.9999, "1000 ms"),

@@ -30,7 +30,7 @@ from dbbench.rehearsal.starting import Order
 MS_MOVE: Final = 0x2000
 _POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
 _EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing loads them by itself: no udev runs here
-_FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
+FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
 _DRAIN_S: Final = 5.0  # a daemon that was left may hold the pipe for ever
 
 
@@ -158,7 +158,7 @@ def _copied(reading: int, terminal: str) -> None:
 def _faults() -> list[str]:
     """Lines of the kernel's log that tell of a fault of its own: nothing else checks how the module was built."""
     said = process.run(["dmesg"], note=False).stdout
-    return [line for line in said.splitlines() if _FAULTS.search(line)]
+    return [line for line in said.splitlines() if FAULTS.search(line)]
 
 
 def _uptime_s() -> float:

@@ -1,0 +1,217 @@
+"""The second kernel: what this one lacks, tested for real by the same tests; and `dbbench rehearse`.
+
+`inside` boots once and runs system tests of this checkout in it; each required one is a test of its own here. The
+build is kept in the XDG cache: the first session takes some minutes more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from dbbench import rehearsal
+from dbbench.errors import DeadlinePassed, RehearsalBuildFailed, RehearsalFailed
+from dbbench.rehearsal import building, kept
+
+ROOT: Final = Path(__file__).parents[2]
+SYSTEM: Final = ROOT / "tests/system"
+pytestmark = pytest.mark.needs("root")
+
+# Made, filled, measured, removed inside; a snapshot, a clone, a rollback; servers under load.
+INSIDE: Final = (
+    *(f"test_zfs.py::test_every_setup_is_what_it_says[{name}]"
+      for name in ("zfs-8k", "zfs-8k-lz4", "zfs-zstd", "zfs-stripe", "zfs-mirror", "zfs-slog")),
+    "test_zfs.py::test_snapshot_clone_and_rollback",
+    "test_zfs.py::test_the_journal_alone_ends_a_pool",
+    "test_zfs.py::test_short_trials_of_two_engines",
+    "test_layers.py::test_an_array_is_what_was_asked_for[0-3-4096-3.0]",
+    "test_layers.py::test_an_array_is_what_was_asked_for[1-2-None-1.0]",
+    "test_layers.py::test_an_array_is_what_was_asked_for[10-4-65536-2.0]",
+    "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[classic]",
+    "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[thin]",
+    "test_layers.py::test_a_snapshot_is_taken_read_and_dropped[classic]",
+    "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
+    "test_layers.py::test_layers_lie_on_layers",
+    *(f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
+      for name in ("f2fs", "nilfs2", "xfs-md0-4k", "ext4-md1", "xfs-md10", "ext4-on-lvm-snapshot",
+                   "xfs-on-lvm-thin-snapshot", "ext4-crypt", "ext4-lvm-striped-md1")),
+    "test_layers_setups.py::test_each_kind_carries_a_database[some]",
+)  # fmt: skip
+INSIDE_S: Final = 540.0  # about 150 s on a quiet machine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> Iterator[Path]:
+    """The kept build, made now where there is none; skipped by name where there can be none."""
+    if reason := rehearsal.unavailable():
+        pytest.skip(f"needs a second kernel: {reason}")
+    before = os.environ.get(building.STALE)
+    os.environ[building.STALE] = "1"  # a mirror that is kept for tests may have expired
+    try:
+        yield kept.small_root(lambda what: print(what, file=sys.stderr))
+    except RehearsalBuildFailed as failure:
+        pytest.skip(f"needs a second kernel: {failure}")
+    finally:
+        os.environ.pop(building.STALE) if before is None else os.environ.update({building.STALE: before})
+
+
+@pytest.fixture(scope="module")
+def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What became of each test of INSIDE: "passed", else why not. One boot."""
+    folder = tmp_path_factory.mktemp("inside")
+    report = folder / "report.xml"
+    argv = [sys.executable, "-m", "pytest", "-c", ROOT / "tox.ini", f"--rootdir={ROOT}", "--import-mode=importlib",
+            "-p", "no:cacheprovider", f"--junitxml={report}", *(SYSTEM / name for name in INSIDE)]  # fmt: skip
+    log = folder / "log"
+    with log.open("wb") as out:
+        done = rehearsal.run_inside(
+            argv, shared=[folder], cwd=Path.cwd(), timeout_s=INSIDE_S, stdout=out.fileno(), stderr=out.fileno()
+        )
+    assert report.exists(), log.read_text(errors="replace")[-3000:]
+    found = dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase"))
+    return {**found, "faults of the kernel": "\n".join(done.faults) or "passed"}
+
+
+def _outcome(case: ElementTree.Element) -> tuple[str, str]:
+    name = f"{case.get('classname', '').rpartition('.')[2]}.py::{case.get('name')}"
+    bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+    return name, "passed" if bad is None else f"{bad.tag}: {bad.get('message')}\n{bad.text}"
+
+
+@pytest.mark.needs(
+    "mdadm", "lvm", "cryptsetup", "mkfs.f2fs", "mkfs.nilfs2", "engine:postgres", "engine:mariadb", "sadf"
+)
+@pytest.mark.parametrize("name", INSIDE)
+def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, str]) -> None:
+    """What this kernel lacks is made, filled, measured and removed there, by the same code."""
+    assert inside.get(name) == "passed"
+
+
+@pytest.mark.needs(
+    "mdadm", "lvm", "cryptsetup", "mkfs.f2fs", "mkfs.nilfs2", "engine:postgres", "engine:mariadb", "sadf"
+)
+def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
+    """Its module was built against headers that we made: BUG, Oops or a failed VERIFY would say that it is wrong."""
+    assert inside["faults of the kernel"] == "passed"
+
+
+def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> None:
+    """stdout and stderr come out apart and whole, the status is the command's; what is not shared is lost."""
+    shared, lost, out, err = tmp_path / "shared", tmp_path / "lost", tmp_path / "out", tmp_path / "err"
+    shared.mkdir()
+    script = (
+        f"seq 20000; echo this >&2; echo kept > {shared}/file; echo gone > {lost}; cat /sys/block/ubd[bc]/size >&2; "
+        "zpool create -f tank mirror /dev/ubdb /dev/ubdc && zfs version -j > /dev/null; exit 7"
+    )
+    done = rehearsal.run_inside(["sh", "-c", script], shared=[shared], disks=[2**28, 2**27], stdout=out, stderr=err)
+    assert done.status == 7
+    assert out.read_text() == "".join(f"{number}\n" for number in range(1, 20001))
+    assert err.read_text().splitlines()[:3] == ["this", str(2**28 // 512), str(2**27 // 512)]
+    assert (shared / "file").read_text() == "kept\n"
+    assert not lost.exists()
+    assert done.faults == ()
+
+
+def test_a_fault_of_the_kernel_is_told() -> None:
+    """A line of the kernel's log that tells of a fault comes out, whatever the command's status."""
+    done = rehearsal.run_inside(["sh", "-c", "echo 'WARNING: planted' > /dev/kmsg"])
+    assert done.status == 0
+    assert [line for line in done.faults if line.endswith("WARNING: planted")]
+
+
+def test_a_kernel_that_dies_is_an_error() -> None:
+    """A panic in mid-command is no result of the command."""
+    with pytest.raises(RehearsalFailed, match="before the command did"):
+        rehearsal.run_inside(["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 60"], timeout_s=60)
+
+
+def test_what_takes_too_long_is_killed() -> None:
+    """At the time limit the second kernel is gone, with its processes and mounts."""
+    with pytest.raises(DeadlinePassed):
+        rehearsal.run_inside(["sleep", "600"], timeout_s=8)
+    assert _alive(psutil.Process().children(recursive=True)) == []
+    assert _mounts() == []
+
+
+def test_nothing_is_left_when_its_parent_is_killed() -> None:
+    """SIGKILL of the command: no process and no mount of the second kernel outlives it."""
+    with subprocess.Popen([sys.executable, "-m", "dbbench.rehearsal", "--", "sh", "-c", "echo up; sleep 600"],
+                          stdout=subprocess.PIPE, text=True) as outer:  # fmt: skip
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == "up\n"
+        below = psutil.Process(outer.pid).children(recursive=True)
+        assert "linux.uml" in {process.name() for process in below}
+        outer.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 5
+    while _alive(below) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert _alive(below) == []
+    assert _mounts() == []
+
+
+def _alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def _mounts() -> list[str]:
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "/dbbench/rehearsal/" in line]
+
+
+# --- dbbench rehearse ------------------------------------------------------------------------------
+
+PLAN: Final = """
+name = "server"
+fs_setups = ["ext4", "f2fs", "nowhere"]
+[device]
+kind = "block"
+path = "/dev/disk/by-id/of-the-server"
+[[engine]]
+name = "postgres"
+settings = { shared_buffers = "64GB" }
+[[workload]]
+name = "pgbench-tpcb"
+scale = 5000
+clients = 64
+"""
+NOWHERE: Final = """
+title = "what no kernel has"
+mkfs = { family = "ext4" }
+needs = { kernel = ["no-such-module"] }
+"""
+
+
+@pytest.mark.needs("mkfs.f2fs", "engine:postgres", "sadf")
+def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
+    """What this kernel lacks is tried small, whatever the server's disk; one that fails does not keep the others."""
+    if "f2fs" in Path("/proc/filesystems").read_text().split():
+        pytest.skip("needs a kernel without f2fs")
+    (dbbench.folder / "fs_setups").mkdir()
+    (dbbench.folder / "fs_setups/nowhere.toml").write_text(NOWHERE)
+    dbbench.plan(PLAN)
+    done = dbbench("--path", ".", "rehearse", "plan.toml", "--name", "r", "--json", status=1, timeout_s=300)
+    said = json.loads(done.stdout)
+    assert (said["comparable"], said["faults"]) == (False, [])
+    assert [(one["fs_setup"], one["worked"]) for one in said["setups"]] == [("f2fs", True), ("nowhere", False)]
+    assert "no-such-module" in said["setups"][1]["errors"][0]["text"]
+    trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
+    assert trials["f2fs"]["summary"]["transactions"] > 0
+    assert [w["text"] for w in trials["f2fs"]["warnings"] if w["id"] == "W099"]
+    assert "not comparable" in dbbench("compare", "r").stdout
+
+
+def test_nothing_is_rehearsed_where_nothing_lacks(dbbench: Any) -> None:
+    """A plan of what this kernel has needs no second one."""
+    dbbench.plan(PLAN.replace('"f2fs", "nowhere"', '"xfs"'))
+    assert "--all" in dbbench("rehearse", "plan.toml").stdout
+    assert not (dbbench.folder / "results").exists()

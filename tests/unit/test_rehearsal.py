@@ -1,0 +1,131 @@
+"""The second kernel: what needs no kernel to be known."""
+
+from __future__ import annotations
+
+import os
+import platform
+import struct
+from pathlib import Path
+
+import pytest
+
+from dbbench.catalog import catalog
+from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, WalDevice, WorkloadSpec
+from dbbench.plan import expand
+from dbbench.rehearsal import kept, smallroot
+from dbbench.rehearsal.inside import FAULTS
+from dbbench.rehearsal.small import MEASURE_S, MOST, small
+from dbbench.rehearsal.symvers import symvers
+
+BASE = 0x60000000
+
+
+def executable(symbols: list[tuple[str, str, int]], **left_out: bool) -> bytes:
+    """A 64-bit ELF file with the tables of exported symbols (name, namespace, flags)."""
+    texts, strings = {"": 0}, b"\0"
+    for name, namespace, _ in symbols:
+        for text in (name, namespace):
+            if text not in texts:
+                texts[text] = len(strings)
+                strings += text.encode() + b"\0"
+    table = b"".join(struct.pack("<QQQ", 1, BASE + texts[name], BASE + texts[space]) for name, space, _ in symbols)
+    contents = {"": b"", "__ksymtab_strings": strings, "__ksymtab": table,
+                "__kflagstab": bytes(flags for _, _, flags in symbols)}  # fmt: skip
+    contents = {name: content for name, content in contents.items() if name not in left_out}
+    names = b"".join(name.encode() + b"\0" for name in (*contents, ".shstrtab"))
+    body, headers, at = b"", b"", 64
+    for name, content in {**contents, ".shstrtab": names}.items():
+        address = BASE if name == "__ksymtab_strings" else 0
+        offset_of_name = names.index(name.encode() + b"\0")
+        headers += struct.pack("<IIQQQQIIQQ", offset_of_name, 1, 0, address, at, len(content), 0, 0, 0, 0)
+        body, at = body + content, at + len(content)
+    count = len(contents) + 1
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02", 2, 62, 1, 0, 0, at, 0, 64, 0, 0, 64, count, count - 1)
+    return header + body + headers
+
+
+def test_symbols_are_read_with_their_licence_and_namespace() -> None:
+    """A line a symbol, as the kernel's own build writes Module.symvers; bit 0 of the flags: for GPL modules only."""
+    found = symvers(executable([("kmalloc", "", 0), ("inode_init", "", 1), ("dma_fence", "DMA_BUF", 0)]))
+    assert found.splitlines() == [
+        "0x00000000\tkmalloc\tvmlinux\tEXPORT_SYMBOL\t",
+        "0x00000000\tinode_init\tvmlinux\tEXPORT_SYMBOL_GPL\t",
+        "0x00000000\tdma_fence\tvmlinux\tEXPORT_SYMBOL\tDMA_BUF",
+    ]
+
+
+@pytest.mark.parametrize("table", ["__ksymtab", "__kflagstab"])
+def test_a_kernel_without_the_tables_is_refused(table: str) -> None:
+    """A kernel of another shape must not give an empty list: the module would be built without any symbol."""
+    with pytest.raises(ValueError, match=table):
+        symvers(executable([("kmalloc", "", 0)], **{table: True}))
+
+
+def test_what_is_no_executable_is_refused() -> None:
+    """Text is not read as tables."""
+    with pytest.raises(ValueError, match="not a 64-bit ELF"):
+        symvers(b"#!/bin/sh\n")
+
+
+def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds of another recipe are passed over, and so is one that is still being made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kept.found() is None
+    for age, name in enumerate([f"uml-2-r{kept.RECIPE}", f"uml-1-r{kept.RECIPE}", "uml-3-r0", ".making"]):
+        root = tmp_path / "dbbench/rehearsal" / name / "root"
+        root.mkdir(parents=True)
+        os.utime(root, (1000 - age, 1000 - age))
+    assert kept.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{kept.RECIPE}/root"
+
+
+def test_other_machines_are_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is packaged for one architecture."""
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert "x86-64 only" in (kept.unavailable() or "")
+
+
+def test_programs_of_the_small_root_run_from_anywhere() -> None:
+    """By its own loader and libraries, under their own name; modules are those of its kernel."""
+    words = smallroot.command(Path("/c"), "modprobe")
+    assert words[0].startswith("/c/lib64/ld-linux")
+    assert words[words.index("--argv0") + 1] == "modprobe"
+    assert words[-3:] == ["/c/usr/bin/kmod", "-d", "/c"]
+
+
+@pytest.mark.parametrize(("line", "fault"), [
+    ("[    1.0] VERIFY(zp != NULL) failed", True),
+    ("[    1.0] WARNING: CPU: 0 PID: 1 at fs/inode.c:1", True),
+    ("[    1.0] BUG: unable to handle page fault", True),
+    ("[    1.0] ZFS: Loaded module v2.4.4-1, ZFS pool version 5000", False),
+    ("[    1.0] EXT4-fs (ubda): mounted filesystem without journal", False),
+])  # fmt: skip
+def test_lines_of_a_fault_are_known(line: str, fault: bool) -> None:
+    """What the kernel prints of a fault of its own."""
+    assert bool(FAULTS.search(line)) is fault
+
+
+def test_a_plan_is_made_small() -> None:
+    """The filesystem is as the plan has it; sizes, sessions, windows and lists are cut down."""
+    plan = Plan(
+        name="p",
+        fs_setups=(Arm("ext4", "ext4"), Arm("ext4-md0-4k", "fast"), Arm("f2fs", "f2fs")),
+        engine=(EngineSpec("postgres", settings={"shared_buffers": "64GB", "full_page_writes": False}, numa_node=1),),
+        workload=(WorkloadSpec("pgbench-tpcb", parameters={"scale": 5000}, sweeps={"clients": (16, 64)}),),
+        blocks=5,
+        memory=(2**34,),
+        device=DeviceSpec("block", paths=("/dev/a", "/dev/b", "/dev/c"), wal=WalDevice("xfs", path="/dev/d")),
+    )
+    whole = expand(plan, catalog())
+    less, expanded = small(plan, whole, ["fast", "f2fs"], Path("/var/tmp"))
+    assert (less.baseline, less.blocks, less.device.kind, less.device.count) == ("fast", 1, "loop", 3)
+    assert less.device.wal is not None
+    assert (less.device.wal.at, less.device.wal.path) == ("/var/tmp", None)
+    assert [cell.arm for cell in expanded.cells] == ["fast", "f2fs"]
+    assert [spec.cell for spec in expanded.order] == [cell.id for cell in expanded.cells]
+    cell = expanded.cells[0]
+    assert cell.setup == catalog().setup("ext4-md0-4k")
+    assert cell.dataset.parameters["scale"] == MOST["scale"]
+    assert cell.parameters["clients"] == MOST["clients"]
+    assert cell.window.measure_s == MEASURE_S
+    assert cell.memory_bytes is None
+    assert (cell.engine.settings, cell.engine.numa_node) == ({"full_page_writes": False}, None)

@@ -23,7 +23,7 @@ from dbbench.model import Layer, Scalar
 
 T = TypeVar("T")
 
-__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "stacked", "wiped"]
+__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
 
 KINDS: Final[dict[str, Kind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}

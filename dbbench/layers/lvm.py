@@ -72,9 +72,9 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                 _lvm(argv, names)
             facts = parse_lvs(_said(group, names))
         facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
-        with opened(mapper.ours(_mapped(group))[_mapped(group, DATA)], facts) as volume:
+        with opened(_kernel_name(group, DATA), facts) as volume:
             yield (volume,)
-            _still_held(layer, group)
+            still_held(facts)
 
 
 def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -127,58 +127,102 @@ def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     return found
 
 
-def _still_held(layer: Layer, group: str) -> None:
+def still_held(facts: dict[str, Scalar]) -> None:
     """SnapshotLost where the room for the snapshot was full: the load then ran without one, or into errors."""
-    name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(layer.snapshot)
+    group = str(facts["name"])
+    kind = str(facts["snapshot"])
+    name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
     if name is None or name not in mapper.ours(_mapped(group)):
         return
     said = mapper.status(name)
     if any(word in said for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
         raise SnapshotLost(
-            f"the {layer.snapshot} snapshot did not hold: {said}",
+            f"the {kind} snapshot did not hold: {said}",
             effect="The trial is marked failed: part of it ran without the snapshot.",
-            remedy=f"A larger snapshot_size than {layer.snapshot_size}, or a larger device.",
+            remedy=f"A larger snapshot_size than {facts['snapshot_room']}%, or a larger device.",
         )
 
 
 # --- for operations on the filled volume -----------------------------------------------------------
 
 
-def snapshot(facts: dict[str, Scalar], name: str) -> Path:
-    """Take a snapshot of the volume with these facts under that name; its device, active and writable. The
-    filesystem on the volume is frozen by the kernel meanwhile. LayerFailed."""
+def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
+    """Take a snapshot of a volume of the group with these facts; its kernel name (dm-5), active and writable. A
+    classic one gets that share of the room for snapshots. The filesystem on the volume is frozen meanwhile by the
+    kernel. LayerFailed."""
     group, thin = str(facts["name"]), facts["snapshot"] == "thin"
     names = _devices(group)
-    with failing(f"a snapshot of {group}/{DATA}"):
-        _lvm(_snapshot(group, DATA, name, int(facts["snapshot_room"]), thin), names)
+    with failing(f"a snapshot of {group}/{origin}"):
+        _lvm(_snapshot(group, origin, name, int(int(facts["snapshot_room"]) * share), thin), names)
         if thin:
             _lvm(("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names)
-    return Path("/dev") / mapper.ours(_mapped(group))[_mapped(group, name)]
+    return _kernel_name(group, name)
 
 
-def drop(facts: dict[str, Scalar], name: str) -> None:
-    """Remove a snapshot; harmless where there is none. LayerFailed."""
+def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
+    """A writable copy of a snapshot, which stays as it is; its kernel name. LVM has none of a classic snapshot: what
+    is written to the copy goes to what is left of the room, below device-mapper alone. LayerFailed."""
+    if facts["snapshot"] == "thin":
+        return snapshot(facts, name, of)
+    group, room, own = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
+    with failing(f"a copy of {group}/{of}"):
+        _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
+        below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
+        sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
+        table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, as lvcreate takes them
+        process.run(["dmsetup", "create", own, "--table", table], env=mapper.ENV)
+    return _kernel_name(group, name)
+
+
+def _kernel_name(group: str, volume: str) -> str:
+    return mapper.ours(_mapped(group))[_mapped(group, volume)]
+
+
+def drop(facts: dict[str, Scalar], *volumes: str) -> None:
+    """Remove snapshots, the later of `volumes` first; those that are not there are left out. LayerFailed."""
     group = str(facts["name"])
-    with failing(f"removing {group}/{name}"):
-        if name in _report(group, _devices(group)):
-            _lvm(("lvremove", "--yes", f"{group}/{name}"), _devices(group))
+    with failing(f"removing {', '.join(volumes)} of {group}"):
+        for volume in reversed(volumes):
+            if volume in _report(group, _devices(group)):
+                _lvm(("lvremove", "--yes", f"{group}/{volume}"), _devices(group))
+            elif _mapped(group, volume) in mapper.ours(_mapped(group)):
+                process.run(["dmsetup", "remove", "--retry", _mapped(group, volume)], env=mapper.ENV)
+
+
+def merge(facts: dict[str, Scalar], name: str) -> None:
+    """The volume is as it was at the snapshot, which is gone then. Nobody may have the volume open. LayerFailed."""
+    group = str(facts["name"])
+    with failing(f"merging {group}/{name}"):
+        _lvm(("lvconvert", "--merge", "--interval", "1", f"{group}/{name}"), _devices(group), timeout_s=6 * 3600)
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Take another device into the group and grow the volume over all of it. LayerFailed."""
-    group = str(facts["name"])
+    """Take another device into the group and grow the volume by it (thin: its pool first). LayerFailed."""
+    group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wiped(spare.fd)
-        names = [*_devices(group), str(spare.path)]
+        names = [*names, str(spare.path)]
         _lvm(("vgextend", "--yes", group, str(spare.path)), names)
-        _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
+        if facts["snapshot"] == "thin":
+            _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{_POOL}"), names)
+            _lvm(("lvextend", "-L", f"+{spare.facts.size_bytes // 2**20}m", f"{group}/{DATA}"), names)
+        else:
+            _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
 
 
 def used_bytes(facts: dict[str, Scalar], name: str) -> int | None:
-    """What a classic snapshot has taken of its room; None for a thin one, whose blocks are shared."""
-    row = _report(str(facts["name"]), _devices(str(facts["name"]))).get(name)
-    if row is None or facts["snapshot"] == "thin" or not row["data_percent"]:
+    """What a snapshot keeps beside the volume: of a classic one its chunks, of thin ones all blocks of the pool that
+    are not the volume's."""
+    group = str(facts["name"])
+    rows = _report(group, _devices(group))
+    row = rows.get(_POOL if facts["snapshot"] == "thin" else name)
+    if row is None or not row["data_percent"]:
         return None
+    taken = _percent(row)
+    return taken - _percent(rows[DATA]) if facts["snapshot"] == "thin" else taken
+
+
+def _percent(row: dict[str, Any]) -> int:
     return int(int(row["lv_size"]) * float(row["data_percent"]) / 100)
 
 
@@ -208,12 +252,12 @@ def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {row["lv_name"].strip("[]"): row for row in rows}
 
 
-def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True) -> str:
+def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300) -> str:
     """Run one of LVM's programs with settings of our own: it sees these devices alone."""
     accept = ", ".join(f'"a|^{name}$|"' for name in names)
     with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
         Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
-        return process.run(argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=300, note=note).stdout
+        return process.run(argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=timeout_s, note=note).stdout
 
 
 def _devices(group: str) -> list[str]:

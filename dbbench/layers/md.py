@@ -7,6 +7,7 @@ no block that it has not written. There is no write-intent bitmap. That nothing 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 from dbbench import process
 from dbbench.devices import sysfs
 from dbbench.devices.port import Device
-from dbbench.errors import LayerFailed
+from dbbench.errors import DeadlinePassed, LayerFailed
 from dbbench.journal import Journal
 from dbbench.layers import kernel
 from dbbench.layers.volume import failing, kept_open, opened, persistently, taken, wiped
@@ -24,6 +25,7 @@ _BLOCK: Final = Path("/sys/block")
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm makes its names itself and waits for nobody
 _HOST: Final = "dbbench"  # the arrays' home: no machine takes them for its own and puts them together at its start
 _REDUNDANT: Final = (1, 10)
+_RESHAPE_S: Final = 6 * 3600.0  # every block of large disks is read and written
 
 
 def programs(layer: Layer) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
         "kind": "md",
         "name": name,
         "level": int((sysfs.read(md / "level") or "").removeprefix("raid") or -1),
-        "devices": int(sysfs.read(md / "raid_disks") or 0),
+        "devices": int((sysfs.read(md / "raid_disks") or "0").split()[0]),  # "4 (3)" while it is reshaped
         "metadata": sysfs.read(md / "metadata_version") or "",
         "sync": sysfs.read(md / "sync_action") or "none",
         "degraded": int(sysfs.read(md / "degraded") or 0),
@@ -123,16 +125,29 @@ def end(name: str) -> None:
     Path("/dev/md", name).unlink(missing_ok=True)
 
 
-def grow(array: Device, spare: Device, level: int) -> None:
-    """Add a device to a running array and wait until its data is spread over all of them: RAID0 and RAID10 are
-    reshaped, RAID1 gets one more copy. LayerFailed."""
-    name = array.path.name
-    number = len(sysfs.slaves(name)) + 1
-    with failing(f"adding {spare.path} to /dev/{name}"):
+def add(facts: dict[str, Scalar], spare: Device) -> None:
+    """Make a device a part of the array with these facts and begin to spread its data over all: RAID0 and RAID10 are
+    reshaped, RAID1 gets one more copy. It goes on in the background. LayerFailed."""
+    array, number = named(str(facts["name"])), int(facts["devices"]) + 1
+    with failing(f"adding {spare.path} to /dev/{array}"):
         wiped(spare.fd)
-        add = ["--add", spare.argument] if level == 0 else []
-        if level != 0:
-            process.run(["mdadm", f"/dev/{name}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
-        argv = ["mdadm", "--grow", f"/dev/{name}", f"--raid-devices={number}", *add]
+        with_it = ["--add", spare.argument] if facts["level"] == 0 else []
+        if facts["level"] == 0:
+            kernel.load("raid456")  # RAID0 is reshaped as RAID4 without its parity
+        else:
+            process.run(["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
+        argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]
         process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
-        process.run(["mdadm", "--wait", f"/dev/{name}"], ok=(0, 1), env=_ENV, timeout_s=6 * 3600)
+
+
+def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scalar]:
+    """Wait until nothing of the array is moved any more; its facts then. DeadlinePassed."""
+    name = str(facts["name"])
+    until = time.monotonic() + _RESHAPE_S
+    while True:
+        found = read_back(named(name) or "", name, block)
+        if found["sync"] in ("none", "idle") and found["level"] == facts["level"] and not found["degraded"]:
+            return found
+        if time.monotonic() > until:
+            raise DeadlinePassed(f"the array {name} is still at {found['sync']} after {_RESHAPE_S:.0f} s")
+        time.sleep(0.05)

@@ -75,6 +75,23 @@ def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
 
 
 @contextlib.contextmanager
+def let_go(device: Device) -> Iterator[None]:
+    """Its descriptor is not open on it while the block lasts: some tools want to be alone. Then it is locked again."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nothing, device.fd, inheritable=False)
+    os.close(nothing)
+    try:
+        yield
+    finally:
+        again = os.open(device.path, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(again, device.fd, inheritable=False)
+        os.close(again)
+        fcntl.flock(device.fd, fcntl.LOCK_EX)
+        if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
+            raise LayerStuck(f"{device.path} is another device now", effect="Nothing more is done on it.")
+
+
+@contextlib.contextmanager
 def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
     """Descriptors of these devices: a loop device would let go of its image with its last user."""
     with contextlib.ExitStack() as stack:

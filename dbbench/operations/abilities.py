@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from dbbench.model import FsSetup
-from dbbench.operations import btrfs, ext, xfs, zfs
+from dbbench.operations import btrfs, ext, f2fs, lvm, md, xfs, zfs
 from dbbench.operations.port import Checked, Growing, Snapshots
 
 Ability = TypeVar("Ability")
 
-SNAPSHOTS: Final[dict[str, Snapshots]] = {"btrfs": btrfs, "zfs": zfs}
-CHECKED: Final[dict[str, Checked]] = {"ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "zfs": zfs}
-GROWING: Final[dict[str, Growing]] = {"btrfs": btrfs, "zfs": zfs}
+SNAPSHOTS: Final[dict[str, Snapshots]] = {"btrfs": btrfs, "zfs": zfs, "lvm": lvm}
+CHECKED: Final[dict[str, Checked]] = {
+    "ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "f2fs": f2fs, "zfs": zfs,
+}  # fmt: skip
+GROWING: Final[dict[str, Growing]] = {"btrfs": btrfs, "zfs": zfs, "lvm": lvm, "md": md}
 
 
 def of(registry: dict[str, Ability], setup: FsSetup) -> Ability | None:

@@ -20,6 +20,7 @@ from dbbench.devices.port import Device
 from dbbench.errors import LayerFailed, SnapshotLost
 from dbbench.journal import Journal
 from dbbench.layers import lvm, md
+from dbbench.layers.volume import let_go
 from dbbench.model import FsSetup, Layer, Mkfs, Scalar
 
 MIB = 2**20
@@ -270,20 +271,23 @@ def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, jo
             assert guard.signatures_of(device.fd) == []
 
 
-@pytest.mark.needs("root", "mdadm", "kernel:raid1", "kernel:raid10", "fs:ext4", "mkfs.ext4")
-@pytest.mark.parametrize(("level", "count"), [(1, 2), (10, 2)])
-def test_an_array_grows_by_a_device(level: int, count: int, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+@pytest.mark.needs("root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "kernel:raid456", "fs:ext4",
+                   "mkfs.ext4")  # fmt: skip
+@pytest.mark.parametrize(("level", "larger"), [(0, True), (1, False), (10, True)])
+def test_an_array_grows_by_a_device(level: int, larger: bool, disks: Disks, journal: Journal, tmp_path: Path) -> None:
     """A third device belongs to it, its data is there, and the mounted filesystem is as it was."""
-    with disks(count + 1) as device:
+    with disks(3) as device:
         *first, spare = device.each
         layer = Layer("md", level=level)  # type: ignore[arg-type]
         with md.made(layer, first, journal) as (array,):
             filesystems.make(EXT4, array)
             with filesystems.mounted(EXT4, array, tmp_path / "mnt") as fs:
                 (fs.path / "file").write_bytes(b"content" * MIB)
-                md.grow(array, spare, level)
-                found = md.read_back(array.path.name, "", Path("/sys/block"))
-                assert (found["devices"], found["sync"], found["degraded"]) == (3, "idle", 0)
+                facts = facts_of(array)
+                md.add(facts, spare)
+                found = md.until_idle(facts)
+                assert (found["devices"], found["level"], found["degraded"]) == (3, level, 0)
+                assert (int(found["size_bytes"]) > 1.4 * int(facts["size_bytes"])) is larger
                 assert (fs.path / "file").read_bytes() == b"content" * MIB
         assert guard.signatures_of(spare.fd) == []
 
@@ -301,20 +305,30 @@ def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4")
 @pytest.mark.parametrize("kind", ["classic", "thin"])
-def test_a_snapshot_is_taken_read_and_dropped(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """A snapshot beside the one that is held has the old content, and dropping it leaves the volume alone."""
-    layer = Layer("lvm", snapshot=kind, snapshot_size="100%")  # type: ignore[arg-type]
+def test_a_snapshot_is_copied_merged_and_dropped(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """What is written to a copy of a snapshot does not reach it: the volume is as it was then once it is merged."""
+    layer = Layer("lvm", snapshot=kind, snapshot_size="50%")  # type: ignore[arg-type]
+    at = tmp_path / "copy"
+    at.mkdir()
     with disks(1) as device, layers.stacked([layer], device, journal) as volume:
+        facts = facts_of(volume)
         filesystems.make(EXT4, volume)
         with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
             (fs.path / "file").write_bytes(b"old content")
-            copy = lvm.snapshot(facts_of(volume), "copy")
+            lvm.snapshot(facts, "taken", share=0.5)
             (fs.path / "file").write_bytes(b"new content")
-            (tmp_path / "copy").mkdir()
-            process.run(["mount", copy, tmp_path / "copy"])
-            assert (tmp_path / "copy/file").read_bytes() == b"old content"
-            process.run(["umount", tmp_path / "copy"])
-            lvm.drop(facts_of(volume), "copy")
-            lvm.drop(facts_of(volume), "copy")
-            assert not copy.exists()
-            assert (fs.path / "file").read_bytes() == b"new content"
+            filesystems.sync(fs.path)
+            assert 0 < (lvm.used_bytes(facts, "taken") or 0) < 16 * MIB
+            process.run(["mount", f"/dev/{lvm.cloned(facts, 'copy', 'taken')}", at])
+            assert (at / "file").read_bytes() == b"old content"
+            (at / "file").write_bytes(b"content of the copy")
+            process.run(["umount", at])
+            lvm.drop(facts, "copyroom", "copy")
+        with let_go(volume):
+            lvm.merge(facts, "taken")
+        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+            assert (fs.path / "file").read_bytes() == b"old content"
+        lvm.drop(facts, "taken", "copyroom", "copy")
+        lvm.snapshot(facts, "taken", share=0.5)
+        lvm.drop(facts, "taken")
+        assert not any("taken" in name for name in traces())

@@ -198,3 +198,27 @@ def test_killed_at_a_random_step_layers_are_given_back(resume: bool, dbbench: An
     else:
         assert "removed layer lvm:dbbench-" in dbbench("clean", "r").stdout
     assert left(dbbench.folder) == [], phase
+
+
+@pytest.mark.needs("root", "engine:postgres", "sadf", "lvcreate", "mdadm", "kernel:dm-snapshot",
+                   "kernel:dm-thin-pool", "kernel:raid1")  # fmt: skip
+@pytest.mark.parametrize("setups", [
+    ["xfs-on-lvm-snapshot"],
+    pytest.param(["ext4-on-lvm-thin-snapshot", "ext4-lvm", "ext4-md1", "xfs-md0"], marks=pytest.mark.soak),
+])  # fmt: skip
+def test_operations_work_on_layers(setups: list[str], dbbench: Any) -> None:
+    """Checked, a snapshot with a second server on it, rolled back, grown by a device: none fails, all are timed."""
+    text = PLAN.format(setups=setups, count=3).replace(
+        "blocks = 1", 'blocks = 1\noperations = ["snapshot", "fsck", "grow"]'
+    )
+    dbbench.plan(text)
+    dbbench("run", "plan.toml", "--name", "r", timeout_s=300 + 120 * len(setups))
+    for trial in dbbench.trials().values():
+        steps = {step["name"]: step for step in trial["operations"]}
+        assert [(trial["fs_setup"], name, step["text"]) for name, step in steps.items() if step["failed"]] == []
+        assert all(step["seconds"] is not None for name, step in steps.items() if name.startswith(("fsck", "grow")))
+        if "snapshot" in trial["fs_setup"]:
+            done = {name for name, step in steps.items() if step["seconds"] is not None}
+            assert {f"snapshot: {step}" for step in ("create", "mount", "query", "roll back", "drop")} <= done
+            assert steps["snapshot: query"]["bytes"] > 0
+    assert left(dbbench.folder) == []

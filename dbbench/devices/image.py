@@ -85,17 +85,18 @@ def image_facts(path: Path) -> ImageFacts:
 
 
 def write_out(path: Path) -> int:
-    """Write zeros where the image's filesystem holds blocks as allocated but unwritten; how many bytes that was.
+    """Write zeros where the image's filesystem holds blocks as allocated but unwritten, or none; how many bytes.
 
     A mkfs that asks the device to zero its log gets it from the loop driver by fallocate(2) on the image. Such
     blocks read as zeros, and the first write to each pays for a change of the host filesystem's extents: in the
-    log, on every commit of the window. Raises OSError.
+    log, on every commit of the window. Holes are what an fs setup with online discard has left to the next one, and
+    the same to it. Raises OSError.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         ranges: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):  # tmpfs, zfs: nobody tells
-            ranges = [(start, length) for start, length, flags in extents(fd) if flags & _UNWRITTEN]
+            ranges = list(_not_written(fd))
         zeros = bytes(_CHUNK)
         for start, length in ranges:
             for at in range(start, start + length, _CHUNK):
@@ -106,6 +107,19 @@ def write_out(path: Path) -> int:
         return sum(length for _, length in ranges)
     finally:
         os.close(fd)
+
+
+def _not_written(fd: int) -> Iterator[tuple[int, int]]:
+    """(offset, length) of what is allocated and unwritten, and of holes."""
+    at = 0
+    for start, length, flags in extents(fd):
+        if start > at:
+            yield at, start - at
+        if flags & _UNWRITTEN:
+            yield start, length
+        at = start + length
+    if 0 < at < os.fstat(fd).st_size:  # nothing at all is known where no extent is
+        yield at, os.fstat(fd).st_size - at
 
 
 def extents(fd: int) -> Iterator[tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.filesystems.common import PAGE_BYTES, bdi_of_device_number, option_value, without_discard
 from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.namespaces import host_proc
 
 SNAPSHOTS: Final = False
 
@@ -77,7 +78,8 @@ def lacks(setup: FsSetup) -> str | None:
 
 def live(device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
     """has_journal and data_mode: the kernel names a data mode only where there is a journal. It names it here also
-    where the filesystem's own default, and not the mount option, has chosen it. KernelLacks where it is silent."""
+    where the filesystem's own default, and not the mount option, has chosen it. lazy_init_thread: whether the kernel
+    initialises some filesystem in the background; a mount that needs it starts it. KernelLacks where it is silent."""
     source = proc / f"fs/ext4/{device_name}/options"
     try:
         options = source.read_text().split()
@@ -89,7 +91,9 @@ def live(device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
             effect="Nothing was measured.",
         ) from error
     modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
-    return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
+    found: dict[str, Scalar] = {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
+    lazy = lazy_init_running(host_proc())
+    return found if lazy is None else {**found, "lazy_init_thread": lazy}
 
 
 def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:

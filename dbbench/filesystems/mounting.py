@@ -31,8 +31,9 @@ def mounted(
 ) -> Iterator[Mounted]:
     """The filesystem on `device`, mounted at `at` while the block lasts; afterwards the device is free again.
 
-    `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. Raises MountFailed (with the kernel's own words where they can be read)
-    and UnmountFailed (with who holds it); an error of the block itself is never hidden by the latter.
+    `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. Raises MountFailed (with
+    the kernel's own words where they can be read) and UnmountFailed (with who holds it); an error of the block itself
+    is never hidden by the latter.
     """
     if pooled := POOLED.get(setup.mkfs.family):
         with pooled.opened(setup, device, at, journal, arc_bytes) as fs:

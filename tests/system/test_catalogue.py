@@ -22,7 +22,7 @@ from dbbench import catalog, filesystems
 from dbbench.devices import loop
 from dbbench.devices.joint import joint
 from dbbench.devices.port import Device
-from dbbench.model import FsSetup
+from dbbench.model import FsSetup, Mkfs
 from tests.conftest import SMALL
 
 MIB: Final = 2**20
@@ -153,6 +153,30 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+@pytest.mark.needs("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs", "tune2fs")
+@pytest.mark.parametrize(
+    ("family", "mkfs", "tune", "said"),
+    [
+        ("ext4", ("-O", "no_such_feature"), (), "no_such_feature"),
+        ("ext4", (), ("-o", "no_such_mode"), "no_such_mode"),
+        ("xfs", ("-m", "nosuch=1"), (), "nosuch"),
+        ("xfs", ("-b", "size=3000"), (), "3000"),
+        ("btrfs", ("--csum", "md5"), (), "no checksum md5"),
+        ("btrfs", ("-O", "no-such-feature"), (), "no-such-feature"),
+        ("btrfs", ("-d", "raid10", "-m", "raid10"), (), "RAID10"),  # of one device
+        ("xfs", (), ("-U", "generate"), "nothing tunes xfs"),
+    ],
+)
+def test_what_mkfs_here_does_not_know_is_said_before_a_run(
+    family: str, mkfs: tuple[str, ...], tune: tuple[str, ...], said: str
+) -> None:
+    """In the program's or the kernel's own words, without root, and nothing is left of the attempt."""
+    before = set(Path("/dev/shm").glob("dbbench-mkfs-*"))
+    reason = filesystems.works(FsSetup(title="t", mkfs=Mkfs(family, mkfs, tune=tune)))
+    assert said.lower() in str(reason).lower()
+    assert set(Path("/dev/shm").glob("dbbench-mkfs-*")) <= before
+
+
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "tune2fs")
 def test_a_default_of_the_superblock_is_read_from_the_kernel(tmp_path: Path) -> None:
     """Of a mode that no mount option names the mount table says nothing: the driver's own list does."""
@@ -162,7 +186,7 @@ def test_a_default_of_the_superblock_is_read_from_the_kernel(tmp_path: Path) -> 
             made = filesystems.make(setup, device)
             assert ("journal_data_writeback" in str(made.geometry["default_mount_options"])) is bool(setup.mkfs.tune)
             with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
-                assert fs.tunables == {"has_journal": True, "data_mode": mode}
+                assert fs.tunables.items() >= {"has_journal": True, "data_mode": mode}.items()
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "chattr")
@@ -207,7 +231,7 @@ PLAN: Final = """
 name = "catalogue"
 fs_setups = {setups}
 blocks = 1
-warmup = "1s"
+warmup = "0s"
 measure = "2s"
 repeat_suspect = false
 [device]
@@ -237,14 +261,13 @@ CARRIED: Final = {
     "xfs-allocsize": ("full", "full"),
     "btrfs-tuned": ("full", "full"),
     "btrfs-nocow-attr": ("full", "full"),
-    "btrfs-raid1": ("full", "full"),
     "btrfs-volumes": ("full", "full"),
 }
 DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs",
                                      "engine:postgres", "engine:mariadb", "sysbench", "sadf")  # fmt: skip
 
 
-def plan(setups: list[str], count: int = 2) -> str:
+def plan(setups: list[str], count: int) -> str:
     """A plan of one short trial a setup and engine."""
     return PLAN.format(setups=setups, count=count)
 
@@ -258,7 +281,7 @@ def postgres_alone(text: str) -> str:
 @DATABASES
 def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None:
     """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is in the server."""
-    dbbench.plan(plan(list(CARRIED)))
+    dbbench.plan(plan(list(CARRIED), count=1))
     dbbench("run", "plan.toml", "--name", "r")
     assert left(dbbench.folder) == []
     trials = dbbench.trials().values()
@@ -271,7 +294,6 @@ def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None
     tuned = found["btrfs-tuned", "postgres"]["effective_settings"]
     assert (tuned["full_page_writes"], tuned["wal_init_zero"], tuned["wal_recycle"]) == ("off", "off", "off")
     assert found["ext4-nodoublewrite", "mariadb"]["effective_settings"]["innodb_doublewrite"] == "OFF"
-    assert len(found["btrfs-raid1", "postgres"]["device"]["members"]) == 2
     said = dbbench("compare", "r", "--baseline", "ext3").stdout
     assert "torn-pages-possible (differs)" in said
     assert "Durability classes differ" in said
@@ -334,6 +356,9 @@ def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) ->
         time.sleep(0.05)
     assert left(dbbench.folder) == [], phase
     dbbench("run", "plan.toml", "--name", "r")
-    assert {t["status"] for t in dbbench.trials().values()} <= {"ok", "suspect"}
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] != "failed"
+    assert len(trial["device"]["members"]) == 4
+    assert trial["io"]["flushes"] >= trial["summary"]["transactions"]  # of all four disks
     assert left(dbbench.folder) == []
     assert list(dbbench.folder.rglob("*.img")) == []

@@ -192,6 +192,20 @@ def test_all_disks_are_described(loop_device: Device) -> None:
     assert shown[loop_device.facts.name].size_bytes == loop_device.facts.size_bytes
 
 
+@pytest.mark.needs("fallocate")
+def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
+    """The next filesystem on the image finds every block allocated again, and what it reads there is zeros."""
+    image = tmp_path / "image"
+    loop.make_image(image, 16 * 2**20)
+    for offset in ("0", "4MiB", "15MiB"):
+        process.run(["fallocate", "--punch-hole", "--offset", offset, "--length", "1MiB", image])
+    assert loop.image_facts(image).allocated_bytes == 13 * 2**20
+    assert write_out(image) == 3 * 2**20
+    assert loop.image_facts(image).allocated_bytes == 16 * 2**20
+    assert image.read_bytes()[4 * 2**20 : 5 * 2**20] == bytes(2**20)
+    assert write_out(image) == 0
+
+
 @pytest.mark.needs("mkfs.ext4", "mkfs.xfs", "filefrag")
 @pytest.mark.parametrize("family", ["ext4", "xfs"])
 def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: str) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dbbench import catalog, filesystems
-from dbbench.errors import ClaimWrong
+from dbbench.errors import ClaimWrong, KernelLacks
 from dbbench.filesystems import btrfs, ext, f2fs, families, making, nilfs2, xfs
 from dbbench.filesystems.common import without_discard
-from dbbench.model import Durability, FsSetup, Mkfs
+from dbbench.model import Durability, FsSetup, Mkfs, Volume
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/filesystems"
 SHIPPED = sorted(catalog.catalog().setups)
@@ -45,6 +45,15 @@ def test_a_shipped_setup_is_complete(name: str) -> None:
     assert {"noatime", "atime=off"} & set(setup.mount) or name.endswith("atime")  # what it is worth: variants
     assert set(families.FAMILIES[setup.mkfs.family].programs(setup)) <= set(setup.needs.programs)
     assert setup.needs.packages["debian"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_several_devices_are_for_who_can_lie_on_them(name: str) -> None:
+    """A layer, a pool or btrfs; ext and xfs take one device."""
+    setup = catalog.catalog().setup(name)
+    able = setup.layers or setup.mkfs.family in (*families.SEVERAL, *families.POOLED)
+    assert 1 <= setup.devices.min <= setup.devices.max
+    assert able or setup.devices.max == 1
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -237,3 +246,88 @@ def test_compression_lets_the_device_deliver_less() -> None:
     """Nearly all of a sample, or what the best compression leaves of it."""
     assert filesystems.least_read_share(mounted_with("xfs")) == 0.9
     assert filesystems.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
+
+
+def test_an_algorithm_may_be_a_property_of_the_data_volume() -> None:
+    """It stands behind the mount options, and wins over them, as in the kernel."""
+    assert btrfs.compresses(("compress=lzo", "compression=zstd")) == "zstd"
+    assert btrfs.compresses(("compress=zstd:-5",)) == "zstd"
+    setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume(("compression=zstd",)), "wal": Volume()})
+    assert filesystems.traits(setup).compresses == "zstd"
+    nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
+    assert filesystems.traits(nocow).cow is False
+    assert filesystems.tears_pages_of(nocow, 8192) and not filesystems.tears_pages_of(setup, 8192)
+
+
+def test_volumes_are_subvolumes_with_properties_and_attributes() -> None:
+    """As a person would type it."""
+    volumes = {"data": Volume(("compression=zstd",)), "wal": Volume((), ("+C",))}
+    setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
+    assert [" ".join(argv) for argv in btrfs.volume_commands(setup, Path("/m"))] == [
+        "btrfs subvolume create /m/data",
+        "btrfs property set /m/data compression zstd",
+        "btrfs subvolume create /m/wal",
+        "chattr +C /m/wal",
+    ]
+    assert btrfs.programs(setup) == ("mkfs.btrfs", "btrfs", "chattr")
+
+
+def test_commands_name_every_device_of_several() -> None:
+    """mkfs takes them all; mount takes the first and is told the others."""
+    setup = setup_of("btrfs", "noatime", mkfs=("-d", "raid1"))
+    mkfs, mount = filesystems.commands(setup, ("/dev/a", "/dev/b", "/dev/c"), "/m")
+    assert mkfs[-3:] == ("/dev/a", "/dev/b", "/dev/c")
+    assert mount[-3:] == ("noatime,nodiscard,device=/dev/b,device=/dev/c", "/dev/a", "/m")
+
+
+def test_commands_have_the_tuner_and_the_attributes() -> None:
+    """tune2fs between mkfs and mount, chattr after it."""
+    tuned = FsSetup(title="t", mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")), attributes=("+A",))
+    words = [" ".join(argv) for argv in filesystems.commands(tuned, ("/dev/a",), "/m")]
+    assert words[1] == "tune2fs -o journal_data_writeback /dev/a"
+    assert words[3:] == ["mkdir /m/data", "chattr +A /m/data"]
+    assert "tune2fs" in ext.programs(tuned)
+
+
+def test_blocks_above_the_page_size_need_a_kernel_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """xfs from 6.12 on; ext4 never."""
+    large = setup_of("xfs", mkfs=("-b", "size=16k"))
+    monkeypatch.setattr(xfs, "PAGE_BYTES", 4096)
+    monkeypatch.setattr(xfs, "kernel_version", lambda: (6, 1))
+    assert "16384 bytes, above the page size of 4096, need Linux 6.12" in str(xfs.lacks(large))
+    monkeypatch.setattr(xfs, "kernel_version", lambda: (6, 12))
+    assert xfs.lacks(large) is None
+    monkeypatch.setattr(xfs, "kernel_version", lambda: (5, 10))
+    monkeypatch.setattr(xfs, "PAGE_BYTES", 65536)  # a machine with large pages needs no large blocks
+    assert xfs.lacks(large) is None
+    assert xfs.lacks(setup_of("xfs", mkfs=("-m", "reflink=0"))) is None
+    monkeypatch.setattr(ext, "PAGE_BYTES", 4096)
+    assert "takes no more than the page size" in str(ext.lacks(setup_of("ext4", mkfs=("-b", "16384"))))
+    assert ext.lacks(setup_of("ext4", mkfs=("-b", "4096"))) is None
+
+
+def test_a_checksum_that_the_kernel_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By what its btrfs lists; without a list nothing is said against it."""
+    monkeypatch.setattr(btrfs, "_FEATURES", tmp_path)
+    blake = setup_of("btrfs", mkfs=("--csum", "blake2"))
+    assert btrfs.lacks(blake) is None
+    (tmp_path / "supported_checksums").write_text("crc32c xxhash64\n")
+    assert "no checksum blake2 (it has crc32c, xxhash64)" in str(btrfs.lacks(blake))
+    assert btrfs.lacks(setup_of("btrfs", mkfs=("--csum", "xxhash"))) is None
+
+
+def test_what_the_driver_says_of_journal_and_mode(tmp_path: Path) -> None:
+    """From the ext4 driver's own list; a kernel with an ext2 driver of its own has none, and no journal."""
+    options = tmp_path / "fs/ext4/loop7/options"
+    options.parent.mkdir(parents=True)
+    options.write_text("rw\ndata=writeback\n")
+    assert ext.live("loop7", tmp_path).items() >= {"has_journal": True, "data_mode": "writeback"}.items()
+    options.write_text("rw\nbarrier\n")
+    assert ext.live("loop7", tmp_path)["has_journal"] is False
+    (tmp_path / "self").mkdir()
+    table = tmp_path / "self/mountinfo"
+    table.write_text("95 27 7:8 / /m rw - ext2 /dev/loop8 rw\n")
+    assert ext.live("loop8", tmp_path) == {"has_journal": False}
+    table.write_text("95 27 7:8 / /m rw - ext4 /dev/loop8 rw\n")
+    with pytest.raises(KernelLacks):
+        ext.live("loop8", tmp_path)

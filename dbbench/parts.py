@@ -38,9 +38,10 @@ from dbbench.engines.port import Engine, Place, Server
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesystemGone
 from dbbench.filesystems import Made, Mounted
+from dbbench.filesystems.families import FAMILIES
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
-from dbbench.limits import Confined, confined
+from dbbench.limits import Confined, confined, readahead
 from dbbench.meter import Meter
 from dbbench.model import (
     AgeFacts,
@@ -174,10 +175,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
     return Parts(
         engine=engine,
         settings=settings_of(cell),
-        attached=lambda: devices.attached(
-            *wal.wanted(cell, run.plan.device, images), Permit(typed, journal), cell.arm, cell.setup.devices.max,
-            spare="grow" in run.plan.operations,
-        ),
+        attached=lambda: _attached(run, cell, images, Permit(typed, journal)),
         kernel_messages=Watch,
         probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
         host_state=lambda device: _host_state(device, journal),
@@ -186,7 +184,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         conditioned=lambda device: _conditioned(run, cell, device, journal),
         layered=lambda device: _layered(cell, device, journal),
         make=lambda device: _make(cell, device, journal),
-        mounted=lambda device: _mounted(cell, device, room, journal),
+        mounted=lambda device: _mounted(run, cell, device, room, journal),
         filesystem_facts=lambda device, made, fs: _filesystem_facts(cell, device, made, fs),
         aged=lambda volume, fs: ageing.aged(fs, volume.facts.size_bytes, run.plan.age, run.plan.seed)
         if run.plan.age and fs.raw is None else None,
@@ -226,6 +224,24 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
 def _layered(cell: Cell, device: Device, journal: Journal) -> Iterator[Device]:
     with layers.stacked(cell.setup.layers, device, journal) as volume, wal.layered(cell, volume, journal) as whole:
         yield whole
+
+
+@contextlib.contextmanager
+def _attached(run: Run, cell: Cell, images: Images | None, permit: Permit) -> Iterator[Device]:
+    asked = devices.attached(
+        *wal.wanted(cell, run.plan.device, images), permit, cell.arm, cell.setup.devices.max,
+        spare="grow" in run.plan.operations,
+    )  # fmt: skip
+    with asked as device, readahead.on_disks(device.all_leaves, run.plan.equal_readahead_bytes):
+        yield device
+
+
+def _equal_readahead(run: Run, fs: Mounted) -> Mounted:
+    """The mounted filesystem with the read-ahead that the plan wants of all; btrfs has one of its own."""
+    size = run.plan.equal_readahead_bytes
+    if size is None:
+        return fs
+    return dataclasses.replace(fs, read_ahead_kb=readahead.on_mount(FAMILIES[fs.family].bdi(fs.path), size))
 
 
 def _conditioned(run: Run, cell: Cell, device: Device, journal: Journal) -> ConditionFacts | None:
@@ -268,7 +284,7 @@ def _make(cell: Cell, device: Device, journal: Journal) -> Made:
 
 
 @contextlib.contextmanager
-def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> Iterator[Mounted]:
+def _mounted(run: Run, cell: Cell, device: Device, room: Room, journal: Journal) -> Iterator[Mounted]:
     if device.facts.kind == "dir":
         with filesystems.existing(device.path) as found:
             yield found
@@ -277,7 +293,7 @@ def _mounted(cell: Cell, device: Device, room: Room, journal: Journal) -> Iterat
         filesystems.mounted(cell.setup, device, room.mount, journal, _arc_bytes(cell)) as fs,
         wal.mounted(cell, device, fs, room.wal_mount, journal) as whole,
     ):
-        yield whole
+        yield _equal_readahead(run, whole)
 
 
 def _arc_bytes(cell: Cell) -> int | None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from dbbench import process
 from dbbench.errors import MemoryExceeded
 from dbbench.journal import Journal
-from dbbench.limits import cgroup, cores
+from dbbench.limits import cgroup, cores, readahead
 from dbbench.limits.cgroup import Group, give_back
 from dbbench.limits.cores import Cores
 from dbbench.model import CoresFacts, EngineSpec
 from dbbench.units import size_text
 
-__all__ = ["Confined", "Cores", "Group", "Reading", "cgroup", "confined", "cores", "give_back"]
+__all__ = ["Confined", "Cores", "Group", "Reading", "cgroup", "confined", "cores", "give_back", "readahead"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ def confined(
 ) -> Iterator[Confined]:
     """Servers and load generators that are started in the block run within the limits.
 
-    `name` is the run's; `at` a folder for a private mount. Without a cgroup the block runs all the same, and `reason` says why. MemoryExceeded at the end where the kernel
-    has killed for want of memory, in place of the error by which the block noticed it. CoresMissing.
+    `name` is the run's; `at` a folder for a private mount. Without a cgroup the block runs all the same, and `reason`
+    says why. MemoryExceeded at the end where the kernel has killed for want of memory, in place of the error by which
+    the block noticed it. CoresMissing.
     """
     chosen = cores.chosen(engine, os.sched_getaffinity(0))
     asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))

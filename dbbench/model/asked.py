@@ -119,6 +119,7 @@ class Plan:
     measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # several: each a cell of its own
     checkpoints: Literal["time", "log"] = "time"  # what starts them: two in a window, or the log's size
+    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # of every filesystem
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     age: Ageing | None = None

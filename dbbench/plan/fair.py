@@ -22,6 +22,9 @@ def check_fair(
             _check_cores(document, (*key, name), getattr(engine, name))
         if engine.numa_node is not None and engine.numa_node < 0:
             document.flaw((*key, "numa_node"), '"numa_node" should be 0 or more')
+    device = document.data.get("device")
+    if "equal_readahead" in document.data and isinstance(device, dict) and device.get("kind") == "dir":
+        document.flaw(("equal_readahead",), '"equal_readahead" says nothing for kind = "dir"')
     for key, (spec, workload) in workloads.items():
         _check_size(document, key, spec, workload)
 

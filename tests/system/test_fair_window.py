@@ -1,0 +1,151 @@
+"""What differs between two arms within the window is named: a checkpoint more, dirty limits, read-ahead of a scan."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
+
+PLAN = """
+name = "window"
+fs_setups = [{setups}]
+blocks = 1
+seed = 1
+warmup = "{warmup}s"
+measure = "{measure}s"
+repeat_suspect = false
+{more}
+[device]
+size = "{size}"
+[[engine]]
+name = "postgres"
+"""
+TPCB = """
+[[workload]]
+name = "pgbench-tpcb"
+scale = 4
+clients = 4
+"""
+SCAN = """
+[[workload]]
+name = "scan"
+tables = 1
+table_bytes = "16MiB"
+"""
+
+
+def plan(setups: str = '"ext4"', more: str = "", workload: str = TPCB, measure: int = 4, size: str = "512MiB",
+         warmup: int = 1) -> str:  # fmt: skip
+    """A plan of one block."""
+    return PLAN.format(setups=setups, more=more, measure=measure, size=size, warmup=warmup) + workload
+
+
+def notes(dbbench: Any, arm: str) -> list[str]:
+    """What `compare` notes of an arm."""
+    rows = json.loads(dbbench("compare", "r", "--json").stdout)["rows"]
+    return [note for row in rows if row["fs_setup"] == arm for note in row["notes"]]
+
+
+def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
+    """An arm whose log is small has checkpoints that the other is spared: counted by cause, and noted."""
+    (dbbench.folder / "mine/fs_setups").mkdir(parents=True)
+    tuning = 'tuning.postgres = { max_wal_size = "32MB", min_wal_size = "32MB" }\n'
+    setup = f'title = "small log"\nmkfs = {{ family = "ext4" }}\nmount = ["noatime"]\n{tuning}'
+    (dbbench.folder / "mine/fs_setups/small-log.toml").write_text(setup)
+    dbbench.plan(plan('"ext4", "small-log"', measure=6))
+    dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
+    found = {t["fs_setup"]: t["checkpoints"] for t in dbbench.trials().values()}
+    assert found["ext4"]["ended"] == 0
+    assert found["small-log"]["by_cause"].get("wal", 0) >= 1
+    assert any(re.match(r"checkpoints in the window differ: [1-9]", note) for note in notes(dbbench, "small-log"))
+
+
+def test_checkpoints_by_the_logs_size_are_a_variant(dbbench: Any) -> None:
+    """`checkpoints = "log"` sets both limits; the result says by whose doing the server has them."""
+    dbbench.plan(plan(more='checkpoints = "log"', measure=1))
+    dbbench("run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["effective_settings"]["max_wal_size"] == "128MB"
+    assert trial["effective_settings"]["checkpoint_timeout"] == "1d"
+
+
+@pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
+def test_equal_readahead_is_that_of_every_filesystem(dbbench: Any) -> None:
+    """Read back from the mounts: one value for all, where each has another by itself; and nothing of it stays."""
+    before = {path: path.read_text() for path in Path("/sys/block").glob("loop*/queue/read_ahead_kb")}
+    dbbench.plan(plan('"ext4", "btrfs"', 'equal_readahead = "512KiB"', SCAN, size="640MiB"))
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = dbbench.trials().values()
+    assert {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials} == {"ext4": 512, "btrfs": 512}
+    assert [w for t in trials for w in t["warnings"] if w["id"] == "W018"] == []
+    assert not any("read-ahead" in note for note in notes(dbbench, "btrfs"))
+    assert {path: path.read_text() for path in before} == before
+
+
+@pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
+def test_read_ahead_of_a_scan_and_a_short_warm_up_are_named(dbbench: Any) -> None:
+    """By themselves the two read ahead differently; a warm-up of a second sees none of their periods."""
+    dbbench.plan(plan('"ext4", "btrfs"', workload=SCAN + TPCB, size="640MiB", measure=1))
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = list(dbbench.trials().values())
+    kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
+    if kb["ext4"] != kb["btrfs"]:
+        assert f"read-ahead differs: {kb['btrfs']} kB against {kb['ext4']} kB" in notes(dbbench, "btrfs")
+    told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W041"] for t in trials}
+    assert told["btrfs", "pgbench-tpcb"] == ["1 s; btrfs writes out every 30 s: 90 s or more"]
+    assert told["btrfs", "scan"] == []
+
+
+@pytest.mark.soak
+def test_dirty_limits_that_change_between_trials_are_named(dbbench: Any) -> None:
+    """A low vm.dirty_bytes makes the load write early what the other arm may owe: W018, and the arm's notes.
+
+    Long only in that it changes a setting of the whole machine: nothing else may measure meanwhile.
+    """
+    limit = Path("/proc/sys/vm/dirty_bytes")
+    ratio = Path("/proc/sys/vm/dirty_ratio")
+    before = ratio.read_text()
+    dbbench.plan(plan('"ext4", { use = "ext4", label = "ext4-b" }', measure=3))
+    try:
+        dbbench.run_and("plan.toml", dbbench.in_window, lambda _: limit.write_text(str(16 * 2**20)))
+    finally:
+        ratio.write_text(before)  # which takes dirty_bytes back to 0
+    first, second = sorted(dbbench.trials().values(), key=lambda t: t["position"])
+    assert any("vm_dirty_bytes: 0 -> 16777216" in w["text"] for w in first["warnings"] if w["id"] == "W018")
+    assert any("vm_dirty_bytes: 0 -> 16777216" in w["text"] for w in second["warnings"] if w["id"] == "W018")
+    assert any("vm_dirty_bytes differs" in note for arm in ("ext4", "ext4-b") for note in notes(dbbench, arm))
+
+
+@pytest.mark.soak
+def test_checkpoints_of_the_series_stand_where_the_servers_log_has_them(dbbench: Any) -> None:
+    """A saw-toothed run of five minutes with checkpoints by the log's size: each one's begin in the series is in the
+    second that the server's own log names, or the next."""
+    dbbench.plan(plan(more='checkpoints = "log"', measure=300, size="4GiB").replace("scale = 4", "scale = 40"))
+    dbbench("run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    folder = dbbench.folder / "results/r/trials" / trial["id"]
+    with gzip.open(folder / "series.csv.gz", "rt") as text:
+        rows = list(csv.DictReader(text))
+    begun = [int(row["second"]) for row in rows if float(row["checkpoints_begun_per_s"] or 0) > 0.5]
+    anchor = _utc(trial["anchor_utc"][:-1])
+    said = re.findall(
+        r"^(\S+ \S+) UTC \[\d+\] LOG:  checkpoint starting: wal", (folder / "raw/server.log").read_text(), re.M
+    )
+    logged = [second for line in said if 0 <= (second := _utc(line) - anchor) < len(rows) - 1]
+    assert len(begun) >= 3
+    assert trial["checkpoints"]["by_cause"]["wal"] >= 3
+    assert len(logged) == len(begun)
+    assert all(-1 <= found - second <= 1.5 for found, second in zip(begun, logged, strict=True))
+
+
+def _utc(text: str) -> float:
+    from datetime import UTC, datetime
+
+    return datetime.fromisoformat(text.replace(" ", "T")).replace(tzinfo=UTC).timestamp()

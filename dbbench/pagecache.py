@@ -51,11 +51,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class OwnCache:
-    """A filesystem's own cache. `empty` needs all files closed; `bytes_held` is None where nobody tells."""
+    """A filesystem's own cache. `empty` needs all files closed; `bytes_held` is None where nobody tells. One that is
+    told to keep no data has nothing to lose: where the page cache holds none either, the sample alone is the proof."""
 
     how: str  # "export and import"
     empty: Callable[[], None]
     bytes_held: Callable[[], int | None]
+    keeps_data: bool = True
 
 
 # --- what is resident ------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def drop_and_prove(
         _emptied(held, root, control)
     after = max(after, last) if after is not None and last is not None else None
     reason = (
-        _first_reason(before, after, own_before, own_after)
+        _first_reason(before, after, own_before, own_after, own is None or own.keeps_data)
         or ("" if counted is not False else f"the kernel did not count the drop: {control} does nothing here")
         or _sample_reason(sample_bytes, delivered, least_share)
     )
@@ -323,10 +325,12 @@ def _read_so_far(disks: Sequence[str]) -> int | None:
         return None
 
 
-def _first_reason(before: int | None, after: int | None, own_before: int | None, own_after: int | None) -> str:
+def _first_reason(
+    before: int | None, after: int | None, own_before: int | None, own_after: int | None, keeps_data: bool
+) -> str:
     if before is None or after is None:
         return "the kernel does not tell which pages of these files are resident"
-    if before == 0 and not own_before:
+    if before == 0 and not own_before and keeps_data:
         return "nothing of the data files was resident before, not even after reading them"
     if own_before and own_after is not None and own_after >= own_before:  # others' data may be in it too
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"

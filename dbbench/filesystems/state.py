@@ -68,7 +68,7 @@ def own_cache(fs: Mounted) -> OwnCache | None:
     """The cache that the filesystem has beside the page cache; None where it has none."""
     if fs.pool is None:
         return None
-    return OwnCache(fs.pool.reopening, fs.pool.reopen, fs.pool.cached_bytes)
+    return OwnCache(fs.pool.reopening, fs.pool.reopen, fs.pool.cached_bytes, "primarycache=all" in fs.options_effective)
 
 
 def least_read_share(fs: Mounted) -> float:

@@ -126,6 +126,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         **summary.throughput(outcome, drain.drain_s),
         **summary.latencies(outcome),
         "stall_s": summary.stalled_seconds(trial.cell.window, outcome.series["tps"]),
+        **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
         "cpu_ms_per_tx": seen.meter.cpu_ms_per_tx(count),
         "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
         "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
@@ -184,13 +185,15 @@ def _machine_warnings(trial: Record, seen: Seen) -> None:
 
 def _device_warnings(trial: Record) -> None:
     device, cache = trial.fact("device", DeviceFacts), trial.fact("cache", CacheFacts)
+    taken = trial.fact("filesystem", FilesystemFacts).mount_options_effective
+    online = any(option.split("=")[0] == "discard" for option in taken)  # what that variant does; nobody's fault
     for disk in _disks(device):
         if disk.direct_io is False:
             trial.warn(TrialWarning("W011", f"{disk.image} lies on a filesystem without direct I/O"))
         before, after = disk.image_blocks_before, disk.image_blocks_after
         if before is not None and after is not None and after < before:
             text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
-            trial.warn(TrialWarning("W017", text, suspect=True))
+            trial.warn(TrialWarning("W017", text, suspect=not online))
     if device.kind != "dir" and device.size_bytes < SMALL_DEVICE:
         trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
     if not cache.proved:

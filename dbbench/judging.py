@@ -127,6 +127,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         **summary.latencies(outcome),
         "stall_s": summary.stalled_seconds(trial.cell.window, outcome.series["tps"]),
         **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
+        **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
         "cpu_ms_per_tx": seen.meter.cpu_ms_per_tx(count),
         "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
         "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),

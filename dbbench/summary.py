@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dbbench.drivers.port import Outcome
@@ -58,6 +60,21 @@ def space(found: SpaceFacts) -> dict[str, float | None]:
         "metadata_share": found.metadata_share,
         "largest_file_extents": found.largest[0].extents if found.largest else None,
     }
+
+
+def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """How even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50."""
+    known = [value for value in measured_seconds(window, tps) if value is not None]
+    p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
+    found: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
+    median = statistics.median(known) if known else 0.0
+    if len(known) < 2 or not median:
+        return {**found, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
+    floor = sorted(known)[max(0, math.ceil(len(known) / 100) - 1)]
+    longest = max((len(list(run)) for stalled, run in itertools.groupby(v < STALL * median for v in known) if stalled),
+                  default=0)  # fmt: skip
+    cv = statistics.stdev(known) / statistics.fmean(known)
+    return {**found, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
 
 
 def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 from dbbench import compare
 from dbbench.commands.text import put, put_table, table_text
 from dbbench.compare import Row
-from dbbench.errors import UnknownName
+from dbbench.compare.verdict import UNSTEADY
+from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics import METRICS, Metric
 from dbbench.model import SCHEMA, Trial, plain, titled
 from dbbench.progress.wording import figure
 from dbbench.store import LoadedRun
 from dbbench.tomlfile import did_you_mean
 
+ALL = "all"  # every metric that was measured
 KEYS = [field.name for field in dataclasses.fields(Row)]
 _HEADER = ("filesystem", "value", "ratio", "interval", "verdict", "blocks", "level", "durability", "notes")
 
@@ -33,10 +35,11 @@ class Table(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """What `compare` prints, in whatever format."""
+    """What `compare` prints, in whatever format. `findings` are sentences about several tables: curves that cross."""
 
     baseline: str
     tables: list[Table]
+    findings: list[str] = []  # noqa: RUF012  (never changed)
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
@@ -45,7 +48,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     Blocks of several runs stay apart: pairs are made within a block only. Without `metric` each workload is
     judged by its primary one. UnknownName for a baseline or metric that is not there.
     """
-    if metric is not None and metric not in METRICS:
+    if metric is not None and metric not in (*METRICS, ALL):
         raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
     trials, primary = _merged(runs), _primaries(runs)
     arms = list(dict.fromkeys(cell.arm for run in runs for cell in run.run.cells))
@@ -54,14 +57,51 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         raise UnknownName(f'"{chosen}" is no filesystem of these runs{did_you_mean(chosen, arms)}')
     tables, cautions = [], tuple(_cautions(runs))
     for (engine, workload, variant), group in compare.groups(trials).items():
-        judged = metric or primary.get(workload, "tps")
-        if rows := compare.rows(group, chosen, judged):
-            said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
-            tables.append(Table(engine, workload, variant, METRICS[judged], said))
+        for judged in METRICS if metric == ALL else [metric or primary.get(workload, "tps")]:
+            if rows := compare.rows(group, chosen, judged):
+                said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
+                tables.append(Table(engine, workload, variant, METRICS[judged], said))
     cells = [cell for run in runs for cell in run.run.cells]
     planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
-    return Verdicts(chosen, tables)
+    crossed = [
+        f"{label}: {text}" if metric == ALL else text
+        for name, label in dict.fromkeys((table.metric.name, table.metric.label) for table in tables)
+        for text in compare.crossings([r for t in tables if t.metric.name == name for r in t.rows], chosen)
+    ]
+    return Verdicts(chosen, tables, crossed)
+
+
+def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
+    """Tables of each arm at each kernel or engine version, Welch's t on logarithms. UnknownName as of `verdicts`,
+    and where the runs have one value only."""
+    if metric is not None and metric not in METRICS:
+        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
+    trials, primary = list[Trial](), _primaries(runs)
+    value_of: dict[str, str] = {}
+    for run, loaded in zip(_separately(runs), runs, strict=True):
+        trials += run
+        value_of |= {t.id: str(loaded.run.host.get("kernel")) if by == "kernel" else t.engine_version for t in run}
+    values = list(dict.fromkeys(value_of.values()))
+    if len(values) < 2 or (baseline is not None and baseline not in values):
+        hint = "" if baseline is None else did_you_mean(baseline, values)
+        raise UnknownName(f"--by {by}: these runs have {', '.join(values) or 'no trial'}{hint}; two at least are needed")
+    tables = []
+    for (engine, workload, variant), group in compare.groups(trials).items():
+        judged = METRICS[metric or primary.get(workload, "tps")]
+        rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
+        for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
+            mine = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
+            tables.append(Table(engine, workload, variant, judged, mine))
+    return Verdicts(baseline or values[0], tables)
+
+
+def gate(found: Verdicts) -> int:
+    """The exit code of a gate: 3 where any row is slower or worse, else 4 where any is not decided, else 0."""
+    words = {row.verdict for table in found.tables for row in table.rows}
+    if words & {"slower", "worse"}:
+        return EXIT_REGRESSION
+    return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
 
 
 def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
@@ -89,6 +129,7 @@ def as_document(found: Verdicts) -> dict[str, Any]:
         "baseline": found.baseline,
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [{**plain(row), "metric": table.metric.name} for table in found.tables for row in table.rows],
+        "findings": found.findings,
     }
 
 
@@ -109,7 +150,7 @@ def as_markdown(found: Verdicts) -> str:
     for table in found.tables:
         parts.append(f"### {_title(table)}\n\n{compare.sentence(table.rows)}\n")
         parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
-    return "\n".join(parts).rstrip()
+    return "\n".join([*parts, *(f"- {text}" for text in found.findings)]).rstrip()
 
 
 def put_tables(found: Verdicts) -> None:
@@ -125,6 +166,8 @@ def put_tables(found: Verdicts) -> None:
         for row in table.rows:  # below the table: a column of them is wider than a terminal
             if row.notes:
                 put(f"  {row.fs_setup}: {'; '.join(row.notes)}")
+    for text in found.findings:
+        put(f"! {text}")
 
 
 def _title(table: Table) -> str:
@@ -140,21 +183,25 @@ def _line(row: Row, metric: Metric) -> tuple[object, ...]:
     verdict = "same within 5 %" if row.verdict == "same" else row.verdict
     durability = row.durability_class + (" (differs)" if row.mixed_durability else "")
     value = figure(row.value) + (f" {metric.unit}" if row.value is not None and metric.unit else "")
+    if any(note.startswith(f"{UNSTEADY}:") for note in row.notes):  # in every trial: a plain number would mislead
+        value = UNSTEADY
     return (row.fs_setup, value, ratio, interval, verdict, row.n, level, durability, "; ".join(row.notes))
 
 
 def _merged(runs: Sequence[LoadedRun]) -> list[Trial]:
     """All trials; those of a second run get blocks of their own."""
-    if len(runs) == 1:
-        return list(runs[0].trials)
-    merged, offset = [], 0
+    return list(runs[0].trials) if len(runs) == 1 else [trial for run in _separately(runs) for trial in run]
+
+
+def _separately(runs: Sequence[LoadedRun]) -> Iterator[list[Trial]]:
+    """Each run's trials with ids and blocks that no other run has."""
+    offset = 0
     for run in runs:
-        merged += [
+        yield [
             dataclasses.replace(trial, id=f"{run.path.name}/{trial.id}", block=trial.block + offset)
             for trial in run.trials
         ]
         offset += max((spec.block for spec in run.run.order), default=0)
-    return merged
 
 
 def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:

@@ -8,8 +8,13 @@ deterministic.
 from __future__ import annotations
 
 from dbbench.compare.changepoints import changepoints
+from dbbench.compare.curve import crossings, curves
 from dbbench.compare.document import compare
 from dbbench.compare.pairs import Group, chosen, groups
+from dbbench.compare.unpaired import unpaired_rows
 from dbbench.compare.verdict import Row, rows, sentence
 
-__all__ = ["Group", "Row", "changepoints", "chosen", "compare", "groups", "rows", "sentence"]
+__all__ = [
+    "Group", "Row", "changepoints", "chosen", "compare", "crossings", "curves", "groups", "rows", "sentence",
+    "unpaired_rows",
+]  # fmt: skip

@@ -9,10 +9,12 @@ from typing import Final
 
 from dbbench.compare.conditions import limited, unequal
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
+from dbbench.compare.modes import said
 from dbbench.compare.pairs import chosen, groups, paired
 from dbbench.metrics import METRICS, Metric
 from dbbench.model import Status, Trial
 
+UNSTEADY: Final = "no steady state"
 UNKNOWN: Final = "unknown"  # no trial came far enough to tell its class
 LIMITED: Final = "device-limited"  # neither same nor inconclusive: the filesystems could not show a difference
 WORDS: Final = {  # (words of the metric, candidate is better) -> word
@@ -114,11 +116,14 @@ def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
 
 
 def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tuple[Estimate | None, int]:
-    values = [
+    known = [
         (b, c)
         for one, other in paired(group, baseline, arm)
-        if (b := one.summary.get(metric.name)) and (c := other.summary.get(metric.name)) and b > 0 and c > 0
+        if (b := one.summary.get(metric.name)) is not None and (c := other.summary.get(metric.name)) is not None
     ]
+    if known and not any(b or c for b, c in known):  # no stalls in either: nothing differs
+        return Estimate(len(known), 0.0, 0.0), 0
+    values = [(b, c) for b, c in known if b > 0 and c > 0]
     wins = sum((c > b) == (metric.better == "higher") for b, c in values if c != b)
     return (estimate(values) if values else None), wins
 
@@ -135,8 +140,13 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         notes.append("burst: no checkpoint in the window")
     if metric.name == "tps" and any(_has(t, "W003") for t in counted):
         notes.append("drain above 10 % of the window: read the sustained tps")
-    if metric.name in ("tps", "sustained_tps") and any(_has(t, "W005") for t in counted):
-        notes.append("no steady state: the mean depends on when one looks")
+    unsteady = sum(_has(t, "W005") for t in counted)
+    if metric.name in ("tps", "sustained_tps") and unsteady:
+        which = "" if unsteady == len(counted) else f" in {unsteady} of {len(counted)} trials"
+        notes.append(f"{UNSTEADY}{which}: the mean depends on when one looks")
+    levels = said([v for t in counted if (v := t.summary.get(metric.name)) is not None])
+    if levels is not None:
+        notes.append(levels)
     return notes
 
 

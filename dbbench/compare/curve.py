@@ -1,0 +1,83 @@
+"""A sweep (clients = [1, 8, 64]) as a curve: which arm leads where, and whether two arms cross."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.compare.verdict import Row
+
+AHEAD: Final = ("faster", "better")
+BEHIND: Final = ("slower", "worse")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of the sweep."""
+
+    at: float
+    row: Row
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An arm over the values of one swept parameter, all else equal."""
+
+    fs_setup: str
+    engine: str
+    workload: str
+    parameter: str  # "clients"
+    rest: str  # of the variant
+    points: tuple[Point, ...]
+
+    @property
+    def crosses(self) -> tuple[Point, Point] | None:
+        """Neighbouring decided points of which one is ahead of the baseline and the other behind; None where none."""
+        decided = [point for point in self.points if point.row.verdict in (*AHEAD, *BEHIND)]
+        for one, other in itertools.pairwise(decided):
+            if (one.row.verdict in AHEAD) != (other.row.verdict in AHEAD):
+                return one, other
+        return None
+
+
+def curves(rows: Sequence[Row]) -> list[Curve]:
+    """Every arm's curve over each numeric parameter that has two values at least; points ascending."""
+    found: dict[tuple[str, str, str, str, str], list[Point]] = {}
+    for row in rows:
+        for parameter, at, rest in _numbers(row.variant):
+            key = (row.fs_setup, row.engine, row.workload, parameter, rest)
+            found.setdefault(key, []).append(Point(at, row))
+    return [
+        Curve(*key, tuple(sorted(points, key=lambda point: point.at)))
+        for key, points in found.items()
+        if len({point.at for point in points}) > 1
+    ]
+
+
+def crossings(rows: Sequence[Row], baseline: str) -> list[str]:
+    """One sentence for each arm that crosses the baseline."""
+    told = []
+    for curve in curves(rows):
+        if curve.crosses is not None:
+            one, other = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({_change(p.row)})" for p in curve.crosses)
+            where = f"{curve.engine} {curve.workload}{f', {curve.rest}' if curve.rest else ''}"
+            told.append(f"{where}: {curve.fs_setup} and {baseline} cross: {curve.fs_setup} is {one} and {other}")
+    return told
+
+
+def _change(row: Row) -> str:
+    return "–" if row.ratio is None else f"{100 * (row.ratio - 1):+.0f} %".replace("-", "−")
+
+
+def _numbers(variant: str) -> list[tuple[str, float, str]]:
+    """(parameter, value, the other parts) of each numeric part of a variant."""
+    parts, found = [part for part in variant.split("+") if part], []
+    for part in parts:
+        name, _, text = part.partition("=")
+        try:
+            found.append((name, float(text), "+".join(other for other in parts if other != part)))
+        except ValueError:
+            continue
+    return found

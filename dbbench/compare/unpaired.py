@@ -1,0 +1,124 @@
+"""Arms of different runs against each other: kernels, engine versions. Nothing pairs them, so Welch's t on logarithms.
+
+What else differed between the runs is in the ratio too; every row says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dbbench.compare.interval import LEAST_BLOCKS, holm_levels
+from dbbench.compare.pairs import chosen, groups
+from dbbench.compare.verdict import Row, word
+from dbbench.metrics import METRICS, Metric
+from dbbench.model import Trial
+
+NOTE: Final = "unpaired (Welch): whatever else differed between the runs is in it"
+
+
+def unpaired_rows(
+    trials: Sequence[Trial], value_of: Mapping[str, str], metric: str = "tps", baseline: str | None = None
+) -> list[Row]:
+    """Rows of each arm under each engine, workload and variant: one for each value (`value_of` a trial's id).
+
+    The baseline is the value of that name, else the first that is seen; rows are called "ARM @ VALUE". An arm that
+    was driven at one value only has no row.
+    """
+    table: list[Row] = []
+    for (engine, workload, variant), group in groups(trials).items():
+        for arm in dict.fromkeys(trial.fs_setup for trial in group):
+            mine = [t for t in _counted(group, value_of) if t.fs_setup == arm]
+            values = list(dict.fromkeys(value_of[trial.id] for trial in mine))
+            if len(values) > 1:
+                first = baseline if baseline in values else values[0]
+                found = _arm_rows(arm, [first, *(v for v in values if v != first)], mine, value_of, METRICS[metric])
+                table += [replace(row, engine=engine, workload=workload, variant=variant) for row in found]
+    return table
+
+
+def _counted(group: Sequence[Trial], value_of: Mapping[str, str]) -> list[Trial]:
+    """The attempts that count, by block within each value."""
+    found: list[Trial] = []
+    for value in dict.fromkeys(value_of[trial.id] for trial in group):
+        found += chosen([trial for trial in group if value_of[trial.id] == value])
+    return found
+
+
+def _arm_rows(
+    arm: str, values: list[str], trials: Sequence[Trial], value_of: Mapping[str, str], metric: Metric
+) -> list[Row]:
+    logs = {
+        value: [math.log(v) for t in trials if value_of[t.id] == value and (v := t.summary.get(metric.name)) and v > 0]
+        for value in values
+    }
+    base, others = logs[values[0]], values[1:]
+    found = {value: welch(base, logs[value]) for value in others}
+    enough = [value for value in others if min(len(base), len(logs[value])) >= LEAST_BLOCKS]
+    levels = dict(zip(enough, holm_levels([found[value].p_value() for value in enough]), strict=True))
+    table = [_row(arm, values[0], logs[values[0]], trials, value_of)]
+    table[0] = replace(table[0], ratio=1.0 if base else None, verdict="baseline")
+    for value in others:
+        row = _row(arm, value, logs[value], trials, value_of)
+        if not base or not logs[value]:
+            table.append(replace(row, notes=("nothing to compare", NOTE)))
+            continue
+        row = replace(row, ratio=math.exp(found[value].mean), notes=(NOTE,))
+        if value in levels:
+            half = found[value].half_width(levels[value])
+            low, high = found[value].mean - half, found[value].mean + half
+            row = replace(
+                row, lo=math.exp(low), hi=math.exp(high), level=levels[value], verdict=word(low, high, metric)
+            )
+        else:
+            row = replace(row, notes=("too few blocks", NOTE))
+        table.append(row)
+    return table
+
+
+def _row(arm: str, value: str, logs: Sequence[float], trials: Sequence[Trial], value_of: Mapping[str, str]) -> Row:
+    classes = {t.filesystem.durability_class for t in trials if value_of[t.id] == value and t.filesystem is not None}
+    mean = math.exp(math.fsum(logs) / len(logs)) if logs else None
+    return Row(f"{arm} @ {value}", "", "", mean, None, None, None, "inconclusive", len(logs), 0, None,
+               " / ".join(sorted(classes)) or "unknown", False)  # fmt: skip
+
+
+class Welch:
+    """Difference of two means of logarithms with Welch's standard error and degrees of freedom."""
+
+    def __init__(self, mean: float, error: float, freedom: float) -> None:
+        self.mean = mean
+        self.error = error
+        self.freedom = freedom
+
+    def half_width(self, level: float) -> float:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, 1 - (1 - level) / 2)) * self.error
+
+    def p_value(self) -> float:
+        from scipy.special import stdtr
+
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
+
+
+def welch(base: Sequence[float], other: Sequence[float]) -> Welch:
+    """other − base. Welch, Biometrika 34 (1947); with fewer than two values in either there is no error: infinite."""
+    if not base or not other:
+        return Welch(0.0, math.inf, 1.0)
+    mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
+    if min(len(base), len(other)) < 2:
+        return Welch(mean, math.inf, 1.0)
+    a, b = _square_error(base), _square_error(other)
+    if a + b == 0:
+        return Welch(mean, 0.0, float(len(base) + len(other) - 2))
+    return Welch(mean, math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(other) - 1)))
+
+
+def _square_error(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)

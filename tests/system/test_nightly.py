@@ -1,0 +1,103 @@
+"""Nights on real filesystems: driven, judged, exported; the units that start them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+UNITS = Path(__file__).parents[2] / "docs/systemd"
+PLAN = """
+name = "watched"
+baseline = "ext4"
+fs_setups = ["ext4", {{ use = "{use}", label = "under-test" }}]
+blocks = {blocks}
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "400MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+"""
+SLOW = """
+title = "ext4, every write synchronous: the planted regression"
+mkfs = { family = "ext4", options = ["-E", "lazy_itable_init=0,lazy_journal_init=0"] }
+mount = ["noatime", "nodiscard", "sync", "data=journal"]
+"""
+needs_all = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+
+
+@needs_all
+def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> None:
+    """Reference, guard and arm in one block; a line of history; four files; --check is content."""
+    dbbench.plan(PLAN.format(use="ext4", blocks=1))
+    files = [word for name in ("junit", "openmetrics", "markdown", "bencher") for word in (f"--{name}", f"{name}.out")]
+    done = dbbench("nightly", "plan.toml", "--progress", "none", "--json", *files)
+    document = json.loads(done.stdout)
+    assert document["state"] == "ok"
+    assert {f["key"]: f["state"] for f in document["findings"]} == {
+        "postgres pgbench-tpcb: ext4 itself": "learning",
+        "postgres pgbench-tpcb: under-test": "learning",
+    }
+    arms = [trial["fs_setup"] for trial in dbbench.trials(document["night"]["run"]).values()]
+    assert sorted(arms) == ["ext4", "ext4-guard", "under-test"]
+    folder = dbbench.folder
+    assert ET.parse(folder / "junit.out").getroot().get("tests") == "3"
+    assert (folder / "openmetrics.out").read_text().endswith("# EOF\n")
+    assert "postgres pgbench-tpcb: under-test" in json.loads((folder / "bencher.out").read_text())
+    assert "| ext4-guard |" in (folder / "markdown.out").read_text()
+    assert len((folder / "results/nightly/watched.jsonl").read_text().splitlines()) == 1
+    assert "hours old" in dbbench("nightly", "plan.toml", "--check").stdout
+    run = document["night"]["run"]
+    assert "testcase" in dbbench("export", run, "--to", "junit").stdout
+
+
+def test_a_missing_run_is_an_alarm(dbbench: Any) -> None:
+    """No night at all: E806, and its exit code."""
+    dbbench.plan(PLAN.format(use="ext4", blocks=1))
+    assert "E806" in dbbench("nightly", "plan.toml", "--check", status=4).stderr
+
+
+@pytest.mark.soak
+@needs_all
+def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
+    """A changed mount option: the first night is the baseline, the next one ends with 3; told once; then accepted."""
+    own = dbbench.folder / "own/fs_setups"
+    own.mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[2] / "fs_setups/ext4.toml", own / "watched-setup.toml")
+    dbbench.plan(PLAN.format(use="watched-setup", blocks=5))
+    command = ("nightly", "plan.toml", "--path", "own", "--progress", "none", "--json", "--notify", "tee -a told.txt")
+    first = json.loads(dbbench(*command).stdout)
+    dbbench("baseline", "set", first["night"]["run"])
+    (own / "watched-setup.toml").write_text(SLOW)
+    second = json.loads(dbbench(*command, status=3).stdout)
+    found = next(f for f in second["findings"] if f["key"].endswith("under-test"))
+    assert (found["state"], found["since"]) == ("regression", second["night"]["night"])
+    dbbench("baseline", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
+    third = json.loads(dbbench(*command).stdout)
+    assert next(f["state"] for f in third["findings"] if f["key"].endswith("under-test")) == "ok"
+
+
+@pytest.mark.needs("systemd-analyze")
+@pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.iterdir()))
+def test_units_are_valid(unit: str, tmp_path: Path) -> None:
+    """systemd-analyze verify finds nothing; the program is one that is here."""
+    for path in UNITS.iterdir():
+        text = path.read_text().replace("/usr/local/bin/dbbench", sys.executable)
+        (tmp_path / path.name).write_text(text)
+    named = tmp_path / unit.replace("@.", "@plan.")
+    shutil.copy(tmp_path / unit, named)
+    done = subprocess.run(["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=60)
+    said = [line for line in done.stderr.splitlines() if "dbbench" in line]
+    assert (done.returncode, said) == (0, [])

@@ -394,7 +394,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W013": ("a sampler ended early", "Part of the telemetry of this trial is missing."),
     "W014": ("seconds without data", "A sampler has gaps in the window; they are drawn as gaps."),
     "W015": ("steal", "The hypervisor took CPU time away from this machine while it was measured."),
-    "W016": ("client-bound", "The load generator used most of its cores: the server was not the limit."),
+    "W016": ("client-bound", "The load generator used more than 80 % of the cores that it can use at once: it was the limit, not the server, and "
+        "a faster filesystem could not show."),
     "W017": (
         "image shrank",
         "The loop image has fewer blocks than before: something discarded, and writes paid for allocation "
@@ -402,7 +403,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "W018": (
         "settings changed in the run",
-        "Host or block layer settings differ from the run's first trial.",
+        "Host or block layer settings differ from the run's first trial. Loop devices keep what was set on them when "
+        "their number is used again; a power daemon changes a governor in mid-run; read-ahead alone moves a scan.",
     ),
     "W019": ("client errors", "Some transactions failed and were retried or counted as errors."),
     "W020": ("kernel messages", "The kernel logged errors about the device of this trial."),
@@ -423,17 +425,20 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W038": (
         "memory not limited by the kernel",
         "The server's caches have the sizes of the plan's memory, but the page cache may grow beyond it: what should "
-        "come from the disk may come from memory, and more of it on a machine with more.",
+        "come from the disk may come from memory, and more of it on a machine with more. That results are published "
+        "without the size of the cache beside the data is an old complaint: see the survey of 106 papers by Traeger, "
+        "Zadok, Joukov and Wright (2008).",
     ),
     "W039": (
         "server and load generator share cores",
         "What the load generator takes, the server lacks: a faster filesystem makes it busier and so looks slower "
-        "than it is.",
+        "than it is. The TPC's rules keep the driver out of the measured system for that reason.",
     ),
     "W040": (
         "the device was another than in its block",
         "The short write probe before this trial was more than 10 % off the median of its block: something changed in "
-        "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for.",
+        "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for. SNIA's "
+        "test specification for SSDs has a disk purged and written until it is steady before anything counts.",
     ),
     "W041": (
         "warm-up shorter than the filesystem's periods",
@@ -443,8 +448,9 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W042": (
         "device-limited",
         "The device stood flat at what the bare device gives: a limit of its own or of its provider held the trial, "
-        "not the filesystem. Cloud disks are sold with such limits, and with credits that run out in mid-run: then "
-        "all filesystems look the same, or the first looks best.",
+        "not the filesystem. Cloud disks are sold with such limits, and with credits that run out in mid-run (Amazon's "
+        "gp2 volumes give 3000 IOPS until theirs are used up): then all filesystems look the same, or the first looks "
+        "best.",
     ),
     "W043": (
         "direct I/O fell back to the page cache",

@@ -14,7 +14,7 @@ from dbbench.commands.options import Options, command_line
 from dbbench.commands.planning import Asked, asked, plan_options
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.model import Cell, DeviceSpec, plain
-from dbbench.plan import Preview, preview
+from dbbench.plan import Preview, preview, told
 from dbbench.units import size_text, time_text
 
 
@@ -59,6 +59,7 @@ def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
         "written_bytes": look.written_bytes,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
         "devices": _devices(wanted),
+        "conditions": list(told.sentences(wanted.plan, wanted.expanded.cells)),
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
     }  # fmt: skip
@@ -86,6 +87,9 @@ def _put(wanted: Asked, look: Preview) -> None:
     header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
     put_table(header, rows, right="r---r--r")
     _put_mixed(list(cells.values()), classes)
+    put("\nconditions")
+    for line in told.sentences(plan, list(cells.values())):
+        put(f"  {line}")
     put("\nparameters")
     for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
         put(f"  {line}")

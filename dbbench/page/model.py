@@ -11,15 +11,16 @@ from typing import Any
 
 from dbbench.compare import Row
 from dbbench.model import plain
+from dbbench.page import fair
 from dbbench.page.choose import Choose, choose
 from dbbench.page.dots import DotPlot, dot_plots
 from dbbench.page.environment import Environment, environment
 from dbbench.page.findings import Finding, findings
 from dbbench.page.groups import Group, groups, marks_of
 from dbbench.page.method import Method, method, subtitle
+from dbbench.page.operations import OperationTable, operation_tables
 from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
-from dbbench.page.operations import OperationTable, operation_tables
 from dbbench.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
@@ -56,6 +57,7 @@ class PageModel:
     bars: tuple[Bars, ...]
     space: SpaceTable
     operations: tuple[OperationTable, ...]
+    conditions: tuple[str, ...]
     environment: Environment
     method: Method
     drawing: dict[str, Any]  # what the script draws from
@@ -80,6 +82,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
         bars=bars(found),
         space=space_table(found),
         operations=operation_tables(found),
+        conditions=fair.sentences(found),
         environment=environment(found),
         method=method(found, redact),
         drawing=_drawing(marks, comparisons, subtitle(found)),

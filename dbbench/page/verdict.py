@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from dbbench.compare import Row
 from dbbench.model import Status
+from dbbench.page.fair import differences
 from dbbench.page.findings import Finding
 from dbbench.page.groups import Group
 from dbbench.page.numbers import change, count, interval, listed, of_metric, seconds, with_unit
@@ -53,7 +54,7 @@ class Card:
 class Notice:
     """Something that a reader must know before the figures."""
 
-    kind: Literal["short", "durability", "unfinished", "failed", "burst", "drain", "unsteady"]
+    kind: Literal["short", "durability", "unfinished", "failed", "burst", "drain", "unsteady", "unequal", "limited"]
     parts: Parts
 
 
@@ -214,7 +215,7 @@ def _quality(groups: Sequence[Group], found: Sequence[Finding]) -> Card:
 
 def notices(groups: Sequence[Group]) -> list[Notice]:
     """What makes the figures unfair, small or incomplete, the gravest first."""
-    found = [*_unfinished(groups), *_durability(groups), *_short(groups)]
+    found = [*_unfinished(groups), *_durability(groups), *_unequal(groups), *_limited(groups), *_short(groups)]
     for kind, warning, text in (
         (
             "burst",
@@ -254,6 +255,23 @@ def _durability(groups: Sequence[Group]) -> list[Notice]:
                 )
                 found.append(Notice("durability", (("Mixed durability: ", False), (row.fs_setup, True), (text, False))))
     return found
+
+
+def _unequal(groups: Sequence[Group]) -> list[Notice]:
+    found = []
+    for group in groups:
+        for arm, lines in differences(group):
+            text = f" and {group.baseline}: {'; '.join(lines)}. The ratio holds that too. {group.title}."
+            found.append(Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False))))
+    return found
+
+
+def _limited(groups: Sequence[Group]) -> list[Notice]:
+    hit = [g.title for g in groups if any(w.id == "W042" for t in g.trials if t.id in g.used for w in t.warnings)]
+    if not hit:
+        return []
+    text = " (W042): it stood flat at the ceiling that fio found on it, which tells nothing of filesystems. "
+    return [Notice("limited", (("The device was the limit", True), (f"{text}{listed(hit)}.", False)))]
 
 
 def _short(groups: Sequence[Group]) -> list[Notice]:

@@ -66,3 +66,24 @@ def test_no_data_files_prove_nothing() -> None:
     """An empty list is said, not called cold."""
     facts = pagecache.drop_and_prove([], 1, [], root=False)
     assert (facts.proved, facts.reason) == (False, "there are no data files")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "own_before", "own_after", "keeps", "reason"),
+    [
+        (8, 0, None, None, True, ""),
+        (0, 0, 8, 0, True, ""),
+        (0, 0, 8, 3, True, ""),
+        (0, 0, 8, 8, True, "no less than before"),
+        (0, 0, None, None, True, "nothing of the data files was resident"),
+        (0, 0, 0, 0, False, ""),
+        (8, 4096, 0, 0, False, "still resident"),
+        (None, 0, 8, 0, True, "does not tell"),
+    ],
+)
+def test_a_filesystems_own_cache_counts_for_the_first_proof(
+    before: int | None, after: int, own_before: int | None, own_after: int | None, keeps: bool, reason: str
+) -> None:
+    """Something must have been there and be gone, in either cache; one that keeps no data has nothing to lose."""
+    said = pagecache._first_reason(before, after, own_before, own_after, keeps)
+    assert reason in said if reason else said == ""

@@ -175,6 +175,17 @@ def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: 
         os.close(held)
 
 
+def test_the_pools_own_cache_is_limited(private: None, tmp_path: Path) -> None:
+    """By either driver, while the pool is open; what the kernel had before is put back."""
+    setup, parameter = shipped("zfs"), driver.MODULE / "parameters/zfs_arc_max"
+    with disks(tmp_path, 1) as device:
+        filesystems.make(setup, device)
+        before = parameter.read_text() if parameter.exists() else ""
+        with filesystems.mounted(setup, device, tmp_path / "mnt", None, 80 * MIB) as fs:
+            assert 79 * MIB < int(fs.tunables["arc_max_bytes"]) < 81 * MIB
+        assert (parameter.read_text() if parameter.exists() else "") == before
+
+
 def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     """What a killed run has left is ended by its name, and once only."""
     journal = Journal(tmp_path / "journal")

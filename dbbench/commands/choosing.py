@@ -47,6 +47,7 @@ def create(results: Path, wanted: Asked, name: str | None, version: str, precisi
         versions=host.versions(),
         dbbench_version=version,
         precision=precision,
+        skipped=wanted.skipped,
     )
     return store.create_run(results, run, wanted.text)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from dbbench.catalog import catalog
-from dbbench.model import Plan
+from dbbench.catalog import Catalog, catalog
+from dbbench.model import Arm, Plan
 from dbbench.plan import Expanded, expand, identity, load, narrowed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,6 +24,7 @@ class Asked:
     plan: Plan
     expanded: Expanded
     sha256: str
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
 
 
 def plan_options(function: Function) -> Function:
@@ -45,3 +46,25 @@ def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick
     plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, seed=seed, quick=quick)
     expanded = expand(plan, known)
     return Asked(Path(file).read_text(encoding="utf-8"), plan, expanded, identity(plan, expanded.cells))
+
+
+def able(wanted: Asked, paths: list[str]) -> Asked:
+    """Without the arms that this machine cannot make, each by name with its reason. As it was where that leaves no
+    baseline, or nothing: then it is refused as a whole, with what to install."""
+    plan, known = wanted.plan, catalog(paths)
+    if plan.device.kind == "dir":
+        return wanted
+    skipped = {arm.label: reason for arm in plan.fs_setups if (reason := _lacking(arm, plan, known))}
+    rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
+    if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
+        return wanted
+    plan = replace(plan, fs_setups=rest)
+    expanded = expand(plan, known)
+    return Asked(wanted.text, plan, expanded, identity(plan, expanded.cells), skipped)
+
+
+def _lacking(arm: Arm, plan: Plan, known: Catalog) -> str | None:
+    from dbbench import filesystems
+
+    log = plan.device.wal.fs_setup if plan.device.wal and arm.wal else ""
+    return next((why for name in (arm.use, log) if name and (why := filesystems.works(known.setup(name)))), None)

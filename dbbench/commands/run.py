@@ -13,7 +13,7 @@ from dbbench import __version__, store
 from dbbench.commands.checking import check
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.planning import Asked, asked, plan_options
+from dbbench.commands.planning import Asked, able, asked, plan_options
 from dbbench.commands.text import put, put_json
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, DeviceNotEmpty, Interrupted, Terminated
 from dbbench.model import Status
@@ -21,7 +21,7 @@ from dbbench.store import LoadedRun
 
 
 def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """"2%" or "0.02" as 0.02."""
+    """ "2%" or "0.02" as 0.02."""
     if value is None:
         return None
     try:
@@ -37,8 +37,13 @@ def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.argument("plan_file", metavar="PLAN")
 @plan_options
 @results_option
-@click.option("--until-precision", "precision", metavar="2%", callback=share_given,
-              help="Further blocks, 15 at most, until each interval is that narrow; settled arms stop early.")
+@click.option(
+    "--until-precision",
+    "precision",
+    metavar="2%",
+    callback=share_given,
+    help="Further blocks, 15 at most, until each interval is that narrow; settled arms stop early.",
+)
 @click.option("--new", is_flag=True, help="Start another run, also where one could be resumed.")
 @click.option("--name", metavar="RUN", help="The run's name; a run of that name is resumed.")
 @click.option(
@@ -56,7 +61,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
         raise click.UsageError("--new and --name cannot go together")
     from dbbench.commands.choosing import choose, create, keep_scripts, refine
 
-    wanted = asked(plan_file, options.paths, **narrowing)
+    wanted = able(asked(plan_file, options.paths, **narrowing), options.paths)
     root = Path(results).resolve()
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None and precision is not None:
@@ -92,10 +97,13 @@ def _check(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe:
 def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool) -> None:
     """Work the run off; being stopped says how to go on."""
     from dbbench.progress import renderer
+    from dbbench.progress.events import Event
     from dbbench.runner import execute
 
     try:
         with renderer(progress, sys.stderr, color=color) as emit:
+            for arm, reason in store.load_spec(folder).skipped.items():
+                emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             execute(folder, wipe=wipe, emit=emit)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
@@ -143,11 +151,14 @@ def _put(options: Options, run: LoadedRun, page: Path) -> None:
     counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
+                  "skipped": run.run.skipped,
                   "compare": made.as_document(found)})  # fmt: skip
         return
     made.put_tables(found)
     put()
     put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
+    for arm, reason in run.run.skipped.items():
+        put(f"  skipped {arm}: {reason}")
     for trial in run.trials:
         if trial.error is not None:
             put(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")

@@ -312,6 +312,23 @@ def test_every_setup_carries_two_databases(dbbench: Any) -> None:
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+def test_what_this_machine_cannot_make_is_skipped_by_name(dbbench: Any, tmp_path: Path) -> None:
+    """The others are measured, and the reason stands in progress, result and verdict; a baseline is not skipped."""
+    file = tmp_path / "mine/fs_setups/ext4-odd.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('title = "t"\nmkfs = { family = "ext4", options = ["-O", "no_such_feature"] }\n')
+    own = ("--path", str(tmp_path / "mine"))
+    text = postgres_alone(plan(["ext4", "ext4-odd"], count=1)).replace("1GiB", "512MiB")
+    dbbench.plan(text)
+    done = dbbench("run", *own, "plan.toml", "--name", "r")
+    assert [t["fs_setup"] for t in dbbench.trials().values()] == ["ext4"]
+    for said in (done.stdout, done.stderr, (dbbench.folder / "results/r/run.json").read_text()):
+        assert "no_such_feature" in said and "ext4-odd" in said
+    dbbench.plan(text.replace("blocks = 1", 'baseline = "ext4-odd"\nblocks = 1'), "other.toml")
+    assert "E206" in dbbench("run", *own, "other.toml", status=2).stderr
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
     """The worked example of CONTRIBUTING, copied into a folder of one's own: shown, listed, and driven."""
     written = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()

@@ -33,7 +33,7 @@ devices {{ use_devicesfile = 0 scan_lvs = 0 filter = [ {accept}, "r|.*|" ] }}
 activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
 global {{ thin_check_executable = "" use_lvmpolld = 0 }}
 """
-_COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,data_percent,origin,lv_when_full"
+_COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,lv_when_full"
 
 
 def programs(layer: Layer) -> tuple[str, ...]:
@@ -210,20 +210,24 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
             _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
 
 
-def used_bytes(facts: dict[str, Scalar], name: str) -> int | None:
+def used_bytes(facts: dict[str, Scalar], name: str) -> int:
     """What a snapshot keeps beside the volume: of a classic one its chunks, of thin ones all blocks of the pool that
     are not the volume's."""
     group = str(facts["name"])
-    rows = _report(group, _devices(group))
-    row = rows.get(_POOL if facts["snapshot"] == "thin" else name)
-    if row is None or not row["data_percent"]:
-        return None
-    taken = _percent(row)
-    return taken - _percent(rows[DATA]) if facts["snapshot"] == "thin" else taken
+    if facts["snapshot"] != "thin":
+        return parse_taken(mapper.status(_mapped(group, name)), 0)
+    chunk = int(facts["pool_chunk_kb"]) * 1024
+    pool = parse_taken(mapper.status(_mapped(group, f"{_POOL}-tpool")), chunk)
+    return pool - parse_taken(mapper.status(_mapped(group, DATA)), chunk)
 
 
-def _percent(row: dict[str, Any]) -> int:
-    return int(int(row["lv_size"]) * float(row["data_percent"]) / 100)
+def parse_taken(status: str, chunk_bytes: int) -> int:
+    """Bytes of device-mapper's status of a snapshot ("snapshot 16/139264 16": sectors with and of its own tables), a
+    pool ("thin-pool 2 112/1024 40/6208 ...": chunks) or a thin volume ("thin 2560 638975": sectors)."""
+    kind, *words = status.split()
+    if kind == "snapshot":
+        return (int(words[0].split("/")[0]) - int(words[1])) * 512
+    return int(words[2].split("/")[0]) * chunk_bytes if kind == "thin-pool" else int(words[0]) * 512
 
 
 # --- LVM's own words -------------------------------------------------------------------------------

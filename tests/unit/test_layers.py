@@ -79,6 +79,16 @@ def test_what_lvm_says_of_a_thin_volume() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("status", "taken"), [
+    ("snapshot 16/139264 16", 0), ("snapshot 2064/139264 16", 2**20),
+    ("thin-pool 2 112/1024 16/6208 - rw no_discard_passdown error_if_no_space - 256", 2**20),
+    ("thin 2048 638975", 2**20), ("thin 0 -", 0),
+])  # fmt: skip
+def test_what_is_kept_for_a_snapshot(status: str, taken: int) -> None:
+    """As device-mapper counts it: sectors, without a snapshot's own tables, and chunks of 64 KiB in a pool."""
+    assert lvm.parse_taken(status, 65536) == taken
+
+
 def test_what_cryptsetup_says_of_a_volume() -> None:
     """Its size is in sectors of 512 bytes."""
     assert crypt.parse_status((FIXTURES / "cryptsetup-status.txt").read_text()) == {

@@ -66,6 +66,11 @@ TOOLS: Final = (
     Tool("test", ("fio",), "fio", "fio"),
     Tool("test", ("setfattr",), "attr", "attr"),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
+    Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
+    Tool("test", ("lvcreate",), "lvm2", "lvm2", optional=True),
+    Tool("test", ("cryptsetup",), "cryptsetup-bin", "cryptsetup", optional=True),
+    Tool("test", ("mkfs.f2fs",), "f2fs-tools", "f2fs-tools", optional=True),
+    Tool("test", ("mkfs.nilfs2",), "nilfs-tools", "nilfs-utils", optional=True),
     Tool("test", ("chromium",), "chromium", "chromium", optional=True),  # Ubuntu has it as a snap only
     Tool("test", ("chromedriver",), "chromium-driver", "chromedriver", optional=True),
 )  # fmt: skip

@@ -394,8 +394,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W013": ("a sampler ended early", "Part of the telemetry of this trial is missing."),
     "W014": ("seconds without data", "A sampler has gaps in the window; they are drawn as gaps."),
     "W015": ("steal", "The hypervisor took CPU time away from this machine while it was measured."),
-    "W016": ("client-bound", "The load generator used more than 80 % of the cores that it can use at once: it was the limit, not the server, and "
-        "a faster filesystem could not show."),
+    "W016": (
+        "client-bound",
+        "The load generator used more than 80 % of the cores that it can use at once: it was the limit, not the server, "
+        "and a faster filesystem could not show.",
+    ),
     "W017": (
         "image shrank",
         "The loop image has fewer blocks than before: something discarded, and writes paid for allocation "
@@ -437,8 +440,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W040": (
         "the device was another than in its block",
         "The short write probe before this trial was more than 10 % off the median of its block: something changed in "
-        "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for. SNIA's "
-        "test specification for SSDs has a disk purged and written until it is steady before anything counts.",
+        "the device itself between trials (cleaning up, heat, a neighbour), which no filesystem is to blame for. "
+        "SNIA's test specification for SSDs has a disk purged and written until it is steady before anything counts.",
     ),
     "W041": (
         "warm-up shorter than the filesystem's periods",
@@ -469,8 +472,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "W028": (
         "lazy initialisation",
-        "The kernel writes inode tables of an ext filesystem in the background, beside the load. Setups are made "
-        "with it off; one of your own has it on, or a new filesystem of this machine has.",
+        "The kernel writes the new filesystem's inode tables in the background, beside the load. Setups are made with "
+        "it off; this one has it on.",
     ),
     "W030": (
         "an operation failed",

@@ -127,7 +127,6 @@ def _summary(trial: Record, seen: Seen) -> None:
         **summary.latencies(outcome),
         "stall_s": summary.stalled_seconds(trial.cell.window, outcome.series["tps"]),
         **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
-        **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
         "cpu_ms_per_tx": seen.meter.cpu_ms_per_tx(count),
         "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
         "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
@@ -207,8 +206,6 @@ def _filesystem_warnings(trial: Record) -> None:
     tunables = facts.tunables
     if groups := facts.geometry.get("uninitialised_groups"):
         trial.warn(TrialWarning("W028", f"{groups} groups of the new filesystem were left to the kernel"))
-    elif tunables.get("lazy_init_thread"):
-        trial.warn(TrialWarning("W028", "ext4lazyinit ran when it was mounted, for another filesystem of this machine"))
     if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
         trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
     if others := tunables.get("other_pools"):

@@ -10,7 +10,6 @@ from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.filesystems.common import PAGE_BYTES, bdi_of_device_number, option_value, without_discard
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.namespaces import host_proc
 
 SNAPSHOTS: Final = False
 
@@ -78,8 +77,7 @@ def lacks(setup: FsSetup) -> str | None:
 
 def live(device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
     """has_journal and data_mode: the kernel names a data mode only where there is a journal. It names it here also
-    where the filesystem's own default, and not the mount option, has chosen it. lazy_init_thread: whether the kernel
-    initialises some filesystem in the background; a mount that needs it starts it. KernelLacks where it is silent."""
+    where the filesystem's own default, and not the mount option, has chosen it. KernelLacks where it is silent."""
     source = proc / f"fs/ext4/{device_name}/options"
     try:
         options = source.read_text().split()
@@ -91,9 +89,7 @@ def live(device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
             effect="Nothing was measured.",
         ) from error
     modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
-    found: dict[str, Scalar] = {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
-    lazy = lazy_init_running(host_proc())
-    return found if lazy is None else {**found, "lazy_init_thread": lazy}
+    return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
 
 
 def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
@@ -118,8 +114,8 @@ def bdi(path: Path) -> Path:
 
 def lazy_init_running(proc: Path = Path("/proc")) -> bool | None:
     """Whether the kernel's thread `ext4lazyinit` runs, for whichever filesystem; None where kernel threads are
-    not seen (inside a pid namespace). Of one filesystem alone, `uninitialised_groups` = 0 is the proof: the
-    kernel has nothing to start the thread for."""
+    not seen (inside a pid namespace). Of one filesystem alone, `uninitialised_groups` = 0 is the proof: the kernel
+    has nothing to initialise. From 5.8 on the same thread reads block bitmaps ahead, in the first 5 s after a mount."""
     names = set()
     for comm in proc.glob("[0-9]*/comm"):
         try:

@@ -396,8 +396,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W015": ("steal", "The hypervisor took CPU time away from this machine while it was measured."),
     "W016": (
         "client-bound",
-        "The load generator used more than 80 % of the cores that it can use at once: it was the limit, not the server, "
-        "and a faster filesystem could not show.",
+        "The load generator used more than 80 % of the cores that it can use at once: it was the limit and not the "
+        "server, and a faster filesystem could not show.",
     ),
     "W017": (
         "image shrank",

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dbbench import ceilings, conditions, host
+from dbbench import catalog, ceilings, conditions, host, plan
 from dbbench.compare import rows
 from dbbench.compare.conditions import limited, unequal
+from dbbench.errors import PlanInvalid
 from dbbench.model import (
     CeilingFacts,
     CeilingRow,
@@ -23,6 +24,7 @@ from dbbench.model import (
     FsSetup,
     MemoryFacts,
     Mkfs,
+    Plan,
     Status,
     Trial,
     Window,
@@ -163,8 +165,11 @@ def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> T
          "effective cache differs: buffered-fallback against direct"),
         ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
          "cores differs: server 0, load 0 against server 0, load 1"),
-        ({"checkpoints": CheckpointFacts(ended=2)}, {"checkpoints": CheckpointFacts(ended=3)},
+        ({"checkpoints": CheckpointFacts(2, 2)}, {"checkpoints": CheckpointFacts(3, 3)},
          "checkpoints in the window differ: 3 against 2"),
+        ({"checkpoints": CheckpointFacts(ended=1, by_cause={"flushing": 1})},
+         {"checkpoints": CheckpointFacts(ended=4, by_cause={"redo full": 1, "flushing": 3})},
+         "checkpoints in the window differ: 1 against 0"),
         ({"filesystem": FilesystemFacts("ext4")},
          {"filesystem": FilesystemFacts("ext4", mount_options_effective=("rw", "discard=async"))},
          "online discard differs: on against off"),
@@ -203,3 +208,67 @@ def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
     assert [row.verdict for row in rows(slower, "a")] == ["baseline", "slower"]
     free = [dataclasses.replace(t, ceiling=CeilingFacts()) for t in held]
     assert [row.verdict for row in rows(free, "a")] == ["baseline", "same"]
+
+
+# --- what a plan may say ---------------------------------------------------------------------------
+
+PLAN = """
+name = "p"
+fs_setups = ["ext4"]
+{more}
+[[engine]]
+name = "postgres"
+{engine}
+[[workload]]
+name = "pgbench-tpcb"
+{workload}
+"""
+
+
+def loaded(tmp_path: Path, more: str = "", engine: str = "", workload: str = "") -> tuple[Plan, tuple[Cell, ...]]:
+    """The plan and its cells."""
+    path, known = tmp_path / "p.toml", catalog.catalog()
+    path.write_text(PLAN.format(more=more, engine=engine, workload=workload))
+    found = plan.load(path, known)
+    return found, plan.expand(found, known).cells
+
+
+def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
+    """Three times 1 GiB in units of 15.7 MB; a list of sizes is a sweep; nothing of the word reaches the tool."""
+    _, (one,) = loaded(tmp_path, 'memory = "1GiB"', workload='size = "io-bound"')
+    assert one.dataset.parameters["scale"] == one.parameters["scale"] == round(3 * GIB / 15_700_000)
+    assert "size" not in one.parameters
+    _, several = loaded(tmp_path, 'memory = "1GiB"', workload='size = ["cached", "edge", "io-bound"]')
+    scales = [int(c.parameters["scale"]) for c in several]
+    assert scales == sorted(scales) and len(set(scales)) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "engine", "workload", "told"),
+    [
+        ("", "", 'size = "edge"', 'give the plan  memory = "2GiB"'),
+        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', 'sets "scale": only one'),
+        ('memory = "1GiB"', "", 'size = "huge"', "should be one of"),
+        ("", 'cpus_server = "a-b"', "", '"cpus_server" should be cores as "0-3,8"'),
+        ("", "numa_node = -1", "", '"numa_node" should be 0 or more'),
+        ('client = { host = "db2" }', "", "", "a load generator on another host is not built"),
+        ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "", "says nothing"),
+        ('checkpoints = "never"', "", "", "checkpoints"),
+    ],
+)
+def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, engine: str, workload: str, told: str) -> None:
+    """Each with its line, before anything is done."""
+    with pytest.raises(PlanInvalid) as caught:
+        loaded(tmp_path, more, engine, workload)
+    assert told in caught.value.evidence
+
+
+def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
+    """What `dbbench plan` prints: memory beside the tables, cores, checkpoints, warm-up, what fio takes."""
+    found, cells = loaded(tmp_path, 'memory = "1GiB"\nmeasure = "120s"\nwarmup = "10s"', workload='size = "io-bound"')
+    said = plan.told.sentences(found, cells)
+    assert any("1 GiB" in line and "io-bound" in line for line in said)
+    assert any("cores" in line for line in said)
+    assert "Two checkpoints fall into each window of 120 s, by time; the log's size starts none." in said
+    assert any(line.startswith("10 s of warm-up are less than three of the 5 s") for line in said)
+    assert any(line.startswith("Before the first trial fio measures for 14 s") for line in said)

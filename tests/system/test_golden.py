@@ -48,7 +48,7 @@ def place(folder: Path, name: str, engine: str) -> Place:
 
 def spec(engine: str) -> EngineSpec:
     """The engine as a plan names it."""
-    return EngineSpec(engine, bin=str(engine_bin(engine)) if engine == "mysql" else None)  # type: ignore[arg-type]
+    return EngineSpec(engine, bins=(str(engine_bin(engine)),) if engine == "mysql" else ())  # type: ignore[arg-type]
 
 
 def row(server: Server, query: str) -> tuple[object, ...]:

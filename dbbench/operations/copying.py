@@ -68,8 +68,8 @@ def _while_it_is_stopped(name: str, how: Snapshots, filled: Filled) -> Iterator[
         witness.written(server)
     free, began = _free_bytes(filled), time.monotonic()
     how.snapshot(filled)
-    created = ended(f"{name}: create", began)
-    yield replace(created, bytes=free - _free_bytes(filled))
+    created, left = ended(f"{name}: create", began), _free_bytes(filled)
+    yield replace(created, bytes=None if free is None or left is None else free - left)
     with filled.serving(filled.datadir) as server:
         witness.written_later(server)
         yield from _second_server(name, how, filled)
@@ -99,7 +99,10 @@ def _log_elsewhere(filled: Filled) -> str | None:
     return None
 
 
-def _free_bytes(filled: Filled) -> int:
+def _free_bytes(filled: Filled) -> int | None:
+    """None where others write to the same filesystem: an existing directory."""
+    if not os.path.ismount(filled.fs.path):
+        return None
     filesystems.sync(filled.fs.path)
     place = os.statvfs(filled.fs.path)
     return place.f_bfree * place.f_frsize

@@ -44,9 +44,8 @@ def _check_operation(
     if not isinstance(name, str):
         return  # told already, by its type
     if name not in OPERATIONS:
-        document.flaw(
-            key, f'"{name}" is no operation{did_you_mean(name, OPERATIONS)}; there are {", ".join(OPERATIONS)}'
-        )
+        hint = did_you_mean(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
+        document.flaw(key, f'"{name}" is no operation{hint}')
     elif name in before:
         document.flaw(key, f'operation "{name}" stands twice')
     elif device is not None and device.kind == "dir" and name != "clone":

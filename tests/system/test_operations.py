@@ -29,7 +29,6 @@ SMALL = {"postgres": {"shared_buffers": "16MB"}, "mariadb": {"innodb_log_file_si
 FAMILIES = [pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", fsck, f"fs:{name}"))
             for name, fsck in (("ext4", "e2fsck"), ("xfs", "xfs_repair"), ("btrfs", "btrfs"))]  # fmt: skip
 SERVERS = [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in SMALL]
-pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture
@@ -38,6 +37,15 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dbbench-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_it_left(tmp_path: Path, folder: Path) -> Iterator[None]:
+    """No loop device of a test's image and no mount in its folders outlives it."""
+    yield
+    files = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    assert [name for name in (*files, *points) if name.startswith((str(tmp_path), str(folder)))] == []
 
 
 Filling = Callable[..., contextlib.AbstractContextManager[Filled]]

@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 import shlex
 import socket
 import termios
@@ -31,6 +32,7 @@ MS_MOVE: Final = 0x2000
 _POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
 _EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing loads them by itself: no udev runs here
 FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
+_NR_OPEN: Final = 1048576  # fs.nr_open: no limit of open files may be larger
 _DRAIN_S: Final = 5.0  # a daemon that was left may hold the pipe for ever
 
 
@@ -137,9 +139,11 @@ def _become(order: Order, outputs: list[int]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, fd in enumerate(outputs, 1):
             os.dup2(fd, number)
+        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)  # -1: no limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # the kernel's own are too few for a server
         os.chdir(order.cwd)
         os.execvpe(order.argv[0], list(order.argv), order.env)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         os.write(2, f"{order.argv[0]}: {error}\n".encode())
     finally:
         os._exit(127)

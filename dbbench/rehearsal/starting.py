@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ class Order:
     memory_bytes: int
     scratch: str  # where the disks' files lie, unlinked
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))  # as outside
 
 
 def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
@@ -70,6 +72,7 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
         pass_fds=[writing],
         grace_s=_GRACE_S,
         note=False,
+        own_session=True,  # Ctrl-C reaches this process, which then ends that one
     ) as child:  # fmt: skip
         os.close(writing)
         if timeout_s is not None:

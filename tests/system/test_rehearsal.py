@@ -40,7 +40,7 @@ INSIDE: Final = (
     "test_layers.py::test_an_array_is_what_was_asked_for[10-4-65536-2.0]",
     "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[classic]",
     "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[thin]",
-    "test_layers.py::test_a_snapshot_is_taken_read_and_dropped[classic]",
+    "test_layers.py::test_a_snapshot_is_copied_merged_and_dropped[classic]",
     "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
     "test_layers.py::test_layers_lie_on_layers",
     *(f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
@@ -48,7 +48,7 @@ INSIDE: Final = (
                    "xfs-on-lvm-thin-snapshot", "ext4-crypt", "ext4-lvm-striped-md1")),
     "test_layers_setups.py::test_each_kind_carries_a_database[some]",
 )  # fmt: skip
-INSIDE_S: Final = 540.0  # about 150 s on a quiet machine
+INSIDE_S: Final = 900.0  # 170 s of CPU time; with a load of 12 on two cores it took 600 s
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,8 +78,8 @@ def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         done = rehearsal.run_inside(
             argv, shared=[folder], cwd=Path.cwd(), timeout_s=INSIDE_S, stdout=out.fileno(), stderr=out.fileno()
         )
-    assert report.exists(), log.read_text(errors="replace")[-3000:]
-    found = dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase"))
+    found = dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase")) if report.exists() else {}
+    assert found, log.read_text(errors="replace")[-3000:]
     return {**found, "faults of the kernel": "\n".join(done.faults) or "passed"}
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overhead.py", "road.py")
+SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overhead.py", "road.py", "history.py",
+           "calibration.py")  # fmt: skip
 
 
 def main() -> int:

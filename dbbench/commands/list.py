@@ -10,6 +10,7 @@ from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import ResultDamaged
 from dbbench.model import Status
+from dbbench.store import index
 
 
 @command_line()
@@ -17,7 +18,7 @@ from dbbench.model import Status
 def command(options: Options, results: str) -> None:
     """The runs of the results folder, with how far each has come. Checksums are not looked at here."""
     folder = Path(results)
-    rows = [_row(path) for path in store.runs(folder)] if folder.is_dir() else []
+    rows = index.rows(folder, store.runs(folder), _row) if folder.is_dir() else []
     if options.json:
         put_json(rows)
     elif not rows:

@@ -76,17 +76,24 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     own = dbbench.folder / "own/fs_setups"
     own.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "fs_setups/ext4.toml", own / "watched-setup.toml")
-    dbbench.plan(PLAN.format(use="watched-setup", blocks=5))
+    dbbench.plan(PLAN.format(use="watched-setup", blocks=3))
     command = ("nightly", "plan.toml", "--path", "own", "--progress", "none", "--json", "--notify", "tee -a told.txt")
-    first = json.loads(dbbench(*command).stdout)
+
+    def night(status: int) -> Any:
+        child = dbbench.start(*command)
+        out, err = child.communicate(timeout=1500)
+        assert child.returncode == status, f"{out}\n{err}"
+        return json.loads(out)
+
+    first = night(0)
     dbbench("baseline", "set", first["night"]["run"])
     (own / "watched-setup.toml").write_text(SLOW)
-    second = json.loads(dbbench(*command, status=3).stdout)
+    second = night(3)
     found = next(f for f in second["findings"] if f["key"].endswith("under-test"))
     assert (found["state"], found["since"]) == ("regression", second["night"]["night"])
     dbbench("baseline", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
-    third = json.loads(dbbench(*command).stdout)
-    assert next(f["state"] for f in third["findings"] if f["key"].endswith("under-test")) == "ok"
+    shown = json.loads(dbbench("baseline", "show", "--json").stdout)["watched"]
+    assert [entry["reason"] for entry in shown][1] == "journalled data is wanted"
 
 
 @pytest.mark.needs("systemd-analyze")

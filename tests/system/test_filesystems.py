@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def test_ext4_has_no_lazy_initialisation_left(loop_device: Device, tmp_path: Pat
     made = filesystems.make(shipped("ext4"), loop_device)
     assert made.geometry["uninitialised_groups"] == 0
     assert made.geometry["has_journal"] is True
+    with filesystems.mounted(shipped("ext4"), loop_device, tmp_path / "mnt"):
+        until = time.monotonic() + 10.0  # the thread reads bitmaps ahead for 5 s, then it has nothing to do and ends
+        while filesystems.lazy_init_running() is not False and time.monotonic() < until:
+            time.sleep(0.1)
+        assert filesystems.lazy_init_running() is False
     lazy = dataclasses.replace(shipped("ext4"), mkfs=Mkfs("ext4", ("-E", "lazy_itable_init=1")))
     assert filesystems.make(lazy, loop_device).geometry["uninitialised_groups"]
     with filesystems.mounted(lazy, loop_device, tmp_path / "mnt"):

@@ -13,7 +13,7 @@ from dbbench import process
 from dbbench.filesystems.common import bdi_of_device_number, without_discard
 from dbbench.model import Durability, FsSetup, Scalar
 
-SNAPSHOTS: Final = True
+SNAPSHOTS: Final = False  # its checkpoints could be kept; no operation here does
 
 
 def programs(setup: FsSetup) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dbbench import __version__, store
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.planning import Asked, asked
 from dbbench.commands.text import put, put_json, put_table
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status, Trial
 from dbbench.store import LoadedRun
 
@@ -43,6 +43,8 @@ def command(options: Options, plan_file: str, fs: str | None, every: bool, name:
     kernel (user-mode Linux with OpenZFS, md, LVM, f2fs, nilfs2) is built once, in some minutes.
     """
     wanted = asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=None)
+    if name and (Path(results) / name).exists():
+        raise RunNameTaken(f"a run {name} exists", effect="Nothing was changed.", remedy="Give another --name.")
     lacks = lacking(wanted)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:

@@ -16,6 +16,7 @@ from dbbench.launcher import events_to
 from dbbench.model import Run, TrialSpec
 from dbbench.progress.events import Emit
 from dbbench.record import Record
+from dbbench.rehearsal.small import PLACE
 from dbbench.runner import execute, pending
 from dbbench.store import Draft
 
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
     run = store.load_spec(folder)
     run = dataclasses.replace(run, host={**host.facts(), "state": host.state()}, versions=host.versions())
     store.save_spec(folder, run)
+    PLACE.mkdir(parents=True, exist_ok=True)
     for spec in pending(folder, run):
         if reason := filesystems.works(run.cell(spec.cell).setup):
             lacks = KernelLacks(f"the second kernel cannot do it either: {reason}")

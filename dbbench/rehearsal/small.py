@@ -14,7 +14,7 @@ from typing import Final
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, TrialSpec, WalDevice
 from dbbench.plan import Expanded
 
-PLACE: Final = Path("/var/tmp")  # inside: on the second kernel's own disk
+PLACE: Final = Path("/var/tmp/dbbench-second-kernel")  # inside only: what its journal names is nowhere outside
 DEVICE_BYTES: Final = 2**30  # each: every family takes it, and a server with its log fits
 WARMUP_S: Final = 1.0
 MEASURE_S: Final = 4.0

@@ -128,7 +128,9 @@ def test_checkpoints_of_the_series_stand_where_the_servers_log_has_them(dbbench:
     """A saw-toothed run of five minutes with checkpoints by the log's size: each one's begin in the series is in the
     second that the server's own log names, or the next."""
     dbbench.plan(plan(more='checkpoints = "log"', measure=300, size="4GiB").replace("scale = 4", "scale = 40"))
-    dbbench("run", "plan.toml", "--name", "r")
+    child = dbbench.start("run", "plan.toml", "--name", "r")
+    child.communicate(timeout=1200)
+    assert child.returncode == 0
     (trial,) = dbbench.trials().values()
     folder = dbbench.folder / "results/r/trials" / trial["id"]
     with gzip.open(folder / "series.csv.gz", "rt") as text:

@@ -16,8 +16,13 @@ from dbbench.errors import EXIT_OK
 @click.argument("runs", nargs=-1, required=True, metavar="RUN..")
 @click.option("--baseline", metavar="NAME", help="The fs setup that others are compared with; default: the plan's.")
 @click.option("--metric", metavar="NAME", help="E.g. p95_ms, or all; default: each workload's own.")
-@click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
-              help="Compare runs of other kernels or engine versions, unpaired; --baseline is one of them.")
+@click.option(
+    "--by",
+    type=click.Choice(["fs", "kernel", "engine_version"]),
+    default="fs",
+    show_default=True,
+    help="Compare runs of other kernels or engine versions, unpaired; --baseline is one of them.",
+)
 @click.option("--gate", is_flag=True, help="Exit 3 where any is slower or worse, 4 where any is not decided.")
 @click.option("--format", "form", type=click.Choice(["text", "md", "json", "csv"]), default="text", show_default=True)
 @results_option

@@ -85,7 +85,9 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
     values = list(dict.fromkeys(value_of.values()))
     if len(values) < 2 or (baseline is not None and baseline not in values):
         hint = "" if baseline is None else did_you_mean(baseline, values)
-        raise UnknownName(f"--by {by}: these runs have {', '.join(values) or 'no trial'}{hint}; two at least are needed")
+        raise UnknownName(
+            f"--by {by}: these runs have {', '.join(values) or 'no trial'}{hint}; two at least are needed"
+        )
     tables = []
     for (engine, workload, variant), group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(workload, "tps")]

@@ -64,11 +64,20 @@ def _places(logs: Nights) -> list[int]:
         if found and end - found[-1] <= SETTLED:
             found[-1] = _moved(logs, found, end)
         begin = max(found[-1] if found else 0, end - MOST_NIGHTS)
-        if end - begin >= 2 * LEAST_NIGHTS:
-            exceeds, place = scan(logs[None, begin:end])
-            if exceeds[0] > threshold(end - begin):
-                found.append(begin + int(place[0]))
+        place = _change(logs[begin:end].tobytes()) if end - begin >= 2 * LEAST_NIGHTS else None
+        if place is not None:
+            found.append(begin + place)
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _change(level: bytes) -> int | None:
+    """The place of a change among these nights. Kept: whoever asks every night asks for all former nights again."""
+    import numpy
+
+    nights = numpy.frombuffer(level)
+    exceeds, place = scan(nights[None, :])
+    return int(place[0]) if exceeds[0] > threshold(len(nights)) else None
 
 
 def _moved(logs: Nights, found: list[int], end: int) -> int:

@@ -31,6 +31,7 @@ class Finding:
     since: str | None = None
     worse: bool = False
     notes: tuple[str, ...] = ()
+    margin: float = 0.0  # how well the level is known, on the log scale; 0 from ENOUGH nights on
 
     @property
     def change(self) -> float | None:
@@ -43,6 +44,7 @@ def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, wi
 
     The level is the median of the accepted nights since the last acceptance, `window` at most: good ones on which
     the series had not moved. Before there are ENOUGH of them it is the accepted run's ratio, if there is one.
+    `learning` is the first night, and one without intervals while there are few.
     A series is suspect when tonight is FAR from the level or a change point is RECENT, by SHIFT at least; a series
     that had moved before and still is there stays moved without being confirmed again.
     """
@@ -58,7 +60,7 @@ def confirmed(finding: Finding, again: Ratio | None) -> Finding:
     if level is None or again is None or again.lo is None or again.hi is None:
         return finding
     lower = finding.ratio < level
-    if again.hi < level if lower else again.lo > level:
+    if again.hi < level * math.exp(-finding.margin) if lower else again.lo > level * math.exp(finding.margin):
         state = "regression" if finding.worse else "improvement"
         return _with(finding, state, f"confirmed by {again.n} more blocks: {again.ratio / level - 1:+.1%}")
     return _with(finding, "ok", f"not confirmed by {again.n} more blocks: {again.ratio / level - 1:+.1%}")
@@ -81,8 +83,8 @@ def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float 
 
 def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> Finding:
     settled = [n.ratios[key] for n in past if n.good and key in n.ratios and n.states.get(key) not in MOVED]
-    level, bound = _level(key, settled, value, accepted)
-    if level is None:
+    level, bound, margin = _level(key, settled, value, accepted)
+    if level is None or math.isinf(bound):
         return Finding(key, "learning", value.ratio, notes=(f"{len(settled) + 1} of {ENOUGH} nights to learn from",))
     away = math.log(value.ratio / level)
     worse = (away < 0) == (value.better == "higher")
@@ -97,7 +99,7 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     still = "regression" if worse else "improvement"
     if state == still:
         at = next((n.night for n in _run_of(past, key, still)), at)
-    return Finding(key, still if state == still else "suspect", value.ratio, level, at, worse, notes)
+    return Finding(key, still if state == still else "suspect", value.ratio, level, at, worse, notes, margin)
 
 
 def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
@@ -110,16 +112,24 @@ def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
     return found
 
 
-def _level(key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None) -> tuple[float | None, float]:
-    """(the accepted level, how far on the log scale a single night may be from it)."""
+def _level(
+    key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
+) -> tuple[float | None, float, float]:
+    """(the accepted level, how far on the log scale a single night may be from it, how well the level is known).
+
+    With few nights their own intervals say both: the level is the accepted run's, or the median of what there is.
+    """
+    logs = [math.log(one.ratio) for one in settled]
     if len(settled) >= ENOUGH:
-        logs = [math.log(one.ratio) for one in settled]
         middle = statistics.median(logs)
-        return math.exp(middle), FAR * 1.4826 * statistics.median(abs(value - middle) for value in logs)
-    if accepted is None or key not in accepted.ratios:
-        return None, 0.0
-    base = accepted.ratios[key]
-    return base.ratio, math.hypot(_half(base), _half(tonight))
+        return math.exp(middle), FAR * 1.4826 * statistics.median(abs(value - middle) for value in logs), 0.0
+    if accepted is not None and key in accepted.ratios:
+        base = accepted.ratios[key]
+        return base.ratio, math.hypot(_half(base), _half(tonight)), _half(base)
+    if not settled:
+        return None, 0.0, 0.0
+    known = statistics.median(_half(one) for one in settled)
+    return math.exp(statistics.median(logs)), math.hypot(known, _half(tonight)), known
 
 
 def _half(ratio: Ratio) -> float:

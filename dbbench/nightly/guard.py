@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from dbbench.model import Arm, Plan
+from dbbench.model import Plan
 
 GUARD: Final = "-guard"  # after the reference's label
 
@@ -22,8 +22,3 @@ def guarded(plan: Plan) -> Plan:
         return plan
     arms = (*plan.fs_setups, dataclasses.replace(reference, label=label))
     return dataclasses.replace(plan, fs_setups=arms, baseline=reference.label)
-
-
-def guard_of(arm: Arm) -> bool:
-    """Whether the arm is a guard."""
-    return arm.label.endswith(GUARD)

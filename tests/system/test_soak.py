@@ -68,12 +68,12 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
 
 
 def test_same_filesystem_twice_is_never_called_different(dbbench: Any) -> None:
-    """A/A: ext4 against ext4, ten sets of five blocks; an interval at 95 % may exclude 1 once or twice."""
+    """A/A: ext4 against ext4, twenty sets of five blocks; at 95 % one or two intervals may exclude 1, not four."""
     plan = PLAN.replace('["ext4", "xfs", "btrfs"]', '["ext4", { use = "ext4", label = "ext4-b" }]')
     dbbench.plan(plan.replace("blocks = 2", "blocks = 5"))
     wrong = 0
-    for number in range(10):
+    for number in range(20):
         dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1))
         rows = json.loads(dbbench("compare", f"aa{number}", "--json").stdout)["rows"]
         wrong += next(row["verdict"] for row in rows if row["fs_setup"] == "ext4-b") in ("faster", "slower")
-    assert wrong <= 2
+    assert wrong <= 3

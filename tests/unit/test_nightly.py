@@ -94,9 +94,16 @@ def test_accepting_makes_a_new_level() -> None:
     assert judged(before, night(21, 0.9), accepted).state == "suspect"
 
 
-def test_without_level_it_learns() -> None:
-    """Four nights and no baseline."""
-    assert judged(nights(3), night(3, 0.5)).state == "learning"
+def test_few_nights_judge_by_their_own_intervals() -> None:
+    """The first night learns; a second must leave the first by more than both intervals, and so must its second run."""
+    assert judged([], night(0, 0.9)).state == "learning"
+    assert judged(nights(1), night(1, 0.88)).state == "ok"
+    found = judged(nights(1), night(1, 0.8))
+    assert found.state == "suspect"
+    assert nightly.confirmed(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
+    assert nightly.confirmed(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
+    few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
+    assert judged(nights(3), few).state == "learning"
 
 
 def test_what_changed_that_night_stands_beside_it() -> None:

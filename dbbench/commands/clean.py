@@ -16,7 +16,7 @@ from dbbench.journal import Journal
 from dbbench.store.trials import leftovers
 from dbbench.units import size_text
 
-_TAKEN: Final = ("image", "runtime", "directory", "layer", "pool", "cgroup")  # kinds of the journal that a person may miss
+_TAKEN: Final = ("image", "runtime", "directory", "layer", "pool", "cgroup")  # of the journal: what a person may miss
 
 
 class Left(NamedTuple):

@@ -88,7 +88,8 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     from dbbench import filesystems
 
     absent = missing_programs(expanded)
-    setups = {} if plan.device.kind == "dir" else {cell.setup.name: cell.setup for cell in expanded.cells}
+    made = [setup for cell in expanded.cells for setup in (cell.setup, cell.wal_setup) if setup is not None]
+    setups = {} if plan.device.kind == "dir" else {setup.name: setup for setup in made}
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
         names = list(dict.fromkeys(absent))

@@ -78,8 +78,9 @@ def _cores(trial: Trial) -> str | None:
 def _ceiling(trial: Trial) -> str | None:
     if trial.ceiling is None or not trial.ceiling.rows:
         return None
-    single = next((row for row in trial.ceiling.rows if row.name == "write_8k_fdatasync"), None)
+    page = 8 if trial.engine == "postgres" else 16  # KiB, of the engine
+    single = next((row for row in trial.ceiling.rows if row.name == f"write_{page}k_fdatasync"), None)
     if single is None:
         return None
-    return (f"the bare device gave {single.iops:.0f} single writes of 8 KiB a second, each flushed, at "
+    return (f"the bare device gave {single.iops:.0f} single writes of {page} KiB a second, each flushed, at "
             f"{single.mean_ms:.2g} ms")  # fmt: skip

@@ -261,7 +261,7 @@ def _unequal(groups: Sequence[Group]) -> list[Notice]:
     found = []
     for group in groups:
         for arm, lines in differences(group):
-            text = f" and {group.baseline}: {'; '.join(lines)}. The ratio holds that too. {group.title}."
+            text = f" and {group.baseline}: {'; '.join(lines)}. That is in the ratio too. {group.title}."
             found.append(Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False))))
     return found
 

@@ -129,13 +129,15 @@ def _second(wanted: Asked, findings: Sequence[Finding]) -> Asked:
 
 def _driven(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], progress: str, color: bool) -> LoadedRun:
     """The finished run; one of the same night that was stopped is gone on with."""
+    from dbbench import images
     from dbbench.commands.checking import check
     from dbbench.commands.choosing import create, free_name, keep_scripts
     from dbbench.progress import renderer
     from dbbench.runner import execute
 
     folder = store.find_unfinished(root, wanted.sha256) if root.is_dir() else None
-    check(wanted.plan, wanted.expanded, root)
+    missing = images.missing_bytes(store.load_spec(folder), folder) if folder else None
+    check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
         folder = create(root, wanted, free_name(root, name, _today()), __version__)
     keep_scripts(folder, wanted)

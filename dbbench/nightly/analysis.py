@@ -15,6 +15,7 @@ from dbbench.nightly.history import Night, Ratio
 
 SHIFT: Final = 0.03  # smaller ones are never told: the least shift of a change point
 FAR: Final = 4.0  # standard deviations of the accepted nights: one night that is not of them; a second run decides
+FEW: Final = math.log(1.10)  # with fewer nights than ENOUGH a larger change is suspect whatever its interval
 ENOUGH: Final = 5  # accepted nights, before their scatter is believed
 RECENT: Final = 10  # nights in which a change point is news
 MOVED: Final = ("regression", "improvement")
@@ -125,11 +126,17 @@ def _level(
         return math.exp(middle), FAR * 1.4826 * statistics.median(abs(value - middle) for value in logs), 0.0
     if accepted is not None and key in accepted.ratios:
         base = accepted.ratios[key]
-        return base.ratio, math.hypot(_half(base), _half(tonight)), _half(base)
+        return base.ratio, _few(_half(base), _half(tonight)), _half(base)
     if not settled:
         return None, 0.0, 0.0
     known = statistics.median(_half(one) for one in settled)
-    return math.exp(statistics.median(logs)), math.hypot(known, _half(tonight)), known
+    return math.exp(statistics.median(logs)), _few(known, _half(tonight)), known
+
+
+def _few(known: float, tonight: float) -> float:
+    """How far tonight may be from a level of few nights: a second run is cheap beside a regression not looked at."""
+    both = math.hypot(known, tonight)
+    return both if math.isinf(both) else min(both, FEW)
 
 
 def _half(ratio: Ratio) -> float:

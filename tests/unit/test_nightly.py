@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import math
 import random
 import sys
@@ -16,14 +17,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import nightly, store
+from dbbench import cli, nightly, store
+from dbbench.commands.planning import Asked
 from dbbench.errors import NightlyLocked, ResultDamaged
 from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import Accepted, Finding, Night
 from dbbench.nightly.history import Ratio
+from dbbench.store import LoadedRun
 
 KEY = "postgres pgbench-tpcb: xfs"
 FIRST = datetime.date(2026, 1, 1)
+WORK = (("postgres", "pgbench-tpcb"),)
 
 
 def night(number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher") -> Night:
@@ -213,3 +217,51 @@ def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
     assert [entry.reason for entry in nightly.all_accepted(tmp_path)["demo"]] == ["first", "second"]
     newest = nightly.accepted(tmp_path, "demo")
     assert newest is not None and newest.reason == "second" and KEY in newest.ratios
+
+
+class Machine:
+    """Takes the place of the runner: a night is a made-up run of the asked arms and blocks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.day = 0
+        self.driven: list[tuple[str, list[str], int]] = []
+        monkeypatch.setitem(synthetic.SPEED, "ext4-guard", 1.0)
+        monkeypatch.setattr("dbbench.commands.nightly._driven", self)
+
+    def __call__(self, wanted: Asked, root: Path, name: str, *_: object) -> LoadedRun:
+        self.day += name.endswith("-night")
+        arms = list(dict.fromkeys(cell.arm for cell in wanted.expanded.cells))
+        self.driven.append((name, arms, wanted.plan.blocks))
+        shape = Shape(name=f"{name}-{self.day}", arms=arms, work=WORK, blocks=wanted.plan.blocks, noise=0.01)
+        folder = synthetic.write(root, shape)
+        date = FIRST + datetime.timedelta(self.day)
+        spec = dataclasses.replace(store.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan)
+        store.save_spec(folder, spec)
+        return store.load_run(folder)
+
+
+def test_a_regression_from_its_night_to_its_acceptance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Suspect, a second run of that arm alone, exit 3, told once; still there the next night without a second run;
+    accepted, and the night after is ok."""
+    monkeypatch.chdir(tmp_path)
+    plan = 'name = "p"\nfs_setups = ["ext4", "xfs", "btrfs"]\nblocks = 5\n[engine]\nname = "postgres"\n'
+    (tmp_path / "p.toml").write_text(plan + '[workload]\nname = "pgbench-tpcb"\n')
+    machine = Machine(monkeypatch)
+    command = ["nightly", "p.toml", "--notify", "tee -a told.jsonl", "--junit", "junit.xml", "--json"]
+    told: list[str] = []
+    monkeypatch.setattr("dbbench.commands.nightly._notify", lambda _, document: told.append(document["state"]))
+    assert [cli.run(command) for _ in range(3)] == [0, 0, 0]
+    monkeypatch.setitem(synthetic.SPEED, "xfs", 0.75)
+    capsys.readouterr()
+    assert cli.run(command) == 3
+    found = {f["key"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert (found[KEY]["state"], found[KEY]["since"]) == ("regression", "2026-01-05")
+    assert machine.driven[-1] == ("p-confirm", ["ext4", "xfs", "ext4-guard"], 7)
+    assert "<failure" in (tmp_path / "junit.xml").read_text()
+    assert cli.run(command) == 3
+    assert len(machine.driven) == 6 and told == ["regression"]
+    assert cli.run(["baseline", "accept", "p-night-5", "--reason", "checksums are on now"]) == 0
+    assert cli.run(command) == 0
+    assert told == ["regression", "ok"]

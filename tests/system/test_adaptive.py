@@ -1,0 +1,41 @@
+"""Blocks until a precision, on real filesystems."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+PLAN = """
+name = "precise"
+fs_setups = ["ext4", { use = "ext4", label = "ext4-b" }]
+blocks = 1
+warmup = "0s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "400MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+"""
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
+    """One block, then asked for a width that anything has: five pairs, recorded; the same command drives nothing."""
+    dbbench.plan(PLAN)
+    dbbench("run", "plan.toml", "--name", "p", "--progress", "none")
+    assert len(dbbench.trials("p")) == 2
+    asked = ("run", "plan.toml", "--name", "p", "--progress", "none", "--until-precision", "99%")
+    dbbench(*asked)
+    assert len(dbbench.trials("p")) == 10
+    run = json.loads((dbbench.folder / "results/p/run.json").read_text())
+    assert run["precision"] == 0.99
+    assert run["settled"]["ext4-b.postgres.pgbench-tpcb"].startswith("settled after 5 pairs: ±")
+    assert "finished before" in dbbench(*asked).stderr
+    assert len(dbbench.trials("p")) == 10

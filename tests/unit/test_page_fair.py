@@ -1,0 +1,70 @@
+"""The page says under which conditions its figures were made, and names what was not equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from dbbench.model import CeilingFacts, CoresFacts, MemoryFacts, Trial, TrialWarning
+from dbbench.page.model import PageModel, build
+from dbbench.store import load_run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import synthetic
+from synthetic import Shape
+
+MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30, enforced="cgroup v2", direct="direct")
+
+
+def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> PageModel:
+    """The page of a synthetic run whose trials have these facts, by arm and for all."""
+    run = load_run(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),))))
+
+    def told(trial: Trial) -> Trial:
+        return dataclasses.replace(trial, **{**every, **of.get(trial.fs_setup, {})})
+
+    return build([dataclasses.replace(run, trials=[told(trial) for trial in run.trials])])
+
+
+def notices(found: PageModel, kind: str) -> list[str]:
+    """The texts of a kind of notice."""
+    return ["".join(text for text, _ in n.parts) for n in found.verdict.notices if n.kind == kind]
+
+
+def test_equal_conditions_are_a_sentence_each_and_no_notice(tmp_path: Path) -> None:
+    """What holds for all stands once."""
+    found = page(tmp_path, {}, {"memory": MEMORY, "cores": CoresFacts("0-2", "3")})
+    assert notices(found, "unequal") == []
+    assert sum("3 times the 1 GiB that can hold data" in line for line in found.conditions) == 1
+    assert any(line.endswith("the server ran on cores 0-2, the load generator on 3.") for line in found.conditions)
+
+
+def test_unequal_conditions_stand_before_the_figures_and_first(tmp_path: Path) -> None:
+    """A second cache in one arm: a notice, the first sentence, and the first fact of the environment."""
+    fallback = dataclasses.replace(MEMORY, direct="buffered-fallback")
+    found = page(tmp_path, {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
+    (told,) = notices(found, "unequal")
+    assert told.startswith(
+        "Unequal conditions: btrfs and ext4: effective cache differs: buffered-fallback against direct"
+    )
+    assert "not measured under equal conditions" in found.conditions[0]
+    assert found.environment.differs[0].name == "read and written"
+
+
+def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:
+    """Read-ahead of the disk in one arm stands above what every filesystem has of its own."""
+    found = page(tmp_path, {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
+                 {"host_state": {"disk: read_ahead_kb": "128"}})  # fmt: skip
+    assert found.environment.differs[0].name == "disk: read_ahead_kb"
+    assert "disk: read_ahead_kb differs: 16 against 128" in notices(found, "unequal")[0]
+
+
+def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
+    """In both arms the row's word is device-limited, and never the same."""
+    flat = {"ceiling": CeilingFacts(limited="writes stood"), "warnings": (TrialWarning("W042", "writes stood"),)}
+    found = page(tmp_path, {}, flat)
+    assert notices(found, "limited")[0].startswith("The device was the limit (W042)")
+    words = {row.verdict for row in found.comparisons[0].group.rows[1:]}
+    assert not words & {"same", "inconclusive"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dbbench import store
+from dbbench import __version__, store
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import ResultDamaged
@@ -18,7 +18,7 @@ from dbbench.store import index
 def command(options: Options, results: str) -> None:
     """The runs of the results folder, with how far each has come. Checksums are not looked at here."""
     folder = Path(results)
-    rows = index.rows(folder, store.runs(folder), _row) if folder.is_dir() else []
+    rows = index.rows(folder, store.runs(folder), _row, __version__) if folder.is_dir() else []
     if options.json:
         put_json(rows)
     elif not rows:

@@ -86,7 +86,7 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     settled = [n.ratios[key] for n in past if n.good and key in n.ratios and n.states.get(key) not in MOVED]
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
-        return Finding(key, "learning", value.ratio, notes=(f"{len(settled) + 1} of {ENOUGH} nights to learn from",))
+        return Finding(key, "learning", value.ratio, notes=("nothing to hold it against yet",))
     away = math.log(value.ratio / level)
     worse = (away < 0) == (value.better == "higher")
     dates, values = series_of(key, [*past, tonight])

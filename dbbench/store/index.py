@@ -13,22 +13,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import __version__
-
 NAME: Final = ".dbbench-index.sqlite"
 Row = dict[str, Any]
 
 
-def rows(results: Path, runs: list[Path], make: Callable[[Path], Row]) -> list[Row]:
+def rows(results: Path, runs: list[Path], make: Callable[[Path], Row], maker: str) -> list[Row]:
     """`make(run)` for each folder, from the index where neither run.json nor the trials' folder has changed.
 
-    A trial's folder is written once, so the time of `trials/` tells of every trial that came or went. What this
-    version of dbbench has not made itself is made anew.
+    A trial's folder is written once, so the time of `trials/` tells of every trial that came or went. What another
+    `maker` made (a version of dbbench) is made anew.
     """
     known = _known(results)
     found, new = [], []
     for run in runs:
-        stamp = _stamp(run)
+        stamp = _stamp(run, maker)
         before = known.pop(run.name, None)
         if before is not None and before[0] == stamp:
             found.append(json.loads(before[1]))
@@ -40,15 +38,15 @@ def rows(results: Path, runs: list[Path], make: Callable[[Path], Row]) -> list[R
     return found
 
 
-def _stamp(run: Path) -> str:
-    """Changes with the version, with run.json and with the set of finished trials."""
+def _stamp(run: Path, maker: str) -> str:
+    """Changes with the maker, with run.json and with the set of finished trials."""
     times = []
     for path in (run / "run.json", run / "trials"):
         try:
             times.append(str(path.stat().st_mtime_ns))
         except OSError:
             times.append("-")
-    return " ".join([__version__, str(run), *times])
+    return " ".join([maker, str(run), *times])
 
 
 def _known(results: Path) -> dict[str, tuple[str, str]]:

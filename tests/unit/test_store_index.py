@@ -36,7 +36,7 @@ def asked(results: Path) -> tuple[list[dict[str, Any]], list[str]]:
         read.append(run.name)
         return {"name": run.name, "done": len(store.load_run(run).trials)}
 
-    return index.rows(results, store.runs(results), make), read
+    return index.rows(results, store.runs(results), make, "v1"), read
 
 
 def test_a_run_is_read_once(results: Path) -> None:

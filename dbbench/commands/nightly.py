@@ -104,12 +104,17 @@ def _night(
     findings = nightly.judge(others, night, nightly.accepted(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
         again = nightly.night_of(drive(_second(wanted, findings), f"{name}-confirm"))
-        findings = [
-            nightly.confirmed(f, again.ratios.get(f.key)) if f.state == "suspect" and again.good else f
-            for f in findings
-        ]
+        findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
         night = dataclasses.replace(night, confirmations=again.ratios)
     return dataclasses.replace(night, states={f.key: f.state for f in findings}), findings
+
+
+def _answered(finding: Finding, again: Night) -> Finding:
+    """The suspect after its second run; one that is not good itself answers nothing."""
+    if again.good:
+        return nightly.confirmed(finding, again.ratios.get(finding.key))
+    note = f"its second run told nothing: {'; '.join(again.reasons)}"
+    return dataclasses.replace(finding, notes=(*finding.notes, note))
 
 
 def _second(wanted: Asked, findings: Sequence[Finding]) -> Asked:

@@ -3,7 +3,7 @@
 `run_trial` drives one trial of a run from its folder alone (run folder, trial id) and publishes its result;
 `drive` is the road: device → filesystem → dataset → engine → cold cache → load and samplers (`loaded`) → result. What
 outlives its stage (device, mount) is on one stack, what lives within one is a `with`. The parts it calls are
-bound in `parts.py`; how each does its work is in the room of its name.
+bound in `parts/`; how each does its work is in the room of its name.
 """
 
 from __future__ import annotations

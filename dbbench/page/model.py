@@ -115,8 +115,11 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> di
          "rows": [_row(row) for row in c.group.rows_of(heading.metric.name)]}
         for c in comparisons for heading in c.table.headings
     ]  # fmt: skip
-    kept = ("id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
-            "status", "error", "warnings", "summary", "space", "age", "operations", "drain", "checkpoints", "io", "parameters")  # fmt: skip
+    kept = (
+            "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
+            "status", "error", "warnings", "summary", "space", "age", "operations", "drain", "checkpoints", "io",
+            "parameters",
+    )  # fmt: skip
     trials = []
     for c in comparisons:
         for trial in c.group.trials:

@@ -120,10 +120,11 @@ def _said(row: Row, group: Group) -> str:
     what = "" if group.metric.better == "higher" else f"{group.metric.label} "
     if row.lo is None:
         return f" {what}{change(row.ratio)}, without an interval ({count(row.n, 'block')} of the 3 that it takes)"
-    word = {"same": "is the same within 5\u202f%", "inconclusive": "is inconclusive",
-            "device-limited": "is held at the device's ceiling, which tells nothing of the filesystems"}.get(
-        row.verdict, f"is {row.verdict}"
-    )
+    word = {
+        "same": "is the same within 5\u202f%",
+        "inconclusive": "is inconclusive",
+        "device-limited": "is held at the device's ceiling, which tells nothing of the filesystems",
+    }.get(row.verdict, f"is {row.verdict}")
     return f" {word}{than} ({what}{change(row.ratio)}, CI {interval(row.lo, row.hi)})"
 
 

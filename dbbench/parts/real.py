@@ -1,0 +1,136 @@
+"""The parts that work on this machine, bound to one run, cell and place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from dbbench import (
+    ageing,
+    canary,
+    condition,
+    datasets,
+    filesystems,
+    pagecache,
+    samplers,
+    store,
+    wal,
+)
+from dbbench.datasets import Golden, Restored
+from dbbench.devices.port import Device, Images
+from dbbench.drivers import DRIVERS
+from dbbench.engines import ENGINES
+from dbbench.filesystems import Mounted
+from dbbench.journal import Journal
+from dbbench.kmsg import Watch
+from dbbench.limits import confined
+from dbbench.meter import Meter
+from dbbench.model import (
+    CeilingFacts,
+    Cell,
+    Run,
+    Settings,
+)
+from dbbench.operations import Filled, operated
+from dbbench.parts import facts, ground, past
+from dbbench.parts.port import Parts
+from dbbench.parts.room import Permit, Room
+from dbbench.plan.settings import settings_of
+from dbbench.progress.events import Emit, Event
+from dbbench.samplers import Target
+
+
+def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, typed: tuple[str, ...], room: Room,
+               emit: Emit) -> Parts:  # fmt: skip
+    """The parts that work on this machine."""
+    engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
+
+    def restored(fs: Mounted) -> Restored:
+        golden, datadir = golden_of(cell, room, emit), filesystems.data_directory(cell.setup, fs)
+        if run.plan.device.kind == "dir":  # the options of an existing filesystem are its owner's
+            return datasets.restored(golden, datadir, engine.account())
+        filesystems.apply_attributes(cell.setup, datadir)
+        found = datasets.restored(golden, datadir, engine.account())
+        filesystems.verify_files(cell.setup, engine.data_files(datadir))
+        if fs.raw is not None:
+            engine.move_data(datadir, fs.raw)
+        return found
+
+    return Parts(
+        engine=engine,
+        settings=settings_of(cell),
+        attached=lambda: ground.attached(run, cell, images, Permit(typed, journal)),
+        kernel_messages=Watch,
+        probe=lambda device: canary.probe(device.path if device.facts.kind == "dir" else device),
+        host_state=lambda device: past.host_state(device, journal),
+        first_state=lambda: past.first_state(journal),
+        wear=lambda device: condition.wear(device.leaves[0] if device.leaves else ""),
+        conditioned=lambda device: past.conditioned(run, cell, device, journal),
+        layered=lambda device: ground.layered(cell, device, journal),
+        make=lambda device: ground.make(cell, device, journal),
+        mounted=lambda device: ground.mounted(run, cell, device, room, journal),
+        filesystem_facts=lambda device, made, fs: facts.filesystem_facts(cell, device, made, fs),
+        aged=lambda volume, fs: ageing.aged(fs, volume.facts.size_bytes, run.plan.age, run.plan.seed)
+        if run.plan.age and fs.raw is None else None,
+        restored=restored,
+        log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
+        effective=lambda server, datadir, place: facts.effective(engine, server, datadir, place),
+        held=facts.held,
+        drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
+            files, run.plan.seed, device.leaves, root=root,
+            least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+        ),
+        sampled=lambda device, server, raw: samplers.beside(
+            Target(
+                device.leaves[0] if device.leaves else None, server,
+                device.wal.leaves[0] if device.wal and device.wal.leaves else None,
+            ), raw
+        ),
+        driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
+            server, cell, run.plan.seed, clock, raw, room.scratch
+        ),
+        ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),
+        confined=lambda: confined(
+            cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
+        ),
+        meter=Meter,
+        sync=facts.sync,
+        must_be_healthy=facts.must_be_healthy,
+        space=lambda fs, files: facts.space(engine, fs, files),
+        device_facts=facts.device_facts,
+        operated=lambda volume, fs, datadir: operated(
+            run.plan.operations, _filled(cell, journal, room, settings_of(cell), volume, fs, datadir)
+        ),
+    )  # fmt: skip
+
+
+def _filled(
+    cell: Cell, journal: Journal, room: Room, settings: Settings, volume: Device, fs: Mounted, datadir: Path
+) -> Filled:
+    """What operations work on: the filesystem, its server, and another one with a place of its own."""
+    engine, place = ENGINES[cell.engine.name], room.place(cell.engine)
+    second = dataclasses.replace(place, sockets=room.root / "s2", logs=room.logs / "clone")
+    (own := room.root / "operations").mkdir(exist_ok=True)
+    setup = cell.setup
+    if volume.facts.kind == "dir":  # the options of an existing filesystem are its owner's
+        setup = dataclasses.replace(setup, attributes=(), volumes={})
+    return Filled(
+        setup=setup,
+        volume=volume,
+        fs=fs,
+        datadir=datadir,
+        room=own,
+        serving=lambda data: engine.serving(data, settings, place),
+        second=lambda data: engine.serving(data, settings, second),
+        journal=journal,
+    )
+
+
+def golden_of(cell: Cell, room: Room, emit: Emit) -> Golden:
+    """The cell's golden copy, built now where the cache does not hold it."""
+
+    def tell(what: str) -> None:
+        emit(Event("prepare", {"what": what}))
+
+    return datasets.golden.ensure(cell.engine, cell.dataset, room.place(cell.engine), tell, raw=cell.raw)

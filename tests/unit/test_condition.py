@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from dbbench import condition, conditions
+from dbbench import condition
+from dbbench.judging import limits
 from dbbench.model import WearFacts
 
 
@@ -60,7 +61,7 @@ def test_a_loop_device_has_no_wear() -> None:
 
 def test_probe_beside_its_block() -> None:
     """10 % off the median of three is suspect; of two nobody knows which one is odd."""
-    assert [(w.id, w.suspect) for w in conditions.canary(80.0, [100.0, 101.0])] == [("W040", True)]
-    assert list(conditions.canary(95.0, [100.0, 101.0])) == []
-    assert list(conditions.canary(50.0, [100.0])) == []
-    assert list(conditions.canary(None, [100.0, 100.0])) == []
+    assert [(w.id, w.suspect) for w in limits.canary(80.0, [100.0, 101.0])] == [("W040", True)]
+    assert list(limits.canary(95.0, [100.0, 101.0])) == []
+    assert list(limits.canary(50.0, [100.0])) == []
+    assert list(limits.canary(None, [100.0, 100.0])) == []

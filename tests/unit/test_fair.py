@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog, ceilings, conditions, host, plan
+from dbbench import catalog, host, plan
 from dbbench.compare import rows
 from dbbench.compare.conditions import limited, unequal
 from dbbench.errors import PlanInvalid
+from dbbench.judging import ceiling, limits
 from dbbench.model import (
     CeilingFacts,
     CeilingRow,
@@ -48,31 +49,31 @@ def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
 @pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
 def test_label_follows_the_ratio(ratio: float, word: str) -> None:
     """The bounds belong to the larger word."""
-    assert conditions.label(ratio) == word
+    assert limits.label(ratio) == word
 
 
 def test_direct_io_is_judged_by_what_is_resident() -> None:
     """A tenth of the files in the page cache is more than headers; what was not asked for is plain buffered."""
     direct = {"innodb_flush_method": "O_DIRECT"}
-    assert conditions.how_read(direct, GIB // 20, GIB) == "direct"
-    assert conditions.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
-    assert conditions.how_read(direct, None, GIB) is None
-    assert conditions.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
-    assert conditions.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
+    assert limits.how_read(direct, GIB // 20, GIB) == "direct"
+    assert limits.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
+    assert limits.how_read(direct, None, GIB) is None
+    assert limits.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
+    assert limits.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
 
 
 def test_small_files_may_be_resident_whole() -> None:
     """16 MiB are what a server reads of its catalogues."""
-    assert conditions.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
+    assert limits.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
 
 
 def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
     """One thread cannot use more than one core, four threads no more than their two cores."""
     cpu: dict[str, float | None] = {"client_cpu_s": 9.0, "seconds": 10.0}
     two = CoresFacts("0-1", "2-3")
-    assert conditions.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
-    assert conditions.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
-    assert conditions.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
+    assert limits.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
+    assert limits.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
+    assert limits.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
 
 
 # --- the block layer -------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), Ceiling
 
 def beside(**columns: list[float | None]) -> CeilingFacts:
     """The verdict on five seconds with these columns."""
-    return ceilings.beside(CEILING, Series(5, columns), cell(), 120.0)
+    return ceiling.beside(CEILING, Series(5, columns), cell(), 120.0)
 
 
 def test_writes_flat_at_the_ceiling_are_called_so() -> None:
@@ -122,7 +123,7 @@ def test_a_cap_on_both_together_is_found() -> None:
     """Cloud disks count reads and writes alike: neither stands at the ceiling, their sum does."""
     rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    assert "reads and writes stood at 1000 IOPS" in ceilings.beside(CeilingFacts(rows_), series, cell(), None).limited
+    assert "reads and writes stood at 1000 IOPS" in ceiling.beside(CeilingFacts(rows_), series, cell(), None).limited
 
 
 def test_megabytes_are_a_ceiling_too() -> None:
@@ -135,7 +136,7 @@ def test_megabytes_are_a_ceiling_too() -> None:
 def test_without_a_ceiling_nothing_is_said() -> None:
     """No fio, no share and no limit."""
     series = Series(5, {"w_per_s": [300.0] * 5})
-    assert ceilings.beside(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
+    assert ceiling.beside(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
         note="fio is not installed"
     )
 

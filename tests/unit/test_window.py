@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from dbbench import conditions, steadiness
+from dbbench import steadiness
 from dbbench.engines.innodb_server import InnodbServer
+from dbbench.judging import limits
 from dbbench.model import FilesystemFacts, Window
 from dbbench.samplers import server_log
 
@@ -57,9 +58,9 @@ def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
 def test_no_steady_state_is_told_with_size_and_end() -> None:
     """W005 has the change from end to end; steady windows and those that run to completion have none."""
     falling = [0.0] * 60 + [value or 0.0 for value in noisy(1, -0.4)]
-    (told,) = conditions.steady(FIXED, [*falling])
+    (told,) = limits.steady(FIXED, [*falling])
     assert told.id == "W005" and "-4" in told.text and "%" in told.text
-    assert list(conditions.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
+    assert list(limits.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
 
 
 @pytest.mark.parametrize(
@@ -76,16 +77,16 @@ def test_periods_are_those_in_force(
     family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
 ) -> None:
     """The mount option and the pool's own setting over what the family does by itself."""
-    assert conditions.period_s(family, options, tunables) == seconds
+    assert limits.period_s(family, options, tunables) == seconds
 
 
 def test_warm_up_below_three_periods_is_told() -> None:
     """89 s for btrfs; 90 are enough. What runs to its end has no warm-up."""
     btrfs = FilesystemFacts("btrfs")
-    (told,) = conditions.warm_up(Window("fixed", 89, 120), btrfs)
+    (told,) = limits.warm_up(Window("fixed", 89, 120), btrfs)
     assert (told.id, told.suspect) == ("W041", False) and "90 s or more" in told.text
-    assert list(conditions.warm_up(Window("fixed", 90, 120), btrfs)) == []
-    assert list(conditions.warm_up(Window("to-completion", 0, 0), btrfs)) == []
+    assert list(limits.warm_up(Window("fixed", 90, 120), btrfs)) == []
+    assert list(limits.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
 # --- the server's log ------------------------------------------------------------------------------

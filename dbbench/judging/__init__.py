@@ -6,13 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench import ceilings, conditions, durability, host, store, summary
+from dbbench import durability, host, store, summary
 from dbbench.clock import iso
 from dbbench.datasets import Restored
 from dbbench.drivers.port import Outcome
 from dbbench.engines.features import features
 from dbbench.engines.port import Engine
 from dbbench.errors import FlushesMissing
+from dbbench.judging import ceiling, limits
 from dbbench.kmsg import Watch
 from dbbench.meter import Meter
 from dbbench.model import (
@@ -75,14 +76,14 @@ def _canary(trial: Record) -> None:
     folder, mine = trial.draft.final.parent, trial.fact("canary", dict).get("write_mb_per_s")
     same = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
     others = [store.load_trial(folder / name).canary.get("write_mb_per_s") for name in same if (folder / name).is_dir()]
-    trial.warn(*conditions.canary(mine, [value for value in others if value is not None]))
+    trial.warn(*limits.canary(mine, [value for value in others if value is not None]))
 
 
 def _conditions(trial: Record, seen: Seen) -> None:
     memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
-    trial.warn(*conditions.warnings(trial.cell, memory, cores, seen.meter))
+    trial.warn(*limits.warnings(trial.cell, memory, cores, seen.meter))
     tps = trial.fact("summary", dict).get("tps")
-    beside = ceilings.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, tps)
+    beside = ceiling.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, tps)
     trial.note(ceiling=beside)
     if beside.limited:
         trial.warn(TrialWarning("W042", beside.limited))
@@ -104,8 +105,8 @@ def _facts(trial: Record, seen: Seen) -> None:
     trial.note(
         engine_features=features(trial.cell.engine.name, effective),
         drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),
-        memory=conditions.memory(trial.cell, meter, effective, space.logical_bytes, trial.run.host.get("memory_bytes")),
-        cores=conditions.with_share(trial.cell, meter.cores, meter.cpu),
+        memory=limits.memory(trial.cell, meter, effective, space.logical_bytes, trial.run.host.get("memory_bytes")),
+        cores=limits.with_share(trial.cell, meter.cores, meter.cpu),
         checkpoints=meter.checkpoints,
         io=IoFacts(
             meter.disk.get("read_bytes"),
@@ -153,9 +154,9 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
             TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
             TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),
         )
-    trial.warn(*conditions.warm_up(window, trial.fact("filesystem", FilesystemFacts)))
+    trial.warn(*limits.warm_up(window, trial.fact("filesystem", FilesystemFacts)))
     if trial.series is not None:
-        trial.warn(*conditions.steady(window, trial.series["tps"]))
+        trial.warn(*limits.steady(window, trial.series["tps"]))
     checkpoints = meter.checkpoints
     if not checkpoints.ended and meter.engine_write_bytes:
         trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from dbbench import steadiness, summary
+from dbbench.filesystems.periods import PERIODS, period_s
 from dbbench.limits.cores import parsed
 from dbbench.meter import Meter
-from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, Scalar, TrialWarning, Window
+from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
+from dbbench.plan import sizes
 from dbbench.series import Column
 from dbbench.units import bytes_of, size_text
 
-CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
-IO_BOUND: Final = 2.0  # from here on most reads are
 CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
-# How often a filesystem writes out by itself: btrfs(5) commit=30, ext4(5) commit=5, ZFS zfs_txg_timeout=5.
-PERIODS_S: Final = {"btrfs": 30.0, "ext4": 5.0, "ext3": 5.0, "zfs": 5.0}
-PERIODS: Final = 3
 CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
 CANARY_OFF: Final = 0.10
 # Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
@@ -43,18 +40,11 @@ def memory(
         hit_ratio=meter.hit_ratio,
         direct=direct,
         effective_bytes=could_hold,
-        label=label(ratio),
+        label=sizes.label(ratio),
         enforced=f"cgroup v{group.version}" if group else "",
         peak_bytes=group.peak_bytes if group else None,
         resident_bytes=meter.resident_bytes,
     )
-
-
-def label(ratio: float | None) -> str | None:
-    """The word for a dataset of `ratio` × the memory."""
-    if ratio is None:
-        return None
-    return "cached" if ratio < CACHED else "io-bound" if ratio >= IO_BOUND else "edge"
 
 
 def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | None) -> str | None:
@@ -103,22 +93,11 @@ def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning
         yield TrialWarning("W040", text, suspect=True)
 
 
-def period_s(family: str, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
-    """The filesystem's longest period of its own: how often it writes out what it holds back. None: it has none."""
-    for option in options:
-        name, _, value = option.partition("=")
-        if name == "commit" and value.isdigit():
-            return float(value)
-    if "txg_timeout_s" in tunables:
-        return float(tunables["txg_timeout_s"])
-    return PERIODS_S.get(family)
-
-
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
     """W041 where the warm-up sees fewer than three of the filesystem's periods."""
-    period = period_s(fs.family, fs.mount_options_effective, fs.tunables)
-    if window.kind == "fixed" and period is not None and window.warmup_s < PERIODS * period:
-        text = f"{window.warmup_s:.0f} s; {fs.family} writes out every {period:.0f} s: {PERIODS * period:.0f} s or more"
+    every = period_s(fs.family, fs.mount_options_effective, fs.tunables)
+    if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
+        text = f"{window.warmup_s:.0f} s; {fs.family} writes out every {every:.0f} s: {PERIODS * every:.0f} s or more"
         yield TrialWarning("W041", text)
 
 

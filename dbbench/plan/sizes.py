@@ -8,6 +8,8 @@ from dbbench.catalog import GROWING
 from dbbench.datasets import generated
 from dbbench.model import Scalar
 
+CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
+IO_BOUND: Final = 2.0  # from here on most reads are
 # Dataset ÷ memory: well inside the limits of the three words (0.8 and 2), so that a few per cent of error in what a
 # row takes do not change the word.
 RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
@@ -27,3 +29,10 @@ def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dic
     name = GROWING[kind]
     unit = generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
     return {**own, name: max(1, round(RATIOS[word] * memory_bytes / unit))}
+
+
+def label(ratio: float | None) -> str | None:
+    """The word for a dataset of `ratio` × the memory."""
+    if ratio is None:
+        return None
+    return "cached" if ratio < CACHED else "io-bound" if ratio >= IO_BOUND else "edge"

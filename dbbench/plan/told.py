@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench import ceiling, conditions
+from dbbench import ceiling
 from dbbench.datasets import generated
 from dbbench.engines.settings import own_cache_bytes
+from dbbench.filesystems.periods import PERIODS, period_s
 from dbbench.host.sysfs import text
 from dbbench.limits import cgroup, cores
 from dbbench.model import Cell, Plan
 from dbbench.plan.preview import dataset_bytes
 from dbbench.plan.settings import settings_of
+from dbbench.plan.sizes import label
 from dbbench.units import size_text
 
 _HISTORY: Final = {
@@ -41,7 +43,7 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
         held = limit is not None and not isinstance(where, str)
         pool = None if cell.engine.name == "postgres" else own_cache_bytes(settings_of(cell))  # direct I/O
         could = limit if held else pool or machine
-        meant = f", {size / could:.2g} times that: {conditions.label(size / could)}" if could else ""
+        meant = f", {size / could:.2g} times that: {label(size / could)}" if could else ""
         sized = f"the tables of {cell.title} on {cell.engine.name} have {size_text(size)}{meant}"
         if limit is None:
             of = f"{size_text(could)} can hold data" if could else "all of the machine's can hold data"
@@ -82,9 +84,9 @@ def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 
 def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
-        period = conditions.period_s(cell.setup.mkfs.family, cell.setup.mount, {})
+        period = period_s(cell.setup.mkfs.family, cell.setup.mount, {})
         fixed = cell.window.kind == "fixed"
-        if fixed and period is not None and cell.window.warmup_s < conditions.PERIODS * period:
+        if fixed and period is not None and cell.window.warmup_s < PERIODS * period:
             yield (f"{cell.window.warmup_s:g} s of warm-up are less than three of the {period:g} s after which "
                    f"{cell.setup.mkfs.family} writes out by itself (W041).")  # fmt: skip
 

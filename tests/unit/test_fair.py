@@ -31,6 +31,7 @@ from dbbench.model import (
     Window,
     Workload,
 )
+from dbbench.plan import sizes
 from dbbench.series import Series
 
 GIB = 2**30
@@ -49,7 +50,7 @@ def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
 @pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
 def test_label_follows_the_ratio(ratio: float, word: str) -> None:
     """The bounds belong to the larger word."""
-    assert limits.label(ratio) == word
+    assert sizes.label(ratio) == word
 
 
 def test_direct_io_is_judged_by_what_is_resident() -> None:

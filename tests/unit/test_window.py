@@ -10,6 +10,7 @@ import pytest
 
 from dbbench import steadiness
 from dbbench.engines.innodb_server import InnodbServer
+from dbbench.filesystems.periods import period_s
 from dbbench.judging import limits
 from dbbench.model import FilesystemFacts, Window
 from dbbench.samplers import server_log
@@ -77,7 +78,7 @@ def test_periods_are_those_in_force(
     family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
 ) -> None:
     """The mount option and the pool's own setting over what the family does by itself."""
-    assert limits.period_s(family, options, tunables) == seconds
+    assert period_s(family, options, tunables) == seconds
 
 
 def test_warm_up_below_three_periods_is_told() -> None:

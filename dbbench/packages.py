@@ -58,12 +58,13 @@ TOOLS: Final = (
     Tool("run", ("mkfs.ext4", "mkfs.ext3", "dumpe2fs", "chattr", "lsattr", "filefrag"), "e2fsprogs", "e2fsprogs"),
     Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info"), "xfsprogs", "xfsprogs"),
     Tool("run", ("mkfs.btrfs", "btrfs"), "btrfs-progs", "btrfs-progs"),
-    Tool("run", ("zfs-fuse", "zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),  # or OpenZFS's own
     Tool("run", ("compsize",), "btrfs-compsize", "compsize"),
     Tool("run", ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"), "util-linux", "util-linux"),
     Tool("run", ("mount", "umount"), "mount", "util-linux"),
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
-    Tool("test", ("fio",), "fio", "fio"),
+    Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device
+    # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
+    Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
     Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
@@ -76,7 +77,7 @@ TOOLS: Final = (
 )  # fmt: skip
 
 
-_BESIDE: Final = {"sadc": "sadf", "psql": "postgres"}  # lie outside PATH, in the package of the other
+_BESIDE: Final = {"sadc": "sadf", "psql": "postgres", "zfs-fuse": "zpool"}  # lie outside PATH, in the package of the other
 
 
 def package_of(program: str, family: str = "debian") -> str | None:

@@ -76,7 +76,8 @@ def _tools() -> Iterator[Finding]:
     programs |= {program: "samplers" for program in sampled()}
     programs |= {f"mkfs.{family}": f"fs setups of {family}" for family in FAMILIES if family not in POOLED}
     programs |= {"zpool": "fs setups of zfs"}
-    programs |= {"compsize": "compression of btrfs", "wipefs": "guards of block devices", "lsblk": "this list"}
+    programs |= {"compsize": "compression of btrfs", "fio": "ceiling of the device",
+                 "wipefs": "guards of block devices", "lsblk": "this list"}  # fmt: skip
     for program, needed in programs.items():
         if package_of(program) == "postgresql":
             continue  # they lie with the server, which was looked at above
@@ -91,9 +92,15 @@ def _rights() -> Iterator[Finding]:
     yield Finding(
         "root", root, "yes" if root else "no", 'kind = "loop" and "block"', "" if root else "sudo dbbench ..."
     )
+    from dbbench.limits import cgroup
+
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
     yield Finding("namespaces", not spaces, ", ".join(spaces) + " missing" if spaces else "mount, pid, ipc", "trials",
                   "another kernel" if spaces else "")  # fmt: skip
+    groups = cgroup.hierarchy()
+    limits = not isinstance(groups, str)
+    yield Finding("control groups", limits, groups if isinstance(groups, str) else f"cgroup v{groups.version}",
+                  "`memory` as a limit", "" if limits else "mount the memory controller (cgroups(7))")  # fmt: skip
 
 
 def _space(results: Path) -> Iterator[Finding]:

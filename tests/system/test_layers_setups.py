@@ -146,18 +146,7 @@ threads = 1
 """
 # What this kernel cannot make is left out by its name.
 CARRIED: Final = ["ext4-md0", "xfs-on-lvm-snapshot", "f2fs"]
-FAMILIES: Final = ["f2fs", "nilfs2"]
 OTHERS: Final = [name for name in NAMES if name not in CARRIED]
-MARIADB: Final = """engines = ["postgres"]
-[[engine]]
-name = "mariadb"
-[[workload]]
-name = "sysbench-oltp-update-non-index"
-engines = ["mariadb"]
-tables = 1
-table_size = 1000
-clients = 2
-"""
 
 
 def working(names: list[str]) -> list[str]:
@@ -189,22 +178,6 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
         assert all(layer["snapshot_held"] for layer in facts["layers"] if layer.get("snapshot"))
         assert trial["io"]["write_bytes"] > 0
         operated(name, {step["name"]: step for step in trial["operations"]})
-    assert left(dbbench.folder) == []
-
-
-@pytest.mark.soak
-@pytest.mark.needs("root", "engine:postgres", "engine:mariadb", "sadf")
-def test_each_family_carries_two_engines(dbbench: Any) -> None:
-    """f2fs and nilfs2 under PostgreSQL and MariaDB: no trial fails, a check afterwards finds nothing, all is gone."""
-    names = working(FAMILIES)
-    dbbench.plan(PLAN.format(setups=names, count=1, operations=["fsck"]) + MARIADB)
-    dbbench("run", "plan.toml", "--name", "r", timeout_s=600)
-    trials = dbbench.trials().values()
-    assert [(t["id"], t["error"]) for t in trials if t["status"] == "failed"] == []
-    assert {(t["fs_setup"], t["engine"]) for t in trials} == {(n, e) for n in names for e in ("postgres", "mariadb")}
-    for trial in trials:
-        assert trial["filesystem"]["durability_class"] != "unknown"
-        operated(trial["fs_setup"], {step["name"]: step for step in trial["operations"]})
     assert left(dbbench.folder) == []
 
 

@@ -77,7 +77,11 @@ TOOLS: Final = (
 )  # fmt: skip
 
 
-_BESIDE: Final = {"sadc": "sadf", "psql": "postgres", "zfs-fuse": "zpool"}  # lie outside PATH, in the package of the other
+_BESIDE: Final = {
+    "sadc": "sadf",
+    "psql": "postgres",
+    "zfs-fuse": "zpool",
+}  # lie outside PATH, in the package of the other
 
 
 def package_of(program: str, family: str = "debian") -> str | None:

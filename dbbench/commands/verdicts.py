@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dbbench import compare
 from dbbench.commands.text import put, put_table, table_text
 from dbbench.compare import Row
-from dbbench.compare.verdict import UNSTEADY
+from dbbench.compare.verdict import BEHIND, UNSTEADY
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics import METRICS, Metric
 from dbbench.model import SCHEMA, Trial, plain, titled
@@ -101,7 +101,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
 def gate(found: Verdicts) -> int:
     """The exit code of a gate: 3 where any row is slower or worse, else 4 where any is not decided, else 0."""
     words = {row.verdict for table in found.tables for row in table.rows}
-    if words & {"slower", "worse"}:
+    if words & set(BEHIND):
         return EXIT_REGRESSION
     return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
 

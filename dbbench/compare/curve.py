@@ -5,12 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from dbbench.compare.verdict import Row
-
-AHEAD: Final = ("faster", "better")
-BEHIND: Final = ("slower", "worse")
+from dbbench.compare.verdict import AHEAD, BEHIND, Row
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ WORDS: Final = {  # (words of the metric, candidate is better) -> word
     ("quality", True): "better",
     ("quality", False): "worse",
 }
+AHEAD: Final = ("faster", "better")
+BEHIND: Final = ("slower", "worse")
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,8 @@ def sentence(table: Sequence[Row]) -> str:
     mixed = " Durability classes differ: " if any(row.mixed_durability for row in others) else ""
     parts = [_phrase(row) for row in others]
     lead = f"Compared with {base.fs_setup}: "
-    better = [row for row in others if row.verdict in ("faster", "better")]
-    if not better and all(row.verdict in ("slower", "worse") for row in others):
+    better = [row for row in others if row.verdict in AHEAD]
+    if not better and all(row.verdict in BEHIND for row in others):
         lead = f"{base.fs_setup} {'fastest' if others[0].verdict == 'slower' else 'best'}; "
     text = lead + "; ".join(parts) + "."
     if mixed:

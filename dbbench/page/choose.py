@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
+from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.filesystems.character import Character, character
 from dbbench.metrics import METRICS
 from dbbench.model import Trial
@@ -20,8 +21,6 @@ from dbbench.page.numbers import GROUP, MISSING, change, listed, of_metric, seco
 from dbbench.page.theme import Mark
 
 WORTH_SAYING: Final = math.log(1.05)  # of space and CPU: smaller differences are not part of a trade
-FASTER: Final = ("faster", "better")
-SLOWER: Final = ("slower", "worse")
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,9 @@ def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, R
     gains, costs = [], []
     for group, row in mine:
         where = f" ({group.engine_title}, {group.workload})" if len(mine) > 1 else ""
-        if row.verdict in FASTER:
+        if row.verdict in AHEAD:
             gains.append(f"{change(row.ratio)} {group.metric.label}{where}")
-        elif row.verdict in SLOWER:
+        elif row.verdict in BEHIND:
             costs.append(f"{change(row.ratio)} {group.metric.label}{where}")
     for metric, what in (("disk_bytes", "space on disk"), ("cpu_ms_per_tx", "CPU per transaction")):
         ratio = _ratio(mine[0][0], arm, metric)
@@ -156,7 +155,7 @@ def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, R
 def _ratio(group: Group, arm: str, metric: str) -> float | None:
     """Of an arm's figure to the baseline's, where the interval excludes 1."""
     found = next((row for row in group.rows_of(metric) if row.fs_setup == arm), None)
-    return found.ratio if found is not None and found.verdict in (*FASTER, *SLOWER) else None
+    return found.ratio if found is not None and found.verdict in (*AHEAD, *BEHIND) else None
 
 
 def _of_baseline(group: Group) -> Character | None:

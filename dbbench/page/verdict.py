@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dbbench.compare import Row
+from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.model import Status
 from dbbench.page.fair import differences
 from dbbench.page.findings import Finding
@@ -18,8 +19,6 @@ from dbbench.summary import SHORT_WINDOW_S
 Part = tuple[str, bool]  # text, bold
 Parts = tuple[Part, ...]
 MOST_TOLD: Final = 5  # arms in one sentence; the table has all
-FASTER: Final = ("faster", "better")
-SLOWER: Final = ("slower", "worse")
 SIGNS: Final = {  # never by colour alone
     "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "device-limited": "⊤",
     "baseline": "",
@@ -95,12 +94,12 @@ def sentence(group: Group) -> Parts:
     if not measured:
         return ((f"Nothing can be compared with {base.fs_setup} yet.", False),)
     speed = group.metric.words == "speed"
-    if all(row.verdict in SLOWER for row in measured):
+    if all(row.verdict in BEHIND for row in measured):
         parts: list[Part] = [(f"{base.fs_setup} is the {'fastest' if speed else 'best'}", True)]
-    elif any(row.verdict in FASTER for row in measured):
+    elif any(row.verdict in AHEAD for row in measured):
         parts = []
     else:
-        sure = all(row.verdict in (*SLOWER, "same") for row in measured)
+        sure = all(row.verdict in (*BEHIND, "same") for row in measured)
         said = "No setup is" if sure else "No setup is shown to be"
         parts = [(f"{said} {'faster' if speed else 'better'} than ", False), (base.fs_setup, True)]
     told = measured if len(measured) <= MOST_TOLD else [*measured[: MOST_TOLD - 1], measured[-1]]
@@ -116,7 +115,7 @@ def sentence(group: Group) -> Parts:
 
 
 def _said(row: Row, group: Group) -> str:
-    than = f" than {group.baseline}" if row.verdict in FASTER else ""
+    than = f" than {group.baseline}" if row.verdict in AHEAD else ""
     what = "" if group.metric.better == "higher" else f"{group.metric.label} "
     if row.lo is None:
         return f" {what}{change(row.ratio)}, without an interval ({count(row.n, 'block')} of the 3 that it takes)"
@@ -150,10 +149,10 @@ def _best(group: Group) -> Figure | None:
     best, others = ranked[0], [row for row in ranked[1:] if row.ratio is not None]
     if best.verdict == "baseline":
         same = [row.fs_setup for row in others if row.verdict == "same"]
-        open_ = [row.fs_setup for row in others if row.verdict not in (*SLOWER, "same")]
+        open_ = [row.fs_setup for row in others if row.verdict not in (*BEHIND, "same")]
         text = _lead(others, same, open_)
         return _figure(group, best, text, not open_ and bool(others))
-    if best.verdict in FASTER:
+    if best.verdict in AHEAD:
         return _figure(
             group, best, f"{change(best.ratio)} against {group.baseline}, CI {interval(best.lo, best.hi)}.", True
         )
@@ -176,7 +175,7 @@ def _worst(group: Group) -> Figure | None:
         return None
     worst = ranked[-1]
     if worst.verdict == "baseline":
-        unsettled = [row.fs_setup for row in ranked[:-1] if row.verdict not in FASTER]
+        unsettled = [row.fs_setup for row in ranked[:-1] if row.verdict not in AHEAD]
         text = f"Not shown to be behind {listed(unsettled)}." if unsettled else "Behind all others."
         return _figure(group, worst, text, not unsettled)
     if worst.ratio is None:
@@ -184,7 +183,7 @@ def _worst(group: Group) -> Figure | None:
     if worst.lo is None:
         return _figure(group, worst, f"{change(worst.ratio)}, without an interval.", False)
     text = f"{change(worst.ratio)} against {group.baseline}, CI {interval(worst.lo, worst.hi)}."
-    return _figure(group, worst, text, worst.verdict in SLOWER)
+    return _figure(group, worst, text, worst.verdict in BEHIND)
 
 
 def _figure(group: Group, row: Row, text: str, sure: bool) -> Figure:

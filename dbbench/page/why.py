@@ -13,6 +13,7 @@ from typing import Final
 
 from dbbench.compare import Row
 from dbbench.compare.pairs import paired
+from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics import METRICS
 from dbbench.model import Trial
 from dbbench.page.groups import Group
@@ -79,7 +80,7 @@ class Why:
     @property
     def told(self) -> bool:
         """Whether there is a difference to explain; the others are folded."""
-        return self.row.verdict in ("faster", "slower", "better", "worse")
+        return self.row.verdict in (*AHEAD, *BEHIND)
 
 
 def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:

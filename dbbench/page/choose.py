@@ -15,7 +15,6 @@ from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.filesystems.character import Character, character
 from dbbench.metrics import METRICS
-from dbbench.model import Trial
 from dbbench.page.groups import Group
 from dbbench.page.numbers import GROUP, MISSING, change, listed, of_metric, seconds
 from dbbench.page.theme import Mark
@@ -84,7 +83,7 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
 def _stability(arm: str, groups: Sequence[Group]) -> str:
     """Stalled seconds over all used trials with a fixed window."""
     stalls = [trial.summary.get("stall_s") for group in groups if group.cells[0].window.kind == "fixed"
-              for trial in _used(group, arm)]  # fmt: skip
+              for trial in group.used_of(arm)]  # fmt: skip
     known = [stalled for stalled in stalls if stalled is not None]
     if not known:
         return MISSING
@@ -104,10 +103,6 @@ def _value(group: Group, arm: str, metric: str) -> float | None:
     return next((row.value for row in group.rows_of(metric) if row.fs_setup == arm), None)
 
 
-def _used(group: Group, arm: str) -> list[Trial]:
-    return [trial for trial in group.trials_of(arm) if trial.id in group.used]
-
-
 def _abilities(able: Character | None, arm: str, groups: Sequence[Group]) -> tuple[str, ...]:
     checked = _checked(arm, groups)
     if able is None:
@@ -125,7 +120,7 @@ def _abilities(able: Character | None, arm: str, groups: Sequence[Group]) -> tup
 
 def _checked(arm: str, groups: Sequence[Group]) -> str:
     """Seconds of the timed fsck or scrub of the filled filesystem, where the plan asked for it."""
-    took = [operation.seconds for group in groups for trial in _used(group, arm) for operation in trial.operations
+    took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
             if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
     return seconds(statistics.fmean(took)) if took else MISSING
 

@@ -18,7 +18,7 @@ def sentences(groups: Sequence[Group]) -> tuple[str, ...]:
 
 def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
     """(arm, what of its conditions differs from the baseline's), by the trials that were used."""
-    used = {arm: [t for t in group.trials_of(arm) if t.id in group.used] for arm in group.arms}
+    used = {arm: group.used_of(arm) for arm in group.arms}
     found = [(arm, unequal(used.get(group.baseline, []), trials)) for arm, trials in used.items()]
     return [(arm, lines) for arm, lines in found if lines and arm != group.baseline]
 

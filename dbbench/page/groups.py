@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -12,6 +12,8 @@ from dbbench.metrics import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.page.theme import Mark
 from dbbench.store import LoadedRun
+
+Of = Callable[[Trial], float | None]  # a figure of a trial
 
 ENGINE_TITLES: Final = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}
 
@@ -79,8 +81,14 @@ class Group:
         return tuple(sorted([*found, *missing], key=lambda row: row.fs_setup != self.baseline))
 
     def rows_of(self, metric: str) -> list[Row]:
-        """`compare.rows` of this group; [] where no trial has the metric."""
-        return rows(self.trials, self.baseline, metric)
+        """`compare.rows` of this group, computed once for each metric; [] where no trial has the metric."""
+        if metric not in self._rows:
+            self._rows[metric] = rows(self.trials, self.baseline, metric)
+        return self._rows[metric]
+
+    @cached_property
+    def _rows(self) -> dict[str, list[Row]]:
+        return {}
 
     def missing(self) -> list[TrialSpec]:
         """Trials of the plan that were not driven."""
@@ -96,6 +104,10 @@ class Group:
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.fs_setup == arm]
 
+    def used_of(self, arm: str) -> list[Trial]:
+        """Those of them whose figures count."""
+        return [trial for trial in self.trials_of(arm) if trial.id in self.used]
+
     def excluded(self, arm: str) -> list[tuple[Trial, str]]:
         """Trials of the arm that do not count, each with the reason."""
         return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.used]
@@ -105,6 +117,11 @@ class Group:
         note = f"{failed} failed" if failed else "no trial yet"
         return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
                    "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
+
+
+def of_summary(name: str) -> Of:
+    """That figure of a trial's summary."""
+    return lambda trial: trial.summary.get(name)
 
 
 def reason(trial: Trial) -> str:

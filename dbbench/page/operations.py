@@ -35,7 +35,7 @@ def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
     found = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
-        done = {arm: [facts for trial in group.trials_of(arm) if trial.id in group.used for facts in trial.operations]
+        done = {arm: [facts for trial in group.used_of(arm) for facts in trial.operations]
                 for arm in arms}  # fmt: skip
         asked = group.loaded.run.plan.operations
         names = dict.fromkeys(facts.name for arm in arms for facts in done[arm] if facts.seconds is not None)

@@ -116,7 +116,7 @@ def result_table(group: Group, seconds: Telemetry) -> ResultTable:
             apart=group.apart(row),
             values={h.metric.name: by_metric[h.metric.name].get(row.fs_setup) for h in kept},
             spark=spark(seconds, row.fs_setup, scale),
-            used=sum(t.id in group.used for t in group.trials_of(row.fs_setup)),
+            used=len(group.used_of(row.fs_setup)),
             excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.excluded(row.fs_setup)),
             missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
         )

@@ -9,8 +9,8 @@ from typing import Final
 
 from dbbench.compare import Row
 from dbbench.metrics import METRICS
-from dbbench.model import FreeExtents, Trial
-from dbbench.page.groups import Group
+from dbbench.model import FreeExtents
+from dbbench.page.groups import Group, Of, of_summary
 from dbbench.page.numbers import number, of_metric, seconds
 from dbbench.page.theme import Mark
 
@@ -79,17 +79,13 @@ def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
     return tuple(found)
 
 
-def _mean(group: Group, arm: str, of: Callable[[Trial], float | None]) -> float | None:
-    values = [v for t in group.trials_of(arm) if t.id in group.used and (v := of(t)) is not None]
+def _mean(group: Group, arm: str, of: Of) -> float | None:
+    values = [v for trial in group.used_of(arm) if (v := of(trial)) is not None]
     return statistics.fmean(values) if values else None
 
 
-def _space(attribute: str) -> Callable[[Trial], float | None]:
+def _space(attribute: str) -> Of:
     return lambda trial: getattr(trial.space, attribute) if trial.space is not None else None
-
-
-def _metric(name: str) -> Callable[[Trial], float | None]:
-    return lambda trial: trial.summary.get(name)
 
 
 def _bytes(value: float | None) -> str:
@@ -106,15 +102,15 @@ def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
 
 
 # heading, from a trial, as text. Means over the trials that count.
-COLUMNS: Final[tuple[tuple[str, Callable[[Trial], float | None], Callable[[float | None], str]], ...]] = (
-    ("restore MB/s", _metric("restore_mb_per_s"), number),
-    ("first query s", _metric("first_query_s"), number),
+COLUMNS: Final[tuple[tuple[str, Of, Callable[[float | None], str]], ...]] = (
+    ("restore MB/s", of_summary("restore_mb_per_s"), number),
+    ("first query s", of_summary("first_query_s"), number),
     ("data files", _space("logical_bytes"), _bytes),
     ("used on disk", _space("disk_bytes"), _bytes),
     ("data ÷ disk", _space("compression_ratio"), number),
     ("free", _space("free_bytes"), _bytes),
     ("metadata of it", _space("metadata_share"), _percent),
-    ("extents of the largest file", _metric("largest_file_extents"), number),
+    ("extents of the largest file", of_summary("largest_file_extents"), number),
     ("mean free extent", lambda t: _mean_free(t.space.free) if t.space is not None else None, _bytes),
     ("mean free extent after ageing", lambda t: _mean_free(t.age.after) if t.age is not None else None, _bytes),
     ("owed at the end", lambda t: t.drain.debt_bytes if t.drain is not None else None, _bytes),

@@ -50,7 +50,7 @@ class Telemetry:
         return sorted(mine, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
 
     def used(self, arm: str) -> list[Trial]:
-        return [t for t in self.trials if t.fs_setup == arm and t.id in self.group.used]
+        return self.group.used_of(arm)
 
     def has(self, name: str) -> bool:
         """Whether any trial has one value of the column."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dbbench.compare import Row
@@ -16,7 +17,7 @@ from dbbench.compare.pairs import paired
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics import METRICS
 from dbbench.model import Trial
-from dbbench.page.groups import Group
+from dbbench.page.groups import Group, Of, of_summary
 from dbbench.page.numbers import GROUP, change, listed, number
 from dbbench.page.telemetry import Telemetry
 from dbbench.page.theme import Mark
@@ -102,21 +103,16 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
     return tuple(found)
 
 
-Of = Callable[[Trial], float | None]
-
-
 def _sources(seconds: Telemetry) -> list[tuple[str, str, Of]]:
     """(label, unit, from a trial) of all that may move."""
     found: list[tuple[str, str, Of]] = []
     for name in FIGURES:
         metric = METRICS[name]
-        found.append((metric.label, metric.unit, lambda trial, name=name: trial.summary.get(name)))  # type: ignore[misc]
-    for column, label, unit in SERIES:
-        found.append((label, unit, lambda trial, column=column: _mean(seconds, trial, column)))  # type: ignore[misc]
-    return found
+        found.append((metric.label, metric.unit, of_summary(name)))
+    return [*found, *((label, unit, partial(_mean, seconds, column)) for column, label, unit in SERIES)]
 
 
-def _mean(seconds: Telemetry, trial: Trial, column: str) -> float | None:
+def _mean(seconds: Telemetry, column: str, trial: Trial) -> float | None:
     if trial.id not in seconds.series:
         return None
     known = seconds.window(trial, column)

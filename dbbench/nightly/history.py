@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ from dbbench.model import Run, Status, Trial, plain
 from dbbench.model.expanded import titled
 from dbbench.nightly.guard import GUARD
 from dbbench.store import LoadedRun
-from dbbench.store.files import sync, write_text, writing
+from dbbench.store.files import exclusive, sync, write_text, writing
 
 FOLDER: Final = "nightly"
 ITSELF: Final = " itself"  # after the reference's label: its own figure, not a ratio
@@ -183,19 +181,12 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
     folder = results / FOLDER
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / f".{plan}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 20, 0).decode(errors="replace") or "unknown"
-            raise NightlyLocked(
-                f"nightly {plan} is going on in process {holder}",
-                effect="Nothing was changed.",
-                remedy="Wait for it; a timer starts the next one.",
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    with exclusive(
+        folder / f".{plan}.lock",
+        lambda pid: NightlyLocked(
+            f"nightly {plan} is going on in process {pid}",
+            effect="Nothing was changed.",
+            remedy="Wait for it; a timer starts the next one.",
+        ),
+    ):
         yield
-    finally:
-        os.close(fd)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dbbench.errors import FilesystemFull, ResultsUnwritable
+from dbbench.errors import DbbenchError, FilesystemFull, ResultsUnwritable
 
 
 @contextlib.contextmanager
@@ -30,6 +31,24 @@ def writing(path: Path) -> Iterator[None]:
             effect="What was finished before is kept.",
             remedy="Name another folder with --results DIR.",
         ) from error
+
+
+@contextlib.contextmanager
+def exclusive(lock: Path, refused: Callable[[str], DbbenchError]) -> Iterator[None]:
+    """Hold that lock file while the block lasts, with our process id in it. Where another process holds it, raise
+    what `refused` makes of its id."""
+    with writing(lock):
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise refused(os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
 
 
 def sync(path: Path) -> None:

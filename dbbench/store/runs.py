@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.model import CeilingFacts, Run, plain
-from dbbench.store.files import write_json, write_text, writing
+from dbbench.store.files import exclusive, write_json, write_text, writing
 
 _RUN: TypeAdapter[Run] | None = None
 CEILING = "ceiling.json"
@@ -82,21 +79,12 @@ def load_ceiling(folder: Path) -> CeilingFacts | None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep others off this run while the block works on it. RunLocked says who holds it."""
-    with writing(folder):
-        fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode(errors="replace") or "{}"
-            pid = json.loads(holder).get("pid", "unknown") if holder.startswith("{") else "unknown"
-            raise RunLocked(
-                f"{folder.name} is being worked on by process {pid}",
-                effect="Nothing was changed.",
-                remedy="Wait for it, or stop it with Ctrl-C in its terminal.",
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps({"pid": os.getpid()}).encode(), 0)
+    with exclusive(
+        folder / ".lock",
+        lambda pid: RunLocked(
+            f"{folder.name} is being worked on by process {pid}",
+            effect="Nothing was changed.",
+            remedy="Wait for it, or stop it with Ctrl-C in its terminal.",
+        ),
+    ):
         yield
-    finally:
-        os.close(fd)

@@ -55,7 +55,8 @@ TOOLS: Final = (
     Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
     Tool("run", ("sysbench",), "sysbench", "sysbench"),
     Tool("run", ("sar", "sadf", "iostat"), "sysstat", "sysstat"),
-    Tool("run", ("mkfs.ext4", "mkfs.ext3", "dumpe2fs", "chattr", "lsattr", "filefrag"), "e2fsprogs", "e2fsprogs"),
+    Tool("run", ("mkfs.ext4", "mkfs.ext3", "mkfs.ext2", "tune2fs", "dumpe2fs", "chattr", "lsattr", "filefrag"),
+         "e2fsprogs", "e2fsprogs"),
     Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info"), "xfsprogs", "xfsprogs"),
     Tool("run", ("mkfs.btrfs", "btrfs"), "btrfs-progs", "btrfs-progs"),
     Tool("run", ("compsize",), "btrfs-compsize", "compsize"),
@@ -68,10 +69,11 @@ TOOLS: Final = (
     Tool("test", ("setfattr",), "attr", "attr"),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
     Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
-    Tool("test", ("lvcreate",), "lvm2", "lvm2", optional=True),
+    Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),
+    Tool("test", ("dmsetup",), "dmsetup", "device-mapper", optional=True),
     Tool("test", ("cryptsetup",), "cryptsetup-bin", "cryptsetup", optional=True),
-    Tool("test", ("mkfs.f2fs",), "f2fs-tools", "f2fs-tools", optional=True),
-    Tool("test", ("mkfs.nilfs2",), "nilfs-tools", "nilfs-utils", optional=True),
+    Tool("test", ("mkfs.f2fs", "dump.f2fs"), "f2fs-tools", "f2fs-tools", optional=True),
+    Tool("test", ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2"), "nilfs-tools", "nilfs-utils", optional=True),
     Tool("test", ("chromium",), "chromium", "chromium", optional=True),  # Ubuntu has it as a snap only
     Tool("test", ("chromedriver",), "chromium-driver", "chromedriver", optional=True),
 )  # fmt: skip

@@ -12,9 +12,13 @@ from typing import Final
 from dbbench import process
 from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, ProgramMissing
-from dbbench.filesystems.common import option_value, without_discard
-from dbbench.model import Durability, FsSetup, Scalar, Volume
+from dbbench.filesystems import common
+from dbbench.filesystems.common import option_value
+from dbbench.model import FsSetup, Scalar, Volume
 
+mount_options = common.mount_options
+live = common.nothing_live
+flags = common.flags_of_barriers
 SNAPSHOTS: Final = True
 
 _FEATURES: Final = Path("/sys/fs/btrfs/features")
@@ -63,11 +67,6 @@ def parse_chunks(text: str) -> dict[str, Scalar]:
     return found
 
 
-def mount_options(setup: FsSetup) -> tuple[str, ...]:
-    """The setup's, without discard."""
-    return without_discard(setup.mount)
-
-
 def mount_words(others: tuple[str, ...]) -> tuple[str, ...]:
     """device=: the kernel takes the members from here; otherwise udev, or `btrfs device scan`, must have told it."""
     return tuple(f"device={other}" for other in others)
@@ -111,16 +110,6 @@ def lacks(setup: FsSetup) -> str | None:
     if reason := _unknown("supported_checksums", checksum, "checksum"):
         return reason
     return _unknown("supported_sectorsizes", option_value(options, "-s"), "sector size")
-
-
-def live(device_name: str) -> dict[str, Scalar]:
-    """Nothing: its mount options say all."""
-    return {}
-
-
-def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-    """nodatacow brings none of its own: what it gives up is `tears`, and that weighs with the server's settings."""
-    return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
 
 
 def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:

@@ -8,9 +8,12 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import KernelLacks
-from dbbench.filesystems.common import PAGE_BYTES, bdi_of_device_number, option_value, without_discard
+from dbbench.filesystems import common
+from dbbench.filesystems.common import PAGE_BYTES, option_value
 from dbbench.model import Durability, FsSetup, Scalar
 
+mount_options = common.mount_options
+bdi = common.bdi_of_device_number
 SNAPSHOTS: Final = False
 
 # Lazy initialisation would write inode tables in the background while the window is measured; a discard would
@@ -62,11 +65,6 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     return found
 
 
-def mount_options(setup: FsSetup) -> tuple[str, ...]:
-    """The setup's, without discard."""
-    return without_discard(setup.mount)
-
-
 def lacks(setup: FsSetup) -> str | None:
     """Blocks above the page size: the driver refuses them."""
     block = option_value(setup.mkfs.options, "-b")
@@ -105,11 +103,6 @@ def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durabili
 def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
     """Always: data=journal too tears pages in a power cut."""
     return True
-
-
-def bdi(path: Path) -> Path:
-    """That of the block device."""
-    return bdi_of_device_number(path)
 
 
 def lazy_init_running(proc: Path = Path("/proc")) -> bool | None:

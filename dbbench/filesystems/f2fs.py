@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.filesystems.common import bdi_of_device_number, without_discard
+from dbbench.filesystems import common
 from dbbench.model import Durability, FsSetup, Scalar
 
+mount_options = common.mount_options
+live = common.nothing_live
+tears = common.always_tears  # see above
+bdi = common.bdi_of_device_number
 SNAPSHOTS: Final = False
 
 
@@ -49,28 +53,8 @@ def parse_dump(text: str) -> dict[str, Scalar]:
     }
 
 
-def mount_options(setup: FsSetup) -> tuple[str, ...]:
-    """The setup's, without discard: the kernel turns it on where nobody says anything."""
-    return without_discard(setup.mount)
-
-
-def live(device_name: str) -> dict[str, Scalar]:
-    """Nothing: its mount options say all."""
-    return {}
-
-
 def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
     """`nobarrier` and `fsync_mode=nobarrier` send no flush; without checkpoints a cut goes back to the last one."""
     without = ("nobarrier", "fsync_mode=nobarrier")
     dropped = any(option in without or option.startswith("checkpoint=disable") for option in effective)
     return (Durability.NO_BARRIER,) if dropped else ()
-
-
-def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-    """Always, see above."""
-    return True
-
-
-def bdi(path: Path) -> Path:
-    """That of the block device."""
-    return bdi_of_device_number(path)

@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from dbbench import layers, process
+from dbbench import layers, packages, process
 from dbbench.devices.port import Device
-from dbbench.errors import CommandFailed, DeadlinePassed, MkfsFailed
+from dbbench.errors import CommandFailed, DeadlinePassed
+from dbbench.filesystems.common import mkfs_failed
 from dbbench.filesystems.families import EXACTING, FAMILIES, POOLED, SEVERAL, TUNERS
 from dbbench.filesystems.port import Made
 from dbbench.journal import Journal
@@ -22,16 +23,6 @@ _SECONDS_PER_BYTE: Final = 1 / 64 / 50e6
 
 _MEMORY: Final = Path("/dev/shm")
 _TRIED_BYTES: Final = 2**30  # of a sparse file: small-device limits begin below
-
-_PACKAGES: Final = {
-    "mkfs.ext2": "e2fsprogs", "mkfs.ext3": "e2fsprogs", "mkfs.ext4": "e2fsprogs", "dumpe2fs": "e2fsprogs",
-    "tune2fs": "e2fsprogs", "chattr": "e2fsprogs",
-    "mkfs.xfs": "xfsprogs", "xfs_info": "xfsprogs", "xfs_db": "xfsprogs",
-    "mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs",
-    "mkfs.f2fs": "f2fs-tools", "dump.f2fs": "f2fs-tools", "mkfs.nilfs2": "nilfs-tools", "nilfs-tune": "nilfs-tools",
-    "mdadm": "mdadm", "vgcreate": "lvm2", "lvcreate": "lvm2", "lvs": "lvm2", "dmsetup": "dmsetup",
-    "cryptsetup": "cryptsetup-bin", "wipefs": "util-linux", "blkid": "util-linux",
-}  # fmt: skip
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
@@ -53,11 +44,7 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
         said = [process.run(argv, timeout_s=deadline_s, pass_fds=fds).argv for argv in _making(setup, tuple(paths))]
         geometry = family.geometry(device.path)
     except (CommandFailed, DeadlinePassed) as failure:
-        raise MkfsFailed(
-            f"{setup.mkfs.family} on {device.path}: {failure}",
-            effect="The device holds no usable filesystem now.",
-            remedy=f"dbbench fs show {setup.name}  prints the command.",
-        ) from failure
+        raise mkfs_failed(setup, device, failure) from failure
     uuid = str(geometry.pop("uuid"))
     return Made(tuple(tuple(paths.get(word, word) for word in argv) for argv in said), uuid, geometry)
 
@@ -99,14 +86,14 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     if setup.mkfs.tune and name not in TUNERS:
         return f"nothing tunes {name} after mkfs (only {', '.join(TUNERS)})"
     if missing := missing_programs(setup):
-        packages = install(setup)
-        return f"{', '.join(missing)} not installed" + (f": apt install {' '.join(packages)}" if packages else "")
+        wanted = install(setup)
+        return f"{', '.join(missing)} not installed" + (f": apt install {' '.join(wanted)}" if wanted else "")
     if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
         return f"layers of kind {', '.join(unknown)} are not known"
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     own = () if pooled else (name,)
-    for wanted in dict.fromkeys((*below, *own, *setup.needs.kernel)):
-        if reason := layers.lacks(wanted, root):
+    for module in dict.fromkeys((*below, *own, *setup.needs.kernel)):
+        if reason := layers.lacks(module, root):
             return reason
     if name not in EXACTING:
         return None
@@ -146,5 +133,5 @@ def install(setup: FsSetup) -> tuple[str, ...]:
         return pooled.install(setup)
     if not missing:
         return ()
-    known = tuple(dict.fromkeys(_PACKAGES[program] for program in missing if program in _PACKAGES))
+    known = tuple(dict.fromkeys(filter(None, map(packages.package_of, missing))))
     return known or setup.needs.packages.get("debian", ())

@@ -12,7 +12,7 @@ from typing import Final
 from dbbench import process
 from dbbench.devices.port import Device
 from dbbench.errors import ClaimWrong, CommandFailed, DeadlinePassed, DirectoryRefused, MountFailed, UnmountFailed
-from dbbench.filesystems import holders, mountinfo
+from dbbench.filesystems import common, holders, mountinfo
 from dbbench.filesystems.families import FAMILIES, POOLED, SEVERAL
 from dbbench.filesystems.files import NOCOW_FL, data_attributes, inode_flags
 from dbbench.filesystems.port import Mounted
@@ -20,7 +20,6 @@ from dbbench.journal import Journal
 from dbbench.kmsg import Watch
 from dbbench.model import FsSetup, durability_class
 
-_BUSY_S: Final = 15.0  # a server that was killed may take seconds to let go of its files
 _RELEASE_S: Final = 15.0  # xfs and btrfs finish work on the device after umount has returned
 _UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=off took 21 s
 
@@ -86,22 +85,15 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
 
 def unmount(at: Path, device: Device) -> None:
     """Unmount and wait until each device can be opened exclusively; UnmountFailed says who holds it."""
-    until = time.monotonic() + _BUSY_S
-    pause_s = 0.02
-    while True:
-        try:
-            process.run(["umount", at], timeout_s=_UMOUNT_S)
-            break
-        except CommandFailed as failure:
-            if time.monotonic() > until:
-                found = holders.of_filesystem(at)
-                raise UnmountFailed(
-                    f"{at} is busy after {_BUSY_S:.0f} s, held by {'; '.join(found) or failure}",
-                    effect=f"{device.path} is still mounted at {at}.",
-                    remedy=f"End what holds it, then  umount {at}",
-                ) from failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.5)
+    common.until_let_go(
+        lambda: process.run(["umount", at], timeout_s=_UMOUNT_S),
+        at,
+        lambda by: UnmountFailed(
+            f"{at} is busy after {common.BUSY_S:.0f} s, held by {by}",
+            effect=f"{device.path} is still mounted at {at}.",
+            remedy=f"End what holds it, then  umount {at}",
+        ),
+    )
     for member in device.each:
         _wait_until_free(member)
     for several in SEVERAL.values():
@@ -181,7 +173,7 @@ def _facts(
         family=name,
         options_asked=asked,
         options_effective=effective,
-        read_ahead_kb=_read_ahead_kb(family.bdi(path)),
+        read_ahead_kb=common.read_ahead_kb(family.bdi(path)),
         flags=family.flags(effective, live),
         tears=family.tears(effective, attributes),
         tunables=live,
@@ -192,10 +184,3 @@ def _kernel_name(number: str) -> str:
     """ "loop7" of "7:7"; "" for the anonymous numbers of btrfs."""
     link = Path(f"/sys/dev/block/{number}")
     return link.resolve().name if link.exists() else ""
-
-
-def _read_ahead_kb(bdi: Path) -> int | None:
-    try:
-        return int((bdi / "read_ahead_kb").read_text())
-    except OSError:
-        return None

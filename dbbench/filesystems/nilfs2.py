@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.filesystems.common import bdi_of_device_number, without_discard
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.filesystems import common
+from dbbench.model import FsSetup, Scalar
 
+mount_options = common.mount_options
+live = common.nothing_live
+flags = common.flags_of_barriers
+tears = common.always_tears  # see above
+bdi = common.bdi_of_device_number
 SNAPSHOTS: Final = False  # its checkpoints could be kept; no operation here does
 
 
@@ -44,28 +49,3 @@ def parse_tune(text: str) -> dict[str, Scalar]:
         "reserved_segments_percent": int(said["Reserved segments %"]),
         "features": "" if features == "(none)" else features,
     }
-
-
-def mount_options(setup: FsSetup) -> tuple[str, ...]:
-    """The setup's, without discard."""
-    return without_discard(setup.mount)
-
-
-def live(device_name: str) -> dict[str, Scalar]:
-    """Nothing: its mount options say all."""
-    return {}
-
-
-def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-    """Barriers are on where the kernel says nothing."""
-    return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
-
-
-def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-    """Always, see above."""
-    return True
-
-
-def bdi(path: Path) -> Path:
-    """That of the block device."""
-    return bdi_of_device_number(path)

@@ -17,6 +17,7 @@ from typing import Final
 from dbbench import namespaces
 from dbbench.devices.port import Device
 from dbbench.errors import DirectoryRefused, MountFailed
+from dbbench.filesystems.common import read_ahead_kb
 from dbbench.filesystems.port import Made, Mounted
 from dbbench.journal import Journal
 from dbbench.model import Durability, FsSetup, Scalar
@@ -58,8 +59,7 @@ def opened(
     try:
         node = at / NODE
         os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(device.major, device.minor))
-        ahead = Path(f"/sys/dev/block/{device.major}:{device.minor}/bdi/read_ahead_kb")
-        kb = int(ahead.read_text()) if ahead.exists() else None
+        kb = read_ahead_kb(Path(f"/sys/dev/block/{device.major}:{device.minor}/bdi"))
         yield Mounted(at, "raw", (), (), kb, (), tears((), ()), raw=node)
     finally:
         namespaces.unmount(at)

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.filesystems.common import (
-    PAGE_BYTES,
-    bdi_of_device_number,
-    kernel_version,
-    option_value,
-    without_discard,
-)
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.filesystems import common
+from dbbench.filesystems.common import PAGE_BYTES, kernel_version, option_value
+from dbbench.model import FsSetup, Scalar
 from dbbench.units import bytes_of
 
+mount_options = common.mount_options
+live = common.nothing_live
+flags = common.flags_of_barriers
+tears = common.always_tears
+bdi = common.bdi_of_device_number
 SNAPSHOTS: Final = False
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that takes blocks above its page size
 
@@ -63,11 +63,6 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
     }
 
 
-def mount_options(setup: FsSetup) -> tuple[str, ...]:
-    """The setup's, without discard."""
-    return without_discard(setup.mount)
-
-
 def lacks(setup: FsSetup) -> str | None:
     """Blocks above the page size need Linux 6.12."""
     said = option_value(setup.mkfs.options, "-b") or ""
@@ -75,23 +70,3 @@ def lacks(setup: FsSetup) -> str | None:
     if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
         return None
     return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {os.uname().release}"
-
-
-def live(device_name: str) -> dict[str, Scalar]:
-    """Nothing: its mount options say all."""
-    return {}
-
-
-def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-    """nobarrier is looked for all the same: kernels before 4.19 take it."""
-    return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
-
-
-def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-    """Always: data is overwritten in place."""
-    return True
-
-
-def bdi(path: Path) -> Path:
-    """That of the block device."""
-    return bdi_of_device_number(path)

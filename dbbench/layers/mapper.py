@@ -6,6 +6,7 @@ LVM's and dm-crypt's volumes are taken apart here, below their own tools: it wor
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,7 @@ def end(prefix: str) -> None:
         while left := ours(prefix):
             free = [name for name, kernel_name in left.items() if not sysfs.holders(kernel_name)]
             for name in free or left:
-                persistently(lambda name=name: _remove(name), f"the volume {name}")  # type: ignore[misc]
+                persistently(partial(_remove, name), f"the volume {name}")
         for fd in lower:
             wiped(fd)
 

@@ -15,7 +15,7 @@ import pytest
 from dbbench import catalog, filesystems, process
 from dbbench.devices.port import Device
 from dbbench.errors import ClaimWrong, DirectoryRefused, MkfsFailed, MountFailed, OptionNotInForce, UnmountFailed
-from dbbench.filesystems import mounting
+from dbbench.filesystems import common, mounting
 from dbbench.kmsg import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
 
@@ -76,7 +76,7 @@ def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path
     with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
         own = filesystems.FAMILIES["btrfs"].bdi(fs.path) / "read_ahead_kb"
         own.write_text("1024")
-        assert mounting._read_ahead_kb(own.parent) == 1024 != fs.read_ahead_kb
+        assert common.read_ahead_kb(own.parent) == 1024 != fs.read_ahead_kb
         assert Path(f"/sys/block/{loop_device.path.name}/queue/read_ahead_kb").read_text().strip() != "1024"
 
 
@@ -131,7 +131,7 @@ def test_an_option_that_mkfs_does_not_know_is_an_error(loop_device: Device) -> N
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unmount that fails names the process; when it has let go, the unmount succeeds."""
-    monkeypatch.setattr(mounting, "_BUSY_S", 0.2)
+    monkeypatch.setattr(common, "BUSY_S", 0.2)
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with filesystems.mounted(setup, loop_device, at) as fs:
@@ -146,7 +146,7 @@ def test_the_first_error_is_not_hidden_by_the_unmount(
     loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What went wrong first is raised; that the unmount failed too is a note on it."""
-    monkeypatch.setattr(mounting, "_BUSY_S", 0.1)
+    monkeypatch.setattr(common, "BUSY_S", 0.1)
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with pytest.raises(ZeroDivisionError) as caught, filesystems.mounted(setup, loop_device, at) as fs:

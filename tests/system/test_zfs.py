@@ -17,7 +17,7 @@ from dbbench.devices import loop
 from dbbench.devices.joint import as_one
 from dbbench.devices.port import Device
 from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed, ZfsUnavailable
-from dbbench.filesystems import zfs
+from dbbench.filesystems import common, zfs
 from dbbench.filesystems.port import Mounted
 from dbbench.filesystems.zfs import daemon, driver, pool
 from dbbench.journal import Journal
@@ -166,7 +166,7 @@ def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
 
 def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An export that fails names the process; when it has let go, the export succeeds."""
-    monkeypatch.setattr(pool, "_BUSY_S", 0.2)
+    monkeypatch.setattr(common, "BUSY_S", 0.2)
     with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
         assert isinstance(fs.pool, pool.Pool)
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)

@@ -14,9 +14,9 @@ from typing import Final
 
 from dbbench import process
 from dbbench.devices.port import Device
-from dbbench.errors import CommandFailed, DbbenchError, MkfsFailed, MountFailed
+from dbbench.errors import CommandFailed, DbbenchError, MountFailed
 from dbbench.filesystems import mountinfo
-from dbbench.filesystems.common import bdi_of_device_number
+from dbbench.filesystems.common import bdi_of_device_number, mkfs_failed, read_ahead_kb
 from dbbench.filesystems.port import Made, Mounted
 from dbbench.filesystems.zfs import arc, driver, pool, properties
 from dbbench.filesystems.zfs.driver import install, works
@@ -73,11 +73,7 @@ def create(setup: FsSetup, device: Device, journal: Journal | None = None) -> Ma
             made.export()
             on_disk = pool.label(device.path)
     except (CommandFailed, MountFailed) as failure:
-        raise MkfsFailed(
-            f"zfs on {device.path}: {failure}",
-            effect="The device holds no usable filesystem now.",
-            remedy=f"dbbench fs show {setup.name}  prints the command.",
-        ) from failure
+        raise mkfs_failed(setup, device, failure) from failure
     typed = tuple(tuple(paths.get(word, word) for word in one.argv) for one in done)
     shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
     return Made(typed, str(on_disk["pool_guid"]), {**shape, **found})
@@ -209,7 +205,7 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: dri
         family="zfs",
         options_asked=asked,
         options_effective=options,
-        read_ahead_kb=_read_ahead_kb(path),
+        read_ahead_kb=read_ahead_kb(bdi(path)),
         flags=properties.flags(options, driver.parameters() if by.native else {}),
         tears=properties.tears(options),
         tunables=_tunables(by, of),
@@ -237,10 +233,3 @@ def _tunables(by: driver.Driver, of: Pool | None) -> dict[str, Scalar]:
 def _properties(dataset: str) -> dict[str, str]:
     said = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
     return properties.parse_get(said.stdout)
-
-
-def _read_ahead_kb(path: Path) -> int | None:
-    try:
-        return int((bdi(path) / "read_ahead_kb").read_text())
-    except OSError:
-        return None

@@ -15,7 +15,7 @@ from typing import Final
 from dbbench import process
 from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, MountFailed, UnmountFailed
-from dbbench.filesystems import holders
+from dbbench.filesystems import common
 from dbbench.filesystems.zfs import daemon as fuse
 from dbbench.filesystems.zfs import driver as drivers
 from dbbench.filesystems.zfs import properties
@@ -26,7 +26,6 @@ from dbbench.model import FsSetup, Scalar
 
 JOURNALLED: Final = "pool"
 _PREFIX: Final = "dbbench-"
-_BUSY_S: Final = 15.0  # as for umount: a server that was killed may take seconds to let go of its files
 _SLOW_S: Final = 300.0  # an export writes what is dirty
 _BLKRRPART: Final = 0x125F
 # OpenZFS puts a whole disk's pool into a partition from 1 MiB on, with one of 8 MiB behind it; labels are 2 x 256 KiB
@@ -101,22 +100,15 @@ class Pool:
 
     def export(self, at: Path | None = None) -> None:
         """Write what is dirty, unmount, let go of the devices. UnmountFailed, with who holds it, after a while."""
-        until = time.monotonic() + _BUSY_S
-        pause_s = 0.02
-        while True:
-            try:
-                process.run(["zpool", "export", self.name], timeout_s=_SLOW_S)
-                return
-            except CommandFailed as failure:
-                if time.monotonic() > until:
-                    found = holders.of_filesystem(at) if at else []
-                    raise UnmountFailed(
-                        f"the pool {self.name} is busy after {_BUSY_S:.0f} s: {'; '.join(found) or failure}",
-                        effect=f"{self.device.path} still belongs to it.",
-                        remedy=f"End what holds it, then  zpool export {self.name}",
-                    ) from failure
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.5)
+        common.until_let_go(
+            lambda: process.run(["zpool", "export", self.name], timeout_s=_SLOW_S),
+            at,
+            lambda by: UnmountFailed(
+                f"the pool {self.name} is busy after {common.BUSY_S:.0f} s: {by}",
+                effect=f"{self.device.path} still belongs to it.",
+                remedy=f"End what holds it, then  zpool export {self.name}",
+            ),
+        )
 
 
 @contextlib.contextmanager

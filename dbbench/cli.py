@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "nightly": ("nightly", "Tonight's run beside its reference; a regression ends with 3."),
     "baseline": ("baseline", "Which run's level nights are held against."),
     "export": ("export", "A run as JUnit, OpenMetrics, GitHub Markdown or Bencher JSON."),
+    "import": ("import_", "Merge runs of other machines, verified, each trial once."),
     "report": ("report", "Write the report page of one or more runs."),
     "list": ("list", "The runs of the results folder."),
     "show": ("show", "A run with its trials, or one trial."),

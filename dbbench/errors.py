@@ -333,6 +333,12 @@ class NightMissing(DbbenchError):
     id, exit_code, title = "E806", EXIT_INCONCLUSIVE, "there was no night lately"
 
 
+class ImportRefused(DbbenchError):
+    """A link, a path that leads out, or another result where one stands already."""
+
+    id, exit_code, title = "E830", EXIT_REFUSED, "a result cannot be taken over"
+
+
 # --- E9xx: the program -----------------------------------------------------------------------------
 
 

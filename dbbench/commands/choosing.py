@@ -97,13 +97,23 @@ def _of_that_name(results: Path, wanted: Asked, name: str) -> Path | None:
     if not folder.exists():
         return None
     with contextlib.suppress(RunMissing):
-        if store.load_spec(folder).plan_sha256 == wanted.sha256:
+        if _goes_on(store.load_spec(folder), wanted):
             return folder
     raise RunNameTaken(
-        f"{folder} exists and holds another plan (or was made by another version of this one)",
+        f"{folder} exists and holds another plan or share (or was made by another version of this one, or elsewhere)",
         effect="Nothing was changed.",
         remedy=f"Name the run otherwise, or put the old one away:  mv {folder} {folder}-old",
     )
+
+
+def _goes_on(run: Run, wanted: Asked) -> bool:
+    """The same plan, the same share of its blocks, driven on this machine."""
+    if run.plan_sha256 != wanted.sha256 or run.hosts:
+        return False
+    mine = {spec.block for spec in run.order if spec.block <= run.plan.blocks}
+    asked = {spec.block for spec in wanted.expanded.order}
+    whole = store.drivable(run) and len(asked) >= wanted.plan.blocks
+    return whole or mine == asked
 
 
 def _newest(results: Path, sha256: str) -> Path | None:
@@ -111,7 +121,7 @@ def _newest(results: Path, sha256: str) -> Path | None:
     for folder in store.runs(results):
         with contextlib.suppress(ResultDamaged, RunMissing):
             run = store.load_spec(folder)
-            if run.plan_sha256 == sha256:
+            if run.plan_sha256 == sha256 and store.drivable(run):
                 found.append((run.created, folder))
     return max(found)[1] if found else None
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from dbbench.catalog import Catalog, catalog
+from dbbench.errors import PlanInvalid
 from dbbench.model import Arm, Plan
-from dbbench.plan import Expanded, expand, identity, load, narrowed
+from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -61,6 +62,16 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
     plan = replace(plan, fs_setups=rest)
     expanded = expand(plan, known)
     return Asked(wanted.text, plan, expanded, identity(plan, expanded.cells), skipped)
+
+
+def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:
+    """Only the K-th of N shares of its blocks; the plan, and so its hash, stays the same. PlanInvalid: no block."""
+    if part is None:
+        return wanted
+    order = dealt(wanted.expanded.order, *part)
+    if not order:
+        raise PlanInvalid(f"--share {part[0]}/{part[1]} of {wanted.plan.blocks} blocks is none")
+    return replace(wanted, expanded=wanted.expanded._replace(order=order))
 
 
 def _lacking(arm: Arm, plan: Plan, known: Catalog) -> str | None:

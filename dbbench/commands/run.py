@@ -13,7 +13,7 @@ from dbbench import __version__, store
 from dbbench.commands.checking import check
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.planning import Asked, able, asked, plan_options
+from dbbench.commands.planning import Asked, able, asked, plan_options, shared
 from dbbench.commands.text import put, put_json
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, DeviceNotEmpty, Interrupted, Terminated
 from dbbench.model import Status
@@ -33,6 +33,16 @@ def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None)
     return share
 
 
+def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """ "2/8" as (2, 8)."""
+    if value is None:
+        return None
+    index, _, of = value.partition("/")
+    if not (index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
+        raise click.BadParameter(f"{value} is no share; write 2/8 for the second of eight")
+    return int(index), int(of)
+
+
 @command_line()
 @click.argument("plan_file", metavar="PLAN")
 @plan_options
@@ -47,11 +57,18 @@ def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option("--new", is_flag=True, help="Start another run, also where one could be resumed.")
 @click.option("--name", metavar="RUN", help="The run's name; a run of that name is resumed.")
 @click.option(
+    "--share",
+    "part",
+    metavar="K/N",
+    callback=part_given,
+    help="Only every N-th block, from the K-th on: N machines drive one plan, `import` merges them.",
+)
+@click.option(
     "--wipe", multiple=True, metavar="ID", help="This device may be erased: its identity, as doctor prints it."
 )
 @click.option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True)
 def command(options: Options, plan_file: str, results: str, new: bool, name: str | None, wipe: tuple[str, ...],
-            progress: str, precision: float | None, **narrowing: Any) -> int:  # fmt: skip
+            progress: str, precision: float | None, part: tuple[int, int] | None, **narrowing: Any) -> int:  # fmt: skip
     """Drive the plan's trials; print the verdict and write report.html into the run's folder.
 
     The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, twice kills; both can be resumed.
@@ -59,9 +76,11 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     """
     if new and name:
         raise click.UsageError("--new and --name cannot go together")
+    if part and (precision or not name):
+        raise click.UsageError("--share wants --name, by which shares are merged, and no --until-precision")
     from dbbench.commands.choosing import choose, create, keep_scripts, refine
 
-    wanted = able(asked(plan_file, options.paths, **narrowing), options.paths)
+    wanted = shared(able(asked(plan_file, options.paths, **narrowing), options.paths), part)
     root = Path(results).resolve()
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None and precision is not None:

@@ -79,6 +79,7 @@ class Run:
     precision: float | None = None  # of --until-precision, as a share: 0.02
     settled: dict[str, str] = field(default_factory=dict)  # cell -> what became of its question, with precision
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # its trials came from others: name -> facts
     schema: int = SCHEMA
 
     def trial(self, trial_id: str) -> TrialSpec:

@@ -53,7 +53,7 @@ def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
 
 def _names(run: LoadedRun) -> list[tuple[str, str]]:
     """(name, what stands in its place), the longest first, so that no name is cut in two by another."""
-    hosts = {str(run.run.host.get("hostname") or ""), *(trial.host for trial in run.trials)}
+    hosts = {str(run.run.host.get("hostname") or ""), *run.run.hosts, *(trial.host for trial in run.trials)}
     serials = {trial.device.serial for trial in run.trials if trial.device is not None}
     found = [(name, "host") for name in hosts] + [(serial, "disk") for serial in serials]
     return sorted(((name, cover) for name, cover in found if name), key=lambda pair: (-len(pair[0]), pair[0]))

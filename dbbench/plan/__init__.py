@@ -6,9 +6,10 @@ them would do, `identity` the hash by which a run of the same plan is found agai
 
 from __future__ import annotations
 
+from dbbench.plan.dealing import blocks, dealt
 from dbbench.plan.expanding import Expanded, expand, identity, ordered
 from dbbench.plan.narrowing import narrowed
 from dbbench.plan.preview import Preview, preview
 from dbbench.plan.reading import load
 
-__all__ = ["Expanded", "Preview", "expand", "identity", "load", "narrowed", "ordered", "preview"]
+__all__ = ["Expanded", "Preview", "blocks", "dealt", "expand", "identity", "load", "narrowed", "ordered", "preview"]

@@ -20,14 +20,15 @@ def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     """
     planned = sum(spec.attempt == 1 for spec in run.order)
     budget = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
-    order = list(run.order)
+    order, last = list(run.order), max((spec.position for spec in run.order), default=0)
     for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
         if len(block) <= budget:
             budget -= len(block)
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
                 again = f"{spec.cell}-b{spec.block}-a2"
-                order.append(dataclasses.replace(spec, id=again, attempt=2, position=len(order) + 1))
+                last += 1  # not the length: a host of a fleet has some of the plan's positions only
+                order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
     return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dbbench.store.reading import LoadedRun, load_run, load_trial, runs
 from dbbench.store.runs import (
     create_run,
+    drivable,
     find_unfinished,
     load_ceiling,
     load_spec,
@@ -23,6 +24,7 @@ __all__ = [
     "Draft",
     "LoadedRun",
     "create_run",
+    "drivable",
     "find_unfinished",
     "load_ceiling",
     "load_run",

@@ -50,9 +50,14 @@ def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
     mine = [
         (run.created, folder)
         for folder, run in _specs(results, plan_sha256)
-        if run.plan_sha256 == plan_sha256 and any(not (folder / "trials" / t.id).is_dir() for t in run.order)
+        if drivable(run) and any(not (folder / "trials" / t.id).is_dir() for t in run.order)
     ]
     return max(mine)[1] if mine else None
+
+
+def drivable(run: Run) -> bool:
+    """Whether a plain `dbbench run` may go on with it: not a fleet's, not merged from others, not a share of a plan."""
+    return not run.hosts and len({spec.block for spec in run.order}) >= run.plan.blocks
 
 
 def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:

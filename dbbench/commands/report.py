@@ -32,9 +32,12 @@ def command(options: Options, runs: tuple[str, ...], output: str | None, show: b
 
 
 def write(runs: list[LoadedRun], path: Path) -> Path:
-    """Render the page of `runs` and write it whole. ResultsUnwritable."""
+    """Render the page of `runs`, with all nights of a plan where they are among them, and write it whole.
+    ResultsUnwritable."""
+    from dbbench import nightly
     from dbbench.page import render
     from dbbench.store.files import write_text
 
-    write_text(path, render(runs))
+    root = runs[0].path.parent
+    write_text(path, render(runs, nights=nightly.courses_of(root, [run.path.name for run in runs])))
     return path

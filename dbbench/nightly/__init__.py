@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dbbench.nightly.analysis import Finding, confirmed, judge
 from dbbench.nightly.baselines import Accepted, accept, accepted, all_accepted
+from dbbench.nightly.courses import courses_of
 from dbbench.nightly.guard import GUARD, guarded
 from dbbench.nightly.history import ITSELF, Night, append, known, missing_dates, night_of, one_at_a_time
 from dbbench.nightly.retention import prune
@@ -15,5 +16,6 @@ from dbbench.nightly.state import changed, overall
 
 __all__ = [
     "GUARD", "ITSELF", "Accepted", "Finding", "Night", "accept", "accepted", "all_accepted", "append", "changed",
-    "confirmed", "guarded", "judge", "known", "missing_dates", "night_of", "one_at_a_time", "overall", "prune",
+    "confirmed", "courses_of", "guarded", "judge", "known", "missing_dates", "night_of", "one_at_a_time", "overall",
+    "prune",
 ]  # fmt: skip

@@ -73,13 +73,19 @@ def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float 
     values: list[float | None] = []
     for night in nights:
         if dates:
-            gap = (datetime.date.fromisoformat(night.night) - datetime.date.fromisoformat(dates[-1])).days
-            before = datetime.date.fromisoformat(dates[-1])
-            dates += [(before + datetime.timedelta(n)).isoformat() for n in range(1, gap)]
-            values += [None] * (gap - 1)
+            absent = missing_between(dates[-1], night.night)
+            dates += absent
+            values += [None] * len(absent)
         dates.append(night.night)
         values.append(night.ratios[key].ratio if night.good and key in night.ratios else None)
     return dates, values
+
+
+def missing_between(night: str, later: str) -> list[str]:
+    """The dates between two nights."""
+    first = datetime.date.fromisoformat(night)
+    days = (datetime.date.fromisoformat(later) - first).days
+    return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
 
 
 def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> Finding:

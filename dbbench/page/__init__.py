@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dbbench.page.nights import Course
 from dbbench.store import LoadedRun, load_run
 
 
-def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = ()) -> str:
+def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
     """The page of these runs (loaded, or their folders) as HTML text.
 
-    `redact` takes "hosts", "paths" and "params" out of it. RunMissing, ResultDamaged; UnknownName for another
-    word in `redact`.
+    `redact` takes "hosts", "paths" and "params" out of it. `nights` are the courses of a plan that is watched
+    (`dbbench.nightly.courses_of`). RunMissing, ResultDamaged; UnknownName for another word in `redact`.
     """
     from dbbench.page.html import html
     from dbbench.page.model import build
 
     loaded = [run if isinstance(run, LoadedRun) else load_run(run) for run in runs]
-    return html(build(loaded, redact))
+    return html(build(loaded, redact, nights))

@@ -11,13 +11,14 @@ from typing import Any
 
 from dbbench.compare import Row
 from dbbench.model import plain
-from dbbench.page import fair
+from dbbench.page import fair, nights
 from dbbench.page.choose import Choose, choose
 from dbbench.page.dots import DotPlot, dot_plots
 from dbbench.page.environment import Environment, environment
 from dbbench.page.findings import Finding, findings
 from dbbench.page.groups import Group, groups, marks_of
 from dbbench.page.method import Method, method, subtitle
+from dbbench.page.nights import Course, NightPlot, night_plots
 from dbbench.page.operations import OperationTable, operation_tables
 from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
@@ -57,6 +58,7 @@ class PageModel:
     bars: tuple[Bars, ...]
     space: SpaceTable
     operations: tuple[OperationTable, ...]
+    nights: tuple[NightPlot, ...]
     conditions: tuple[str, ...]
     environment: Environment
     method: Method
@@ -64,9 +66,11 @@ class PageModel:
     results: dict[str, Any]  # what can be downloaded
 
 
-def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
-    """The page of these runs without what `redact` names. ResultDamaged where a series cannot be read."""
+def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
+    """The page of these runs, and of the nights of their plans, without what `redact` names. ResultDamaged where a
+    series cannot be read."""
     runs = [redacted(run, tuple(redact)) for run in runs]
+    courses = nights.redacted(courses, redact)
     found = groups(runs)
     comparisons = tuple(_comparison(group) for group in found)
     warnings = findings(found)
@@ -82,11 +86,12 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = ()) -> PageModel:
         bars=bars(found),
         space=space_table(found),
         operations=operation_tables(found),
+        nights=night_plots(courses, marks_of(runs)),
         conditions=fair.sentences(found),
         environment=environment(found),
         method=method(found, redact),
         drawing=_drawing(marks, comparisons, subtitle(found)),
-        results=_results(runs, comparisons),
+        results=_results(runs, comparisons) | ({"nights": nights.data(courses)} if courses else {}),
     )
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 from dbbench.compare import rows
 from dbbench.page import render
+from dbbench.page.nights import Course, NightPoint
 from dbbench.page.numbers import number
 from dbbench.store import LoadedRun, load_run
 
@@ -91,14 +92,23 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
 
 @pytest.fixture(scope="module")
 def page(demo: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Its page's address."""
-    return written(tmp_path_factory.mktemp("page"), demo)
+    """Its page's address; it is one of twenty nights."""
+    return written(tmp_path_factory.mktemp("page"), demo, nights())
 
 
-def written(folder: Path, run: LoadedRun) -> str:
+def nights() -> list[Course]:
+    """One series with a step, a gap and an acceptance."""
+    ratios = [None if n == 5 else 0.9 if n < 12 else 0.8 for n in range(20)]
+    points = [
+        NightPoint(f"2026-03-{n + 1:02}", r, r and r * 0.98, r and r * 1.02, n != 3) for n, r in enumerate(ratios)
+    ]
+    return [Course("postgres pgbench-tpcb", "xfs", "ext4", tuple(points), (("2026-03-15", "a new kernel"),))]
+
+
+def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str:
     """The address of the run's page in `folder`."""
     path = folder / "report.html"
-    path.write_text(render([run]), encoding="utf-8")
+    path.write_text(render([run], nights=courses), encoding="utf-8")
     return path.as_uri()
 
 

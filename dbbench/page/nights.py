@@ -1,0 +1,221 @@
+"""Section 7: each series of a plan's nights as points with intervals, and the levels between its change points.
+
+Geometry only, in pixels; it needs no script and prints. A night without a figure is a gap, never a point.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dbbench.compare import changepoints
+from dbbench.model import plain
+from dbbench.page.numbers import GROUP, change, count, interval, number, round_change
+from dbbench.page.theme import Mark
+
+WIDTH: Final = 358  # of a drawing: a phone of 390 px less its margins; wider pages have several side by side
+HEIGHT: Final = 168
+LEFT, RIGHT, TOP, BOTTOM = 46.0, WIDTH - 6.0, 10.0, HEIGHT - 24.0
+LEAST_SPAN: Final = 0.10  # of the y axis, as a share of the figure: scatter of a percent shall not look large
+
+
+@dataclass(frozen=True)
+class NightPoint:
+    """One night of a series. `ratio` None: no figure. `good`: the night counts. `changed`: versions that were new."""
+
+    night: str  # YYYY-MM-DD
+    ratio: float | None
+    lo: float | None = None
+    hi: float | None = None
+    good: bool = True
+    state: str = ""  # what was said that night: ok, suspect, regression ...
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """A series over all its nights. `against`: the reference's label; "" for the reference's own figure."""
+
+    title: str  # engine and workload
+    arm: str
+    against: str
+    points: tuple[NightPoint, ...]
+    accepted: tuple[tuple[str, str], ...] = ()  # (night, reason) of accepted baselines
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A night's mark and what its title says."""
+
+    x: float
+    y: float
+    hollow: bool
+    label: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of level in words. `state`: regression, improvement, accepted, or "" where nobody confirmed it."""
+
+    x: float
+    state: str
+    text: str
+
+
+@dataclass(frozen=True)
+class NightPlot:
+    """One series, drawn."""
+
+    ident: str
+    mark: Mark | None
+    course: Course
+    caption: str
+    width: int
+    height: int
+    left: float
+    right: float
+    top: float
+    bottom: float
+    ticks: tuple[tuple[float, str], ...]  # y, words
+    dates: tuple[tuple[float, str, str], ...]  # x, words, anchor
+    bars: str  # path of all intervals
+    dots: tuple[Dot, ...]
+    levels: str  # path of the levels
+    steps: tuple[Step, ...]
+
+
+def night_plots(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightPlot, ...]:
+    """A drawing for each series that has a figure of at least one good night."""
+    known = [course for course in courses if any(_counts(point) for point in course.points)]
+    return tuple(_plot(f"n{index}", course, marks.get(course.arm)) for index, course in enumerate(known))
+
+
+def data(courses: Sequence[Course]) -> list[dict[str, Any]]:
+    """All of it for the download."""
+    return [plain(course) for course in courses]
+
+
+def redacted(courses: Sequence[Course], words: Sequence[str]) -> tuple[Course, ...]:
+    """Without the names of hosts where `words` has "hosts"."""
+    if "hosts" not in words:
+        return tuple(courses)
+    return tuple(
+        replace(course, points=tuple(
+            replace(point, changed=tuple(text for text in point.changed if not text.startswith("host ")))
+            for point in course.points
+        ))
+        for course in courses
+    )  # fmt: skip
+
+
+def _counts(point: NightPoint) -> bool:
+    return point.good and point.ratio is not None and point.ratio > 0
+
+
+def _plot(ident: str, course: Course, mark: Mark | None) -> NightPlot:
+    values = [point.ratio if _counts(point) else None for point in course.points]
+    starts = [0, *changepoints(values)]
+    levels = [_level(values[start:end]) for start, end in zip(starts, [*starts[1:], len(values)], strict=True)]
+    low, high = _span([value for value in values if value])
+
+    def x(index: float) -> float:
+        return round(LEFT + (index + 0.5) / len(values) * (RIGHT - LEFT), 1)
+
+    def y(ratio: float) -> float:
+        inside = min(high, max(low, ratio))
+        return round(BOTTOM - (inside - low) / (high - low) * (BOTTOM - TOP), 1)
+
+    bars = "".join(
+        f"M{x(i)} {y(point.lo)}V{y(point.hi)}"
+        for i, point in enumerate(course.points) if _counts(point) and point.lo is not None and point.hi is not None
+    )  # fmt: skip
+    dots = tuple(
+        Dot(x(i), y(point.ratio), not point.good, _label(point, course))
+        for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
+    )  # fmt: skip
+    ends = [*starts[1:], len(values)]
+    lines = "".join(
+        f"M{x(start - 0.5)} {y(level)}H{x(end - 0.5)}"
+        for start, end, level in zip(starts, ends, levels, strict=True) if level is not None
+    )  # fmt: skip
+    steps = [
+        Step(x(start - 0.5), _state(course.points, start), _told(course.points[start], before, after))
+        for start, before, after in zip(starts[1:], levels, levels[1:], strict=False) if before and after
+    ]  # fmt: skip
+    steps += _accepted(course, x)
+    return NightPlot(
+        ident, mark, course, _caption(course, values, levels, len(starts) - 1), WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM,
+        tuple((y(tick), _tick(tick, course)) for tick in _ticks(low, high)), _dates(course.points, x),
+        bars, dots, lines, tuple(sorted(steps, key=lambda step: step.x)),
+    )  # fmt: skip
+
+
+def _level(values: Sequence[float | None]) -> float | None:
+    logs = [math.log(value) for value in values if value]
+    return math.exp(statistics.median(logs)) if logs else None
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """The y axis: all nights that count; of the others and of intervals what lies within it."""
+    low, high = min(values), max(values)
+    pad = max((high - low) * 0.15, (LEAST_SPAN * high - (high - low)) / 2)
+    return max(0.0, low - pad), high + pad
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    rough = (high - low) / 4
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _tick(tick: float, course: Course) -> str:
+    if not course.against:
+        return number(tick)
+    return round_change(tick) if tick != 1 else f"0{GROUP}%"
+
+
+def _dates(points: Sequence[NightPoint], x: Callable[[float], float]) -> tuple[tuple[float, str, str], ...]:
+    first, last = (x(0), points[0].night, "start"), (x(len(points) - 1), points[-1].night, "end")
+    return (first,) if len(points) == 1 else (first, last)
+
+
+def _label(point: NightPoint, course: Course) -> str:
+    if not course.against:
+        said = number(point.ratio)
+    else:
+        known = point.lo is not None and point.hi is not None
+        said = change(point.ratio) + (f" ({interval(point.lo, point.hi)})" if known else "")
+    return f"{point.night}: {said}" + ("" if point.good else "; this night does not count")
+
+
+def _state(points: Sequence[NightPoint], start: int) -> str:
+    """What was confirmed of a change, on its own night or one soon after."""
+    said = [point.state for point in points[start : start + 10]]
+    return next((state for state in said if state in ("regression", "improvement")), "")
+
+
+def _told(point: NightPoint, before: float, after: float) -> str:
+    new = f" ({'; '.join(point.changed)})" if point.changed else ""
+    return f"{change(after / before)} from {point.night} on{new}"
+
+
+def _accepted(course: Course, x: Callable[[float], float]) -> list[Step]:
+    """Acceptances, where a night of that date is drawn."""
+    place = {point.night: index for index, point in enumerate(course.points)}
+    return [Step(x(place[night]), "accepted", f"{night}: accepted as the level, {reason}")
+            for night, reason in course.accepted if night in place]  # fmt: skip
+
+
+def _caption(course: Course, values: Sequence[float | None], levels: Sequence[float | None], changes: int) -> str:
+    nights = sum(value is not None for value in values)
+    missing = len(values) - nights
+    head = f"{count(nights, 'night')}" + (f", {missing} without a figure that counts" if missing else "")
+    level = levels[-1]
+    now = "" if level is None else number(level) if not course.against else f"{change(level)} against {course.against}"
+    moved = count(changes, "change") + " of level" if changes else "no change of level"
+    return f"{head}; level now {now}; {moved}."

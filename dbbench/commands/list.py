@@ -5,19 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dbbench import __version__, store
+import click
+
+from dbbench import __version__, nightly, store
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import ResultDamaged
-from dbbench.model import Status
+from dbbench.model import Status, plain
 from dbbench.store import index
 
 
 @command_line()
+@click.option("--regressions", is_flag=True, help="Instead: every regression that nights have confirmed, newest first.")
 @results_option
-def command(options: Options, results: str) -> None:
+def command(options: Options, results: str, regressions: bool) -> None:
     """The runs of the results folder, with how far each has come. Checksums are not looked at here."""
     folder = Path(results)
+    if regressions:
+        _put_regressions(options, folder)
+        return
     rows = index.rows(folder, store.runs(folder), _row, __version__) if folder.is_dir() else []
     if options.json:
         put_json(rows)
@@ -26,6 +32,18 @@ def command(options: Options, results: str) -> None:
     else:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
         put_table(header, [_words(row) for row in rows], right="---rrrr")
+
+
+def _put_regressions(options: Options, folder: Path) -> None:
+    """A row for each run of nights on which a series stood confirmed as a regression."""
+    found = nightly.regressions(folder)
+    if options.json:
+        put_json([plain(one) for one in found])
+    elif not found:
+        put(f"No night in {folder} has confirmed a regression.")
+    else:
+        rows = [(one.since, one.plan, one.series, f"{one.ratio:.3f}", one.until or "still", one.run) for one in found]
+        put_table(("since", "plan", "series", "ratio", "until", "run"), rows, right="---r")
 
 
 def _row(path: Path) -> dict[str, Any]:

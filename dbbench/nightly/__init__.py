@@ -11,11 +11,12 @@ from dbbench.nightly.baselines import Accepted, accept, accepted, all_accepted
 from dbbench.nightly.courses import courses_of
 from dbbench.nightly.guard import GUARD, guarded
 from dbbench.nightly.history import ITSELF, Night, append, known, missing_dates, night_of, one_at_a_time
+from dbbench.nightly.regressions import Regression, regressions
 from dbbench.nightly.retention import prune
 from dbbench.nightly.state import changed, overall
 
 __all__ = [
-    "GUARD", "ITSELF", "Accepted", "Finding", "Night", "accept", "accepted", "all_accepted", "append", "changed",
-    "confirmed", "courses_of", "guarded", "judge", "known", "missing_dates", "night_of", "one_at_a_time", "overall",
-    "prune",
+    "GUARD", "ITSELF", "Accepted", "Finding", "Night", "Regression", "accept", "accepted", "all_accepted", "append",
+    "changed", "confirmed", "courses_of", "guarded", "judge", "known", "missing_dates", "night_of", "one_at_a_time",
+    "overall", "prune", "regressions",
 ]  # fmt: skip

@@ -265,3 +265,24 @@ def test_a_regression_from_its_night_to_its_acceptance(
     assert cli.run(["baseline", "accept", "p-night-5", "--reason", "checksums are on now"]) == 0
     assert cli.run(command) == 0
     assert told == ["regression", "ok"]
+
+
+def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Path) -> None:
+    """One that has ended has its end; nights that tell nothing of the series end nothing."""
+    states = ["ok", "regression", "regression", "ok", "regression"]
+    for number, state in enumerate(states):
+        nightly.append(tmp_path, "p", night(number, 0.8, state=state))
+    nightly.append(tmp_path, "p", dataclasses.replace(night(5, 0.8), states={}))
+    still, ended = nightly.regressions(tmp_path)
+    assert (ended.since, ended.until, ended.run) == ("2026-01-02", "2026-01-04", "r1")
+    assert (still.since, still.until, still.series) == ("2026-01-05", None, KEY)
+    assert nightly.regressions(tmp_path / "none") == []
+
+
+def test_list_regressions_is_a_table_or_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With none it says so; with some each has its first night and its run."""
+    assert cli.run(["list", "--regressions", "--results", str(tmp_path)]) == 0
+    assert "has confirmed a regression" in capsys.readouterr().out
+    nightly.append(tmp_path, "p", night(1, 0.8, state="regression"))
+    assert cli.run(["list", "--regressions", "--json", "--results", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["since"] == "2026-01-02"

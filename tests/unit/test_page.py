@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dbbench import cli
 from dbbench.compare import rows
 from dbbench.errors import UnknownName
 from dbbench.page import render
@@ -318,6 +319,16 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun) -> None
     ]
     with pytest.raises(UnknownName):
         render([demo], redact=("everything",))
+
+
+def test_report_redacts_by_words_on_the_command_line(demo: LoadedRun, tmp_path: Path) -> None:
+    """`--redact hosts,paths`; an unknown word is a usage error and writes nothing."""
+    target = tmp_path / "r.html"
+    command = ["report", str(demo.path), "-o", str(target), "--redact"]
+    assert cli.run([*command, "everything"]) == 2
+    assert not target.exists()
+    assert cli.run([*command, "hosts,paths"]) == 0
+    assert "db7" not in target.read_text()
 
 
 def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:

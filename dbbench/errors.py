@@ -486,6 +486,16 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "One of the plan's operations was begun after the load and did not end; the figures of the load are not "
         "touched by it.",
     ),
+    "W116": (
+        "cached: the file is smaller than twice the memory",
+        "bonnie++ asks for a file of twice the memory: much of a smaller one is read again from the page cache, and "
+        "its rates say how fast memory is.",
+    ),
+    "W117": (
+        "the files were not read cold",
+        "The page cache could not be emptied between creating and reading, or the filesystem has a cache of its own "
+        "beside it: the rate of reading is that of memory, in whole or in part.",
+    ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
     "W099": (
         "rehearsed in a second kernel: not comparable",

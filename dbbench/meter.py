@@ -44,16 +44,19 @@ class Meter:
     def window(self) -> Iterator[None]:
         """The measured window: totals of what happens within the block."""
         self.before = self.server.counters()
-        machine = host.reading((self.server.pid, *self.load.pids))
+        machine = host.reading(self._pids())
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
         self.cores = self.limits.facts(self.server.pid, self.load.pids)
         yield
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
-        self.machine = host.foreign_load(machine, host.reading((self.server.pid, *self.load.pids)))
+        self.machine = host.foreign_load(machine, host.reading(self._pids()))
         self.after = self.server.counters()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
+
+    def _pids(self) -> tuple[int, ...]:
+        return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)
 
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
@@ -93,8 +96,10 @@ class Meter:
         return self.server.hit_ratio(self.before, self.after)
 
     def cpu_ms_per_tx(self, transactions: int) -> float | None:
-        """Of everything but client and dbbench: kernel workers of filesystem and loop device included."""
-        return cpu_ms_per_tx(self.cpu, transactions)
+        """Of everything but client and dbbench: kernel workers of filesystem and loop device included. Where there is
+        no server the client does its work."""
+        used = self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0}
+        return cpu_ms_per_tx(used, transactions)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
         """Background load and steal in the window."""

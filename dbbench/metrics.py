@@ -21,6 +21,10 @@ class Metric:
     help: str = ""
 
 
+# The tests of bonnie++ that have a share of CPU and a longest latency each.
+BONNIE: Final = ("char_write", "block_write", "rewrite", "char_read", "block_read", "seek", "create", "stat", "delete",
+                 "random_create", "random_stat", "random_delete")  # fmt: skip
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -53,6 +57,26 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("largest_file_extents", "extents of the largest file", "", "lower", help="as FIEMAP counts them"),
         Metric("drain_s", "drain", "s", "lower", help="checkpoint + sync after the window"),
         Metric("restore_mb_per_s", "restore rate", "MB/s", "higher", "speed"),
+        Metric("read_mb_per_s", "read", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"),
+        Metric("write_mb_per_s", "written", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"),
+        Metric("copy_mb_per_s", "copy rate without fsync", "MB/s", "higher", "speed",
+               "until the file was written, much of it into memory"),
+        Metric("copy_synced_mb_per_s", "copy rate with fsync", "MB/s", "higher", "speed",
+               "until the file was on the device"),
+        Metric("copy_s", "copy without fsync", "s", "lower", "speed"),
+        *(Metric(f"{name}_mb_per_s", name.replace("_", " "), "MB/s", "higher", "speed", "bonnie++, 10^6 bytes")
+          for name in ("char_write", "block_write", "rewrite", "char_read", "block_read")),
+        Metric("seeks_per_s", "seeks", "/s", "higher", "speed", "bonnie++"),
+        Metric("creates_per_s", "files created", "/s", "higher", "speed"),
+        Metric("stats_per_s", "files looked up", "/s", "higher", "speed", "bonnie++"),
+        Metric("reads_per_s", "files read cold", "/s", "higher", "speed"),
+        Metric("deletes_per_s", "files deleted", "/s", "higher", "speed"),
+        *(Metric(f"random_{name}s_per_s", f"{name}s in random order", "/s", "higher", "speed", "bonnie++")
+          for name in ("create", "stat", "delete")),
+        *(Metric(f"{name}_cpu_pct", f"CPU, {name.replace('_', ' ')}", "%", "lower", help="of one core, by bonnie++")
+          for name in BONNIE),
+        *(Metric(f"{name}_max_ms", f"longest, {name.replace('_', ' ')}", "ms", "lower", help="by bonnie++")
+          for name in BONNIE),
         Metric("first_query_s", "time to first query", "s", "lower", "speed", "after the cold start"),
     )
 }  # fmt: skip

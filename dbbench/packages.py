@@ -63,7 +63,8 @@ TOOLS: Final = (
     Tool("run", ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"), "util-linux", "util-linux"),
     Tool("run", ("mount", "umount"), "mount", "util-linux"),
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
-    Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device
+    Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
+    Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dbbench import filesystems, layers
 from dbbench.devices.port import Device, Images
+from dbbench.engines import SERVERLESS
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import WalElsewhere
 from dbbench.filesystems import Made, Mounted
@@ -57,7 +58,7 @@ def mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal)
 def moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
     """Move the restored log to where it belongs; the place with its folder, or as it was."""
     folder = filesystems.wal_directory(cell.setup, fs)
-    if folder is None:
+    if folder is None or cell.engine.name in SERVERLESS:
         return place
     if cell.wal_setup is not None:
         folder.mkdir(mode=0o700)

@@ -26,7 +26,11 @@ PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
     "none": {},
 }
-ENGINES_OF: Final = {"pgbench": ("postgres",)}  # kinds that not every engine can hold
+ENGINES_OF: Final = {  # kinds that not every engine can hold
+    "pgbench": ("postgres",),
+    "sysbench": ("postgres", "mariadb", "mysql"),
+    "clone-tables": ("postgres", "mariadb", "mysql"),
+}
 
 # Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: a scale of pgbench with its indexes at
 # fillfactor 100; a row of sysbench with both indexes (InnoDB; PostgreSQL needs 255); a row of a clone table
@@ -34,7 +38,7 @@ ENGINES_OF: Final = {"pgbench": ("postgres",)}  # kinds that not every engine ca
 SCALE_BYTES: Final = 15_700_000
 SYSBENCH_ROW_BYTES: Final = 305
 CLONE_ROW_BYTES: Final = 256
-SERVER_BYTES: Final = {"postgres": 200_000_000, "mariadb": 130_000_000, "mysql": 220_000_000}
+SERVER_BYTES: Final = {"postgres": 200_000_000, "mariadb": 130_000_000, "mysql": 220_000_000, "files": 0}
 
 # A program that loads less than this is stuck. Bytes a second; slow disks and machines reach ten times as much.
 STUCK_RATE: Final = 500_000

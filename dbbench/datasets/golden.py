@@ -35,7 +35,7 @@ from dbbench.store.files import sha256, sync
 
 Tell = Callable[[str], None]  # what is being done, in a few words
 
-LOCALES: Final = {"postgres": "C.UTF-8", "mariadb": "utf8mb4", "mysql": "utf8mb4"}
+LOCALES: Final = {"postgres": "C.UTF-8", "mariadb": "utf8mb4", "mysql": "utf8mb4", "files": ""}
 SERVERS: Final = ("postgres", "mariadbd", "mysqld")
 
 # Of the build alone: the copy is synced as a whole afterwards, and data checksums stay on. A killed build is thrown
@@ -57,6 +57,7 @@ FAST: Final[dict[str, dict[str, Scalar]]] = {
         "innodb_flush_log_at_trx_commit": 0, "innodb_doublewrite": "OFF", "innodb_buffer_pool_size": _CACHE,
         "innodb_fast_shutdown": 0,
     },
+    "files": {},
 }  # fmt: skip
 
 

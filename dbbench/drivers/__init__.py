@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from dbbench.drivers import pgbench, scan, sysbench
+from dbbench.drivers import bonnie, copy, fio, pgbench, scan, smallfiles, sysbench
 from dbbench.drivers.port import Driver
 
-DRIVERS: Final[dict[str, Driver]] = {"pgbench": pgbench, "scan": scan, "sysbench": sysbench}
+DRIVERS: Final[dict[str, Driver]] = {
+    "bonnie": bonnie,
+    "copy": copy,
+    "fio": fio,
+    "pgbench": pgbench,
+    "scan": scan,
+    "smallfiles": smallfiles,
+    "sysbench": sysbench,
+}

@@ -19,6 +19,7 @@ MATTERS: Final[dict[str, tuple[str, ...]]] = {
                 "innodb_log_write_ahead_size", "innodb_linux_aio"),
     "mysql": (*_INNODB, "innodb_use_fdatasync", "innodb_log_writer_threads", "innodb_log_write_ahead_size",
               "innodb_redo_log_capacity"),
+    "files": (),
 }  # fmt: skip
 
 

@@ -14,4 +14,5 @@ BY_LOG: Final[dict[EngineName, dict[str, Scalar]]] = {
     "postgres": {"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
     "mariadb": {"innodb_log_file_size": LOG_BYTES},
     "mysql": {"innodb_redo_log_capacity": LOG_BYTES},
+    "files": {},
 }

@@ -4,7 +4,7 @@ whether it was ours while we measured (`reading`, `foreign_load`, `load_warnings
 from __future__ import annotations
 
 from dbbench.host.block import block_layer
-from dbbench.host.facts import facts, versions, virtualisation
+from dbbench.host.facts import facts, memory_bytes, versions, virtualisation
 from dbbench.host.load import (
     ForeignProcess,
     HostLoad,
@@ -24,6 +24,7 @@ __all__ = [
     "facts",
     "foreign_load",
     "load_warnings",
+    "memory_bytes",
     "reading",
     "state",
     "versions",

@@ -52,7 +52,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         "distribution": _distribution(),
         **_cpu(root),
         "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
-        "memory_bytes": _memory_bytes(root),
+        "memory_bytes": memory_bytes(root),
         "virtualisation": virtualisation(root),
         "second_kernel": second_kernel(root),
         "vendor": text(root / "sys/class/dmi/id/sys_vendor"),
@@ -120,7 +120,8 @@ def _field(cpuinfo: str, name: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def _memory_bytes(root: Path) -> int | None:
+def memory_bytes(root: Path = Path("/")) -> int | None:
+    """All of the machine's memory."""
     match = re.search(r"^MemTotal:\s+(\d+) kB$", text(root / "proc/meminfo") or "", re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from dbbench.engines import SERVERLESS
 from dbbench.model import CeilingFacts, CeilingRow, Cell
 from dbbench.series import Series
 from dbbench.summary import measured_seconds
@@ -27,7 +28,7 @@ def beside(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: float 
     single = next((row.iops for row in ceiling.rows if row.name == f"write_{page}_fdatasync"), None)
     return dataclasses.replace(
         ceiling,
-        tps_share=tps / single if tps and single else None,
+        tps_share=tps / single if tps and single and cell.engine.name not in SERVERLESS else None,
         limited="; ".join(_limits(ceiling.rows, series, cell)) if series is not None else "",
     )
 

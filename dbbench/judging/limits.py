@@ -57,9 +57,10 @@ def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | 
 
 
 def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> float | None:
-    """CPU time of the load generator ÷ what it could have used: its cores, but no more than it has threads."""
+    """CPU time of the load generator ÷ what it could have used: its cores, but no more than it has threads.
+    None without a server: then it is what is measured."""
     used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
-    if cores is None or not used or not seconds or not cores.client:
+    if cores is None or cores.server is None or not used or not seconds or not cores.client:
         return None
     own = {**cell.dataset.parameters, **cell.parameters}
     threads = int(own.get("threads", own.get("clients", 1)))

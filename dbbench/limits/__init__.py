@@ -46,12 +46,12 @@ class Confined:
         group = self.memory
         return Reading(group.version, group.limit_bytes, group.peak_bytes) if group else None
 
-    def facts(self, server: int, client: tuple[int, ...]) -> CoresFacts:
+    def facts(self, server: int | None, client: tuple[int, ...]) -> CoresFacts:
         """The cores of both as the kernel has them, by the pids of what runs now."""
         return CoresFacts(
-            server=_affinity(server),
+            server=None if server is None else _affinity(server),
             client=cores.written(self.cores.client) if not client else _affinity(client[0]),
-            shared=len(self.cores.shared),
+            shared=0 if server is None else len(self.cores.shared),
             numa_node=self.cores.numa_node,
         )
 

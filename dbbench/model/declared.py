@@ -121,7 +121,7 @@ class Workload:
 
     __pydantic_config__ = STRICT
     title: str
-    driver: Literal["sysbench", "pgbench", "scan"]
+    driver: Literal["sysbench", "pgbench", "scan", "bonnie", "fio", "copy", "smallfiles"]
     engines: tuple[EngineName, ...]
     dataset: dict[str, Scalar]
     name: str = ""

@@ -15,7 +15,7 @@ SCHEMA: Final = 1  # of run.json and trial.json; raised when the meaning of a ke
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Scalar = bool | int | float | str
-EngineName = Literal["postgres", "mariadb", "mysql"]
+EngineName = Literal["postgres", "mariadb", "mysql", "files"]
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # of what is read from TOML
 
 

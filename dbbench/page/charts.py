@@ -78,6 +78,10 @@ CHARTS: Final = (
         Panel("dirty_pool", "Dirty in the buffer pool", "MB", (("innodb_dirty_bytes",),), 1e-6),
         Panel("redo_age", "Redo since the checkpoint", "MB", (("innodb_redo_age_bytes",),), 1e-6),
     ), "The server's own counters.", "no trial has data of the server's counters"),
+    Chart("files", "Read and written by the load, MB/s", "grid", (
+        Panel("file_write", "Written", "MB/s", (("file_write_mb_per_s",),)),
+        Panel("file_read", "Read", "MB/s", (("file_read_mb_per_s",),)),
+    ), "By the program itself: what it wrote may still be in the page cache.", "this load tells no rates"),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dbbench.store import LoadedRun
 
 Of = Callable[[Trial], float | None]  # a figure of a trial
 
-ENGINE_TITLES: Final = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}
+ENGINE_TITLES: Final = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL", "files": "Files"}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbbench.compare import Row
+from dbbench.engines import SERVERLESS
 from dbbench.metrics import METRICS, Metric
 from dbbench.page.groups import Group
 from dbbench.page.numbers import of_metric
@@ -21,6 +22,26 @@ COLUMNS: Final = (
     ("Latency, stalls", ("p95_ms", "p99_ms", "stall_s")),
     ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
     ("Space", ("disk_bytes",)),
+    (
+        "Files",
+        (
+            "read_mb_per_s",
+            "write_mb_per_s",
+            "copy_s",
+            "copy_mb_per_s",
+            "copy_synced_mb_per_s",
+            "char_write_mb_per_s",
+            "block_write_mb_per_s",
+            "rewrite_mb_per_s",
+            "char_read_mb_per_s",
+            "block_read_mb_per_s",
+            "seeks_per_s",
+            "creates_per_s",
+            "stats_per_s",
+            "reads_per_s",
+            "deletes_per_s",
+        ),
+    ),
 )
 SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "stall_s": "stalled s",
@@ -135,13 +156,16 @@ def _headings(group: Group) -> list[Heading]:
         found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
     found = sorted(found, key=lambda h: [s for s, _ in COLUMNS].index(h.section))
     if group.cells[0].window.kind == "to-completion":  # its unit of work is a query
-        found = [replace(h, section=h.section.replace("transaction", "query")) for h in found]
+        unit = "query" if group.engine not in SERVERLESS else "run"
+        found = [replace(h, section=h.section.replace("transaction", unit)) for h in found]
     return found
 
 
 def _expected(metric: Metric, group: Group) -> bool:
     """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
+    if metric.name in dict(COLUMNS)["Files"] or (group.engine in SERVERLESS and metric.name == "write_amplification"):
+        return False  # each belongs to one load, and without a server nothing tells what an engine wrote
     return (metric.name not in ("mb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 
 

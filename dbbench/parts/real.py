@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Final
 
 from dbbench import (
     ageing,
@@ -20,13 +21,14 @@ from dbbench import (
 from dbbench.datasets import Golden, Restored
 from dbbench.devices.port import Device, Images
 from dbbench.drivers import DRIVERS
-from dbbench.engines import ENGINES
+from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.filesystems import Mounted
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
 from dbbench.limits import confined
 from dbbench.meter import Meter
 from dbbench.model import (
+    CacheFacts,
     CeilingFacts,
     Cell,
     Run,
@@ -40,11 +42,16 @@ from dbbench.plan.settings import settings_of
 from dbbench.progress.events import Emit, Event
 from dbbench.samplers import Target
 
+# A load that makes its own files begins on a filesystem that was just made: what it reads later it must itself make
+# cold, and say so.
+_NOTHING_YET: Final = CacheFacts("no files yet", 0, 0, proved=True)
+
 
 def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, typed: tuple[str, ...], room: Room,
                emit: Emit) -> Parts:  # fmt: skip
     """The parts that work on this machine."""
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
+    serverless = cell.engine.name in SERVERLESS
 
     def restored(fs: Mounted) -> Restored:
         golden, datadir = golden_of(cell, room, emit), filesystems.data_directory(cell.setup, fs)
@@ -77,13 +84,13 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
         effective=lambda server, datadir, place: facts.effective(engine, server, datadir, place),
         held=facts.held,
-        drop_and_prove=lambda files, device, fs: pagecache.drop_and_prove(
+        drop_and_prove=lambda files, device, fs: _NOTHING_YET if serverless and not files else pagecache.drop_and_prove(
             files, run.plan.seed, device.leaves, root=root,
             least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
         ),
         sampled=lambda device, server, raw: samplers.beside(
             Target(
-                device.leaves[0] if device.leaves else None, server,
+                device.leaves[0] if device.leaves else None, None if serverless else server,
                 device.wal.leaves[0] if device.wal and device.wal.leaves else None,
             ), raw
         ),

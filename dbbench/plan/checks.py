@@ -46,7 +46,7 @@ def check(
     check_logs(document, arms, engines, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
-    check_extras(document, plan, device, _known_setups(arms, catalog))
+    check_extras(document, plan, device, _known_setups(arms, catalog), engines.values())
     for key, engine in engines.items():
         check_list(document, (*key, "bin"), value_at(document, key, "bin"), engine.bins, "path")
     for phase, seconds in (plan.deadlines if plan else {}).items():

@@ -5,21 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dbbench.model import Ageing, DeviceSpec, FsSetup, Plan
+from dbbench.engines import SERVERLESS
+from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan
 from dbbench.operations import OPERATIONS
 from dbbench.operations.abilities import GROWING, of
 from dbbench.tomlfile import Document, did_you_mean
 
+OF_FILES = ("fsck", "grow")  # operations that start no server
 OWN = "wants a filesystem of its own: [device] of kind loop or block"
 
 
-def check_extras(document: Document, plan: Plan | None, device: DeviceSpec | None, setups: Iterable[FsSetup]) -> None:
+def check_extras(
+    document: Document,
+    plan: Plan | None,
+    device: DeviceSpec | None,
+    setups: Iterable[FsSetup],
+    engines: Iterable[EngineSpec] = (),
+) -> None:
     """Note the flaws of `age` and `operations`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
         _check_operation(document, ("operations", index), name, asked[:index], device, setups)
+        for engine in engines:
+            if engine.name in SERVERLESS and name in OPERATIONS and name not in OF_FILES:
+                document.flaw(
+                    ("operations", index), f'operation "{name}" starts a server; engine "{engine.name}" has none'
+                )
 
 
 def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dbbench.catalog import Catalog
+from dbbench.engines import SERVERLESS
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import POOLED
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, WalDevice
@@ -25,6 +26,9 @@ def check_logs(
     """Note what does not fit: the log's own setup, arms whose log lies elsewhere, arms without a filesystem."""
     if device is not None and device.wal is not None:
         _check_wal(document, device, device.wal, catalog)
+        for key, engine in engines.items():
+            if engine.name in SERVERLESS:
+                document.flaw((*key, "name"), f'engine "{engine.name}" has no log that could lie on [device.wal]')
     for key, arm in arms.items():
         if device is not None and device.wal is None and value_at(document, key, "wal") is not None:
             document.flaw((*key, "wal"), '"wal" says nothing without [device.wal]')
@@ -41,8 +45,9 @@ def _check_raw(
     """InnoDB alone can lie on a bare device, and what it must have as files needs another."""
     if device is not None and (device.wal is None or not arm.wal):
         document.flaw(key, f'"{arm.use}" has no filesystem: what must be files lies on that of [device.wal]')
-    if any(engine.name == "postgres" for engine in engines.values()):
-        document.flaw(key, f'"{arm.use}" is for mariadb and mysql; PostgreSQL cannot do without a filesystem')
+    for served in sorted({engine.name for engine in engines.values()} - {"mariadb", "mysql"}):
+        who = "PostgreSQL" if served == "postgres" else f'engine "{served}"'
+        document.flaw(key, f'"{arm.use}" is for mariadb and mysql; {who} cannot do without a filesystem')
     for name in ("age", "operations"):
         if document.data.get(name) not in (None, []):
             document.flaw((name,), f'"{name}" is of a filesystem; "{arm.use}" has none')

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
-from dbbench import ceiling
+from dbbench import ceiling, host
 from dbbench.datasets import generated
+from dbbench.engines import SERVERLESS
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.filesystems.periods import PERIODS, period_s
-from dbbench.host.sysfs import text
 from dbbench.limits import cgroup, cores
 from dbbench.model import Cell, Plan
 from dbbench.plan.preview import dataset_bytes
@@ -36,9 +35,9 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _memory(cells: Sequence[Cell]) -> Iterator[str]:
-    machine = _machine_bytes()
+    machine = host.memory_bytes()
     where = cgroup.hierarchy()
-    for cell in cells:
+    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # these make their own files
         limit, size = cell.memory_bytes, dataset_bytes(cell) - generated.SERVER_BYTES[cell.engine.name]
         held = limit is not None and not isinstance(where, str)
         pool = None if cell.engine.name == "postgres" else own_cache_bytes(settings_of(cell))  # direct I/O
@@ -57,7 +56,7 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _cores(cells: Sequence[Cell]) -> Iterator[str]:
-    for engine in dict.fromkeys(cell.engine.name for cell in cells):
+    for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
         spec = next(cell.engine for cell in cells if cell.engine.name == engine)
         found = cores.chosen(spec, os.sched_getaffinity(0))
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
@@ -70,7 +69,8 @@ def _cores(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
-    windows = {cell.window.measure_s for cell in cells if cell.window.kind == "fixed"}
+    served = [cell for cell in cells if cell.engine.name not in SERVERLESS]
+    windows = {cell.window.measure_s for cell in served if cell.window.kind == "fixed"}
     if not windows:
         return
     if plan.checkpoints == "log":
@@ -105,10 +105,3 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
         yield "Each filesystem reads ahead what it takes by itself, which moves a scan: `equal_readahead` sets it."
     yield ("Host and block layer are read before and after each trial: a change within the run makes a trial suspect, "
            "a difference between two arms stands beside their ratio.")  # fmt: skip
-
-
-def _machine_bytes() -> int | None:
-    for line in (text(Path("/proc/meminfo")) or "").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return None

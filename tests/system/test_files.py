@@ -1,0 +1,151 @@
+"""Loads on plain files: each driver once on a small ext4, and its figures beside what the tool itself says.
+
+One run of five trials serves all the tests that read it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "sadf", "fio", "bonnie++")
+
+PLAN = """
+name = "files"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = "1s"
+measure = "3s"
+repeat_suspect = false
+[device]
+size = "768MiB"
+[[engine]]
+name = "files"
+[[workload]]
+name = "bonnie"
+file_size = "128MiB"
+files = 1
+chars = false
+[[workload]]
+name = "fio-randrw"
+file_size = "32MiB"
+clients = 2
+[[workload]]
+name = "fio-seqread"
+file_size = "64MiB"
+[[workload]]
+name = "copy"
+file_size = "200MiB"
+[[workload]]
+name = "small-files"
+files = 2000
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
+    """One run of five loads."""
+    dbbench = dbbench_in(tmp_path_factory.mktemp("files"))
+    dbbench.plan(PLAN)
+    dbbench.said = dbbench("run", "plan.toml", "--name", "r", "--progress", "plain")
+    return dbbench
+
+
+def trial(done: Any, workload: str) -> tuple[dict[str, Any], Path]:
+    """What the trial of that workload found, and its raw files."""
+    name = f"ext4.files.{workload}-b1-a1"
+    return done.trials()[name], done.folder / "results/r/trials" / name / "raw"
+
+
+def series(raw: Path) -> list[dict[str, str]]:
+    """The rows of series.csv.gz."""
+    with gzip.open(raw.parent / "series.csv.gz", "rt") as text:
+        return list(csv.DictReader(text))
+
+
+@pytest.mark.parametrize("workload", ["bonnie", "fio-randrw", "fio-seqread", "copy", "small-files"])
+def test_each_load_ends_well(done: Any, workload: str) -> None:
+    """No failure, a figure of the primary metric, the commands in the result, telemetry beside it."""
+    found, raw = trial(done, workload)
+    assert found["status"] in ("ok", "suspect") and found["error"] is None
+    assert found["engine"] == "files" and found["effective_settings"] == {} and found["cores"]["server"] is None
+    assert list(raw.glob("*.command")) and any(row["cpu_system_pct"] for row in series(raw))
+    assert not {w["id"] for w in found["warnings"]} & {"W002", "W010", "W013", "W016", "W117"}
+
+
+def test_fio_says_the_same(done: Any) -> None:
+    """I/Os a second, MB/s and the histogram are those of fio's own summary; the window's seconds have rates."""
+    found, raw = trial(done, "fio-randrw")
+    job = json.loads((raw / "fio.json").read_text())["jobs"][0]
+    told = job["read"]["iops"] + job["write"]["iops"]
+    assert found["summary"]["tps"] == pytest.approx(told, rel=0.01)
+    assert found["summary"]["read_mb_per_s"] == pytest.approx(job["read"]["bw_bytes"] / 1e6, rel=0.01)
+    assert found["summary"]["write_mb_per_s"] == pytest.approx(job["write"]["bw_bytes"] / 1e6, rel=0.01)
+    counts = json.loads((raw.parent / "histogram.json").read_text())["counts"]
+    assert sum(counts.values()) == job["read"]["total_ios"] + job["write"]["total_ios"]
+    rates = [float(row["tps"]) for row in series(raw) if row["tps"]]
+    assert len(rates) >= 2 and sum(rates) / len(rates) == pytest.approx(told, rel=0.3)
+
+
+def test_fio_flushes_reach_the_device(done: Any) -> None:
+    """Every sixteenth write of a job is flushed, and the device counts it."""
+    found, _ = trial(done, "fio-randrw")
+    assert found["io"]["flushes"] > 0 and found["io"]["write_bytes"] > 0
+
+
+def test_fio_files_are_laid_out_and_cold(done: Any) -> None:
+    """Laying out is no part of the window, and what was laid out comes from the device again."""
+    found, _ = trial(done, "fio-seqread")
+    assert found["io"]["write_bytes"] < 32 * 2**20
+    assert found["space"]["logical_bytes"] == 64 * 2**20 and found["checked"].startswith("1 files are there")
+    assert [argv for argv in found["commands"] if "--create_only=1" in argv]
+
+
+def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:
+    """Figures are those of its line, which says which were not timed; a file of 128 MiB is labelled cached."""
+    found, raw = trial(done, "bonnie")
+    fields = (raw / "bonnie.csv").read_text().strip().split(",")
+    block = None if fields[11].startswith("+") else float(fields[11]) * 1024 / 1e6
+    assert found["summary"]["block_write_mb_per_s"] == (block if block is None else pytest.approx(block))
+    assert found["summary"]["char_write_mb_per_s"] is None and found["summary"]["block_write_max_ms"] > 0
+    assert "W116" in {w["id"] for w in found["warnings"]}
+    assert "Using uid" not in (raw / "bonnie.out").read_text()  # it says so where root starts it
+
+
+def test_copy_has_both_times(done: Any) -> None:
+    """The fsync comes on top; all bytes are there, and the seconds' rates add up to them."""
+    found, raw = trial(done, "copy")
+    figures = found["summary"]
+    assert 0 < figures["copy_s"] < figures["duration_s"]
+    assert figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / figures["duration_s"], rel=0.001)
+    assert sum(float(row["file_write_mb_per_s"] or 0) for row in series(raw)) == pytest.approx(209.7152, rel=0.01)
+    assert found["space"]["logical_bytes"] == 200 * 2**20
+    assert found["io"]["write_bytes"] >= 190 * 2**20  # the fsync brought it to the device within the window
+
+
+def test_small_files_are_read_cold(done: Any) -> None:
+    """What is read comes from the device, and all that was made is gone."""
+    found, raw = trial(done, "small-files")
+    lines = [json.loads(line) for line in (raw / "smallfiles.out").read_text().splitlines()]
+    assert [line["files"] for line in lines] == [2000, 2000, 2000] and lines[1]["cold"]
+    assert found["io"]["read_bytes"] >= 2000 * 4096 and found["checked"].startswith("0 files")
+    assert found["summary"]["reads_per_s"] == pytest.approx(2000 / lines[1]["seconds"])
+
+
+def test_the_page_names_what_was_measured(done: Any) -> None:
+    """Each load has its own row of verdicts, in its own unit, and no engine's counters are missed."""
+    page = (done.folder / "results/r/report.html").read_text()
+    for words in ("Files · copy", "copy rate with fsync", "Files · fio-randrw", "Read and written by the load"):
+        assert words in page
+    assert "no trial has data of the server" not in page
+
+
+def test_nothing_is_left(done: Any) -> None:
+    """No trial failed, and no control group of one is still there."""
+    assert not list(Path("/sys/fs/cgroup").glob("**/dbbench-r-*"))
+    assert "0 failed" in done.said.stdout

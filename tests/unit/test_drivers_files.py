@@ -1,0 +1,208 @@
+"""Loads on plain files: what bonnie++ 2.00a, fio 3.33 and our own program print, on recorded output."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dbbench import catalog
+from dbbench.drivers import bonnie, bonnie_output, copy, filework, filework_output, fio, fio_output, smallfiles
+from dbbench.drivers.port import Live
+from dbbench.errors import DriverFailed
+from dbbench.metrics import METRICS
+from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
+BONNIE = (FIXTURES / "bonnie.csv").read_text()
+FIO = (FIXTURES / "fio.json").read_text()
+COPY = (FIXTURES / "copy.out").read_text()
+SMALL = (FIXTURES / "smallfiles.out").read_text()
+
+
+def cell(workload: str, **parameters: Any) -> Cell:
+    """A cell of a shipped workload."""
+    known = catalog.catalog()
+    found = known.workload(workload)
+    values = {**catalog.defaults(found), **parameters}
+    found = replace(found, script=str(known.script(found) or ""))
+    return Cell("c", "ext4", FsSetup("ext4", Mkfs("ext4")), EngineSpec("files"), found, values, Dataset("none"),
+                Window(found.window, 2.0, 5.0))  # fmt: skip
+
+
+def ended(text: str, lived_s: float = 3.0) -> Any:
+    """A load that has printed `text` and ended."""
+    return cast(Any, SimpleNamespace(text=lambda: text, begin_utc=0.0, lived_s=lived_s))
+
+
+# --- bonnie++ --------------------------------------------------------------------------------------
+
+
+def test_bonnies_line_agrees_with_its_own_table() -> None:
+    """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
+    found, table = bonnie_output.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
+    assert found["char_write_mb_per_s"] == pytest.approx(73 * 1024 / 1e6) and " 73k  24 " in table
+    assert found["block_write_mb_per_s"] == pytest.approx(57950 * 1024 / 1e6) and " 56.6m  20 " in table
+    assert (found["char_write_cpu_pct"], found["block_write_cpu_pct"], found["char_read_cpu_pct"]) == (24, 20, 22)
+    longest = [found[f"{stem}_max_ms"] for _, stem, _ in bonnie_output.DATA]
+    assert longest == pytest.approx([302, 24.23, 21.247, 64.606, 24.093, 159])
+    assert [found[f"{stem}_max_ms"] for _, stem, _ in bonnie_output.FILES] == pytest.approx(
+        [9.361, 0.072, 24.329, 16.268, 0.032, 10.173]
+    )
+
+
+def test_a_test_that_ended_too_soon_has_no_rate() -> None:
+    """A field of plus signs is not 0."""
+    found = bonnie_output.parse(BONNIE)
+    assert found["rewrite_mb_per_s"] is None and found["rewrite_cpu_pct"] is None and found["creates_per_s"] is None
+
+
+def test_a_test_that_was_not_asked_for_has_no_rate() -> None:
+    """With -f the fields of single characters are empty."""
+    found = bonnie_output.parse(BONNIE.replace(",73,24,", ",,,"))
+    assert found["char_write_mb_per_s"] is None and found["block_write_mb_per_s"] is not None
+
+
+@pytest.mark.parametrize("text", ["", "nothing\n", BONNIE.replace("1.98,", "1.99,"), BONNIE.replace(",57950", "")])
+def test_what_is_no_line_of_bonnie_is_refused(text: str) -> None:
+    """Another format, a field too few, or nothing at all is no measurement."""
+    with pytest.raises(DriverFailed):
+        bonnie_output.parse(text)
+
+
+def test_every_figure_of_bonnie_is_a_metric() -> None:
+    """What it measures can be compared: each has unit and direction, a rate up, CPU and latency down."""
+    for name in bonnie_output.parse(BONNIE):
+        assert METRICS[name].better == ("higher" if name.endswith("per_s") else "lower")
+
+
+def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W116 where the file has less than twice the memory, and not where it has that; by default it has."""
+    monkeypatch.setattr(bonnie.host, "memory_bytes", lambda: 2**30)
+    small, large = cell("bonnie", file_size=2**30), cell("bonnie")
+    assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
+    assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings
+    assert bonnie.file_bytes(large, bonnie.could_hold(large)) == 2 * 2**30
+    argv = bonnie.command(Path("/d"), small, 7, 2**30)
+    assert argv[argv.index("-s") + 1] == "1024" and argv[argv.index("-r") + 1] == "512"
+
+
+# --- fio -------------------------------------------------------------------------------------------
+
+
+def test_fios_summary_is_counted_whole() -> None:
+    """Reads and writes of all jobs, bytes, and every latency bucket."""
+    found, job = fio_output.parse(FIO), json.loads(FIO)["jobs"][0]
+    assert found.ios == job["read"]["total_ios"] + job["write"]["total_ios"] == 5568 + 2348
+    assert found.histogram.total == found.ios
+    assert found.seconds == pytest.approx(3.005)
+    assert (found.read_bytes, found.errors) == (45613056, 0)
+    assert found.longest_ms == pytest.approx(19.606922)
+
+
+def test_percentiles_are_fios_own() -> None:
+    """Of one direction alone, our histogram says what fio says, within the width of its buckets and ours."""
+    document = json.loads(FIO)
+    document["jobs"][0]["write"]["total_ios"] = 0
+    document["jobs"][0]["write"]["clat_ns"]["bins"] = {}
+    found = fio_output.parse(json.dumps(document))
+    for percent, nanoseconds in document["jobs"][0]["read"]["clat_ns"]["percentile"].items():
+        assert found.histogram.percentile_ms(float(percent)) == pytest.approx(nanoseconds / 1e6, rel=0.025)
+
+
+@pytest.mark.parametrize("text", ["", "fio: no jobs\n", "{", '{"jobs": []}'])
+def test_no_summary_is_no_measurement(text: str) -> None:
+    """A fio that was killed, or did nothing, has no figures."""
+    with pytest.raises(DriverFailed):
+        fio_output.parse(text)
+
+
+def test_rates_by_second_are_summed_over_jobs() -> None:
+    """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
+    logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
+    column = fio_output.by_second(logs, 1795281693.2, 5, fio.INTERVAL_S, fio_output.READ)
+    assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2)
+    known = [value for value in column if value is not None]
+    assert sum(known) == pytest.approx(5568, rel=0.02)
+
+
+def test_fios_progress_is_read() -> None:
+    """A line that it writes over again and again; thousands have a letter."""
+    said = [fio_output.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
+    assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
+    assert fio_output.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
+    assert fio_output.live("Jobs: 2 (f=0)") is None
+
+
+def test_the_trial_decides_where_and_how_long() -> None:
+    """What is put before a job file has the folder, the window and the logs; parameters are its variables."""
+    asked = cell("fio-randrw", clients=3)
+    text = fio.before(Path("/mnt/data"), asked, 42, Path("/scratch/fio"))
+    for line in ("directory=/mnt/data", "ramp_time=2", "runtime=5", "randseed=42", "write_bw_log=/scratch/fio"):
+        assert line in text.splitlines()
+    given = fio._variables(asked)
+    assert (given["CLIENTS"], given["DIRECT"], given["FILE_SIZE"]) == ("3", "0", str(256 * 2**20))
+
+
+@pytest.mark.parametrize("name", [n for n in catalog.catalog().workloads if n.startswith("fio-")])
+def test_a_job_files_variables_are_parameters(name: str) -> None:
+    """Each ${NAME} of a shipped job file is a parameter of its workload, and each parameter is used."""
+    workload = catalog.catalog().workload(name)
+    script = catalog.catalog().script(workload)
+    assert script is not None
+    used = {word.split("}")[0].lower() for word in script.read_text().split("${")[1:]}
+    assert used == set(workload.parameters)
+
+
+# --- our own program -------------------------------------------------------------------------------
+
+
+def test_a_copy_has_two_times() -> None:
+    """Until it was written, and until it was on the device; the seconds' rates add up to the file."""
+    found = filework_output.copied(COPY)
+    assert (found.seconds, found.synced_s, found.bytes) == (1.364019, 1.738535, 209715200)
+    assert sum(value or 0 for value in found.by_second()) == pytest.approx(209.7152)
+    outcome = copy.outcome(ended(COPY))
+    assert outcome.figures["copy_mb_per_s"] == pytest.approx(209.7152 / 1.364019)
+    assert outcome.figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / 1.738535)
+    assert len(outcome.series["file_write_mb_per_s"]) == 2
+
+
+def test_a_copy_that_was_cut_short_is_none() -> None:
+    """Without its last line nobody knows that it is on the device."""
+    with pytest.raises(DriverFailed):
+        filework_output.copied("\n".join(COPY.splitlines()[:-1]))
+
+
+def test_small_files_have_three_rates() -> None:
+    """Files ÷ seconds of each step."""
+    figures = smallfiles.outcome(ended(SMALL)).figures
+    assert figures["creates_per_s"] == pytest.approx(2000 / 0.2073231990034401)
+    assert figures["reads_per_s"] == pytest.approx(2000 / 1.2250064389991167)
+    assert figures["deletes_per_s"] == pytest.approx(2000 / 0.2043562379985815)
+
+
+def test_files_that_were_not_read_cold_are_told() -> None:
+    """W117 where the caches could not be dropped, and where the filesystem has one of its own."""
+    warm = SMALL.replace('"cold": true', '"cold": false, "why": "the kernel did not count the drop"')
+    assert [w.text for w in smallfiles.outcome(ended(warm)).warnings] == ["the kernel did not count the drop"]
+    assert [w.id for w in smallfiles.outcome(ended(SMALL), "zfs keeps files").warnings] == ["W117"]
+    assert not smallfiles.outcome(ended(SMALL)).warnings
+
+
+def test_missing_steps_are_refused() -> None:
+    """A program that ended after the first step measured nothing."""
+    with pytest.raises(DriverFailed, match="delete, read"):
+        filework_output.steps(SMALL.splitlines()[0])
+
+
+def test_content_is_as_compressible_as_asked() -> None:
+    """The share of zeros holds for every page, and the seed gives the bytes."""
+    found = filework.content(2**20, 0.25, 5)
+    assert len(found) == 2**20 and found == filework.content(2**20, 0.25, 5) != filework.content(2**20, 0.25, 6)
+    assert all(found[at + 3072 : at + 4096] == bytes(1024) for at in range(0, 2**20, 4096))
+    assert found[:3072].count(0) < 100

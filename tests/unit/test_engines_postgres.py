@@ -165,6 +165,6 @@ def test_a_pid_file_of_another_server_is_not_ready(tmp_path: Path) -> None:
 
 def test_every_engine_of_a_plan_is_registered() -> None:
     """One line an engine; all give the same verbs."""
-    assert list(ENGINES) == ["postgres", "mariadb", "mysql"]
+    assert list(ENGINES) == ["postgres", "mariadb", "mysql", "files"]
     verbs = [name for name in vars(Engine) if not name.startswith("_")]
     assert [f"{name}.{verb}" for name, e in ENGINES.items() for verb in verbs if not hasattr(e, verb)] == []

@@ -1,4 +1,4 @@
-"""Every error, once: its ID, its exit code, and what a reader of it needs.
+"""Every error, once: its ID, its exit code, and what a reader of it needs. Long, because it is the list.
 
 An error says what was found (evidence), what it did or did not change (effect) and the next command
 (remedy). Nothing outside `cli.py` turns one into text for a person. Warnings stand here too: they are

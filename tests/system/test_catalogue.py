@@ -11,22 +11,16 @@ import random
 import re
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from dbbench import catalog, filesystems
-from dbbench.devices import loop
-from dbbench.devices.joint import joint
-from dbbench.devices.port import Device
+from dbbench import filesystems
 from dbbench.model import FsSetup, Mkfs
-from tests.conftest import SMALL
+from tests.setups import ALL, SIZE, attached, flushes, left, shipped
 
 MIB: Final = 2**20
-ALL: Final = catalog.catalog()
 NAMES: Final = [name for name in ALL.setups
                 if not (setup := ALL.setup(name)).layers
                 and setup.mkfs.family in ("ext2", "ext3", "ext4", "xfs", "btrfs")]  # fmt: skip
@@ -64,37 +58,6 @@ GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "btrfs-raid1": {"data_profile": "RAID1", "metadata_profile": "RAID1", "devices": 2},
     "btrfs-raid10": {"data_profile": "RAID10", "metadata_profile": "RAID10", "devices": 4},
 }
-
-
-def shipped(name: str) -> FsSetup:
-    """A setup of the catalogue; skipped where it cannot work on this machine."""
-    setup = ALL.setup(name)
-    if reason := filesystems.works(setup):
-        pytest.skip(f"needs {reason}")
-    return setup
-
-
-@contextmanager
-def attached(folder: Path, count: int) -> Iterator[Device]:
-    """So many loop devices of 512 MiB as one; gone afterwards."""
-    images = [folder / f"image{number}" for number in range(count)]
-    for image in images:
-        image.touch(0o600)
-        os.truncate(image, SMALL)
-    with joint([loop.attached(image) for image in images], None) as device:
-        yield device
-
-
-def left(folder: Path) -> list[str]:
-    """Mounts and loop devices of files below the folder."""
-    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
-    loops = [str(p) for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
-    return mounts + loops
-
-
-def flushes(device: Device) -> int:
-    """Flush requests that the loop devices have carried out."""
-    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
 
 
 def fill(folder: Path, count: int = 3) -> list[Path]:
@@ -145,7 +108,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
             assert filesystems.healthy(fs) is None
             space = filesystems.space(fs, 3 * MIB)
             assert space.disk_bytes and space.free_bytes
-            assert space.disk_bytes + space.free_bytes <= len(device.each) * SMALL
+            assert space.disk_bytes + space.free_bytes <= len(device.each) * SIZE
             shrinks = filesystems.traits(setup).compresses is not None
             assert (space.compression_ratio or 0) > 2 if shrinks else not space.compression_ratio
         for member in device.each:

@@ -9,23 +9,17 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from dbbench import catalog, filesystems, layers
-from dbbench.devices import loop
-from dbbench.devices.joint import joint
-from dbbench.devices.port import Device
+from dbbench import filesystems, layers
 from dbbench.journal import Journal
-from dbbench.model import FsSetup
+from tests import setups
+from tests.setups import ALL, attached, flushes, shipped
 
 MIB: Final = 2**20
-SIZE: Final = 512 * MIB  # of which a snapshot leaves enough for mkfs.xfs
-ALL: Final = catalog.catalog()
 NAMES: Final = [name for name in ALL.setups
                 if (setup := ALL.setup(name)).layers or setup.mkfs.family in ("f2fs", "nilfs2")]  # fmt: skip
 # What mkfs has made of the device, by the family's own tool.
@@ -47,39 +41,13 @@ LAYERS: Final[dict[str, list[dict[str, object]]]] = {
 }
 
 
-def shipped(name: str) -> FsSetup:
-    """A setup of the catalogue; skipped where it cannot work on this machine."""
-    setup = ALL.setup(name)
-    if reason := filesystems.works(setup):
-        pytest.skip(f"needs {reason}")
-    return setup
-
-
-@contextmanager
-def attached(folder: Path, count: int) -> Iterator[Device]:
-    """So many loop devices of 512 MiB as one; gone afterwards."""
-    images = [folder / f"image{number}" for number in range(count)]
-    for image in images:
-        image.touch(0o600)
-        os.truncate(image, SIZE)
-    with joint([loop.attached(image) for image in images], None) as device:
-        yield device
-
-
 def left(folder: Path) -> list[str]:
     """What is there of a test: mounts and loop devices of its files, arrays, volumes, names."""
-    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
-    loops = [str(p) for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
     mdstat = Path("/proc/mdstat")
     arrays = [line for line in mdstat.read_text().splitlines() if " : active" in line] if mdstat.exists() else []
     volumes = [path.read_text().strip() for path in Path("/sys/block").glob("dm-*/dm/name")]
     names = [str(path) for path in [*Path("/dev").glob("dbbench*"), *Path("/dev").glob("m*/dbbench*")]]
-    return mounts + loops + arrays + volumes + names
-
-
-def flushes(device: Device) -> int:
-    """Flush requests that the loop devices have carried out."""
-    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
+    return [*setups.left(folder), *arrays, *volumes, *names]
 
 
 @pytest.mark.needs("root")

@@ -32,7 +32,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]*")
 
 
 # By which parameter a dataset of that kind grows; `size` sets it.
-GROWING: Final = {"pgbench": "scale", "sysbench": "table_size"}
+GROWING: Final = {"pgbench": "scale", "sysbench": "table_size", "tpcc": "warehouses"}
 _SIZE: Final = {
     "size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"), help="of the dataset, by the memory")
 }
@@ -68,6 +68,10 @@ class Catalog:
         """The workload's script where it lies beside its TOML file; None: one that the driver ships."""
         beside = self.workloads[workload.name].parent / workload.script
         return beside.resolve() if workload.script and beside.is_file() else None
+
+    def beside(self, workload: Workload) -> tuple[Path, ...]:
+        """The further files of its script."""
+        return tuple((self.workloads[workload.name].parent / name).resolve() for name in workload.beside)
 
 
 def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
@@ -153,6 +157,11 @@ def _check_workload(document: Document, workload: Workload) -> None:
         TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": own})
     except ValidationError as error:
         document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind should"))
+    for index, file in enumerate(workload.beside):
+        if "/" in file or not (document.path.parent / file).is_file():
+            document.flaw(("beside", index), f'"{file}" is no file beside this one')
+    if workload.weights and (workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)):
+        document.flaw(("weights",), '"weights" are those of `script` and of each of `beside`, for pgbench')
     for name, parameter in workload.parameters.items():
         if parameter.default is None:
             continue

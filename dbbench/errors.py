@@ -234,6 +234,12 @@ class CopyWrong(DbbenchError):
     id, title = "E317", "a snapshot does not hold what it should"
 
 
+class DataInconsistent(DbbenchError):
+    """The dataset's own consistency conditions do not hold after the load."""
+
+    id, title = "E325", "the data is not consistent after the load"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 

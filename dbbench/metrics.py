@@ -31,6 +31,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("tps", "throughput", "tx/s", "higher", "speed", "transactions ÷ seconds of the window, stalls included"),
         Metric("sustained_tps", "sustained throughput", "tx/s", "higher", "speed",
                "transactions ÷ (window + drain): what is left when the debt is paid"),
+        Metric("tpmc", "new orders", "1/min", "higher", "speed", "of the workload tpcc: TPC-C's tpmC, not comparable"),
         Metric("p50_ms", "p50 latency", "ms", "lower", help="from the merged histogram of the window"),
         Metric("p95_ms", "p95 latency", "ms", "lower", help="from the merged histogram of the window"),
         Metric("p99_ms", "p99 latency", "ms", "lower", help="from the merged histogram of the window"),

@@ -86,7 +86,8 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
         with stage(Phase.CHECK):
             parts.must_be_healthy(fs)
-            trial.note(checked=engine.check(datadir, settings, place))
+            sound = engine.check(datadir, settings, place)
+            trial.note(checked=sound + parts.consistent(datadir, place))
 
         with stage(Phase.SPACE):
             trial.note(space=parts.space(fs, engine.data_files(datadir)), device=parts.device_facts(device),

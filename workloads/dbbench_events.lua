@@ -5,6 +5,8 @@
 -- own loop is left alone: when it calls event() again after an ignored error (a deadlock, say), the clock of the
 -- first call goes on, so that the latency holds all attempts, and the error is counted.
 --
+-- A script may have a function dbbench_pause(): seconds to wait before the next event, which are none of its latency.
+--
 -- Environment: DBBENCH_SCRIPT  name or path of the script
 --              DBBENCH_BEGIN   second 0 of the load, seconds of CLOCK_MONOTONIC
 --              DBBENCH_OUT     folder for the counts, off the device under test
@@ -14,6 +16,7 @@
 --   what >= 0   bucket of dbbench/histogram.py, e^(what/100) us wide 1 %; value = events that ended in it
 --   what = -1   value = attempts that ended in an ignored error
 --   what = -2   value = longest latency in us, rounded up
+--   what < -10  value = events of kind -what - 10: those after which the script had set the global dbbench_kind to it
 -- Lines of one second and bucket may be repeated; they add up.
 
 local ffi = require("ffi")
@@ -21,6 +24,7 @@ local ffi = require("ffi")
 ffi.cdef[[
 typedef struct { long seconds; long nanoseconds; } dbbench_time;
 int clock_gettime(int clock, dbbench_time *now);
+int nanosleep(const dbbench_time *asked, dbbench_time *left);
 ]]
 
 local CLOCK_MONOTONIC = 1
@@ -57,6 +61,7 @@ local ceil, floor, log = math.ceil, math.floor, math.log
 local counts = ffi.new("uint32_t[?]", BUCKETS)
 local lowest, highest = BUCKETS, -1
 local second, errors, longest = 0, 0, 0
+local kinds = {}          -- events by what the script calls them
 local file
 
 local function write_second()
@@ -73,6 +78,10 @@ local function write_second()
    if longest > 0 then
       file:write(second, " -2 ", ceil(longest), "\n")
    end
+   for kind, events in pairs(kinds) do
+      file:write(second, " ", -10 - kind, " ", events, "\n")
+   end
+   kinds = {}
    lowest, highest, errors, longest = BUCKETS, -1, 0, 0
 end
 
@@ -99,6 +108,19 @@ local function count(moment, latency_us)
    if latency_us > longest then longest = latency_us end
 end
 
+-- Wait; a wait beyond the end of the load ends a second after it, when sysbench's own clock, which begins later than
+-- ours, has passed it too: one event follows, which is outside of every window.
+local function wait(seconds)
+   local until_s = math.min(now() + seconds, sysbench.opt.time + 1)
+   local left = until_s - now()
+   while left > 0 do
+      local whole = floor(left)
+      clock[0].seconds, clock[0].nanoseconds = whole, floor((left - whole) * 1e9)
+      ffi.C.nanosleep(clock, nil)
+      left = until_s - now()
+   end
+end
+
 -- The wrapped script -------------------------------------------------------------------------------------
 
 local bundled_event, bundled_done = event, thread_done
@@ -106,6 +128,9 @@ local started
 local unfinished = false   -- event() was called and has not returned: it was left by an error
 
 function event(thread)
+   if dbbench_pause and not unfinished then
+      wait(dbbench_pause())
+   end
    local called = now()
    if unfinished then
       turn_to(called)
@@ -121,6 +146,9 @@ function event(thread)
    end
    local ended = now()
    count(ended, (ended - started) * 1e6)
+   if dbbench_kind then
+      kinds[dbbench_kind] = (kinds[dbbench_kind] or 0) + 1
+   end
 end
 
 function thread_done(thread)

@@ -67,11 +67,12 @@ def refine(folder: Path, precision: float) -> None:
 def keep_scripts(folder: Path, wanted: Asked) -> None:
     """Copy the workloads' scripts into the run's folder, those that are not there yet."""
     for cell in wanted.expanded.cells:
-        script, own = Path(cell.workload.script), folder / "scripts" / Path(cell.workload.script).name
-        if script.is_absolute() and not own.exists():
-            with writing(own):
-                own.parent.mkdir(exist_ok=True)
-            write_text(own, script.read_text(encoding="utf-8"))
+        for script in map(Path, (cell.workload.script, *cell.workload.beside)):
+            own = folder / "scripts" / script.name
+            if script.is_absolute() and not own.exists():
+                with writing(own):
+                    own.parent.mkdir(exist_ok=True)
+                write_text(own, script.read_text(encoding="utf-8"))
 
 
 def free_name(results: Path, plan_name: str, day: str | None = None) -> str:
@@ -131,5 +132,6 @@ def _with_own_script(cell: Cell, folder: Path) -> Cell:
     script = Path(cell.workload.script)
     if not script.is_absolute():
         return cell
-    own = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name))
+    beside = tuple(str(folder / "scripts" / Path(file).name) for file in cell.workload.beside)
+    own = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name), beside=beside)
     return dataclasses.replace(cell, workload=own)

@@ -11,9 +11,11 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
+from dbbench.datasets import tpcc
+from dbbench.datasets.asking import cursor_of, execute
 from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
@@ -24,6 +26,7 @@ PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
     "pgbench": {"scale": 1, "fillfactor": 100},
     "sysbench": {"tables": 1, "table_size": 10000, "seed": 1},
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
+    "tpcc": tpcc.PARAMETERS,
     "none": {},
 }
 ENGINES_OF: Final = {  # kinds that not every engine can hold
@@ -62,7 +65,7 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
             parameters[name] = bytes_of(value)
         except ValueError as error:
             raise PlanInvalid(f'"{name}" of the dataset: {error}') from None
-    for name in ("scale", "tables"):
+    for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset should be 1 or more')
     if dataset.kind == "clone-tables":
@@ -81,6 +84,8 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             loaded = _int(own, "tables") * _int(own, "table_size") * SYSBENCH_ROW_BYTES
         case "clone-tables":
             loaded = _int(own, "tables") * _int(own, "rows") * CLONE_ROW_BYTES * 115 // 100
+        case "tpcc":
+            loaded = tpcc.loaded_bytes(own)
         case _:
             loaded = 0
     return SERVER_BYTES[engine] + loaded * 11 // 10
@@ -97,7 +102,7 @@ def build(server: Server, dataset: Dataset) -> None:
     with _building(dataset):
         BUILDERS[dataset.kind](server, dataset)
         if server.engine == "postgres":
-            _sql(server, "VACUUM (FREEZE, ANALYZE)")
+            execute(server, "VACUUM (FREEZE, ANALYZE)")
 
 
 def _none(_server: Server, _dataset: Dataset) -> None:
@@ -129,23 +134,23 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
         timeout_s=_deadline(server, dataset),
     )  # fmt: skip
     if server.engine != "postgres":
-        _sql(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
+        execute(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
     """Equal tables of text-like rows. The different texts come from here, all rows are made within the server."""
     texts = clone_texts(_int(dataset.parameters, "seed"))
-    _sql(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
-    with _cursor(server) as cursor:
+    execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
+    with cursor_of(server) as cursor:
         for number, text in enumerate(texts):
             cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
-    _sql(server, "ANALYZE clone_pool" if server.engine == "postgres" else "ANALYZE TABLE clone_pool")
+    execute(server, "ANALYZE clone_pool" if server.engine == "postgres" else "ANALYZE TABLE clone_pool")
     rows = _int(dataset.parameters, "rows")
     fill = _fill_postgres if server.engine == "postgres" else _fill_innodb
     with ThreadPoolExecutor(_threads(dataset)) as pool:
         tables = [clone_table(number) for number in range(1, _int(dataset.parameters, "tables") + 1)]
         list(pool.map(lambda table: fill(server, table, rows), tables))
-    _sql(server, "DROP TABLE clone_pool")
+    execute(server, "DROP TABLE clone_pool")
 
 
 def clone_texts(seed: int) -> list[str]:
@@ -164,7 +169,7 @@ _JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {POOL_ROWS}"
 
 def _fill_postgres(server: Server, table: str, rows: int) -> None:
     row = _ROW.format(hash="encode(sha256(n::text::bytea), 'hex')")
-    _sql(
+    execute(
         server,
         "BEGIN",  # with wal_level = minimal, rows of a table made in the same transaction are not logged
         f"CREATE TABLE {table} (id bigint NOT NULL, k integer NOT NULL, body varchar(400) NOT NULL)",
@@ -182,7 +187,7 @@ def _fill_innodb(server: Server, table: str, rows: int) -> None:
         f"SELECT STRAIGHT_JOIN {row} FROM numbers {_JOIN}"
         for first in range(1, rows + 1, CHUNK_ROWS)
     ]
-    _sql(
+    execute(
         server,
         f"CREATE TABLE {table} (id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body varchar(400) NOT NULL) "
         "ENGINE=InnoDB",
@@ -190,21 +195,6 @@ def _fill_innodb(server: Server, table: str, rows: int) -> None:
         *chunks,
         f"ANALYZE TABLE {table}",
     )
-
-
-def _sql(server: Server, *statements: str) -> None:
-    """Statements one after the other in one session, each its own transaction."""
-    with _cursor(server) as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            if cursor.description is not None:
-                cursor.fetchall()
-
-
-@contextlib.contextmanager
-def _cursor(server: Server) -> Iterator[Any]:
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
-        yield cursor
 
 
 @contextlib.contextmanager
@@ -238,5 +228,9 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "pgbench": _pgbench,
     "sysbench": _sysbench,
     "clone-tables": _clone_tables,
+    "tpcc": tpcc.build,
     "none": _none,
 }
+
+# What must hold of a dataset after any load, by kind: what was checked, or DataInconsistent.
+CONSISTENCY: Final[dict[str, Callable[[Server], str]]] = {"tpcc": tpcc.consistency}

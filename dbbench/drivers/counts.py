@@ -31,6 +31,7 @@ class Measured:
     errors: int
     histogram: Histogram
     longest_ms: float | None
+    kinds: dict[int, int]  # transactions by the kind that the script gave them
 
 
 class Counts:
@@ -46,6 +47,7 @@ class Counts:
         self.errors: Ints = np.zeros(seconds, np.int64)
         self.latencies: Ints = np.zeros((seconds, BUCKETS), np.int64)
         self.longest_us: Ints = np.zeros(seconds, np.int64)
+        self.kinds: dict[int, Ints] = {}  # transactions by kind, where a script has several
         self.outside = 0  # transactions
         self.errors_outside = 0
 
@@ -79,6 +81,7 @@ class Counts:
             errors=int(self.errors[first:last].sum()),
             histogram=Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)}),
             longest_ms=longest_us / 1000 if longest_us > 0 else None,
+            kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
         )
 
     def _percentiles(self, percent: int) -> Column:

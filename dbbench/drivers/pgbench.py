@@ -83,12 +83,15 @@ def command(server: Server, cell: Cell, seed: int, scratch: Path) -> list[str]:
 
 
 def _script(cell: Cell, parameters: dict[str, Scalar]) -> list[str]:
+    """One script, or several that are drawn from by their weights."""
     script = cell.workload.script or BUILT_IN[0]
     if script in BUILT_IN:
         return [f"--builtin={script}"]
     variables = {**cell.workload.options, **{name: parameters[name] for name in parameters.keys() - _OWN}}
+    files, weights = (script, *cell.workload.beside), cell.workload.weights
+    weighted = [f"{located(file)}@{weight}" for file, weight in zip(files, weights, strict=False)]
     return [
-        f"--file={located(script)}",
+        *(f"--file={file}" for file in weighted or (located(script),)),
         *([f"--scale={parameters['scale']}"] if "scale" in parameters else []),
         *(f"--define={name}={value}" for name, value in sorted(variables.items())),
     ]

@@ -15,6 +15,7 @@ from typing import Final
 from dbbench import catalog, process
 from dbbench.clock import Clock
 from dbbench.drivers import sysbench_events, sysbench_output
+from dbbench.drivers.counts import Counts
 from dbbench.drivers.port import Load, Outcome
 from dbbench.drivers.scripts import located
 from dbbench.drivers.tool import FAILED, ToolLoad, outcome_of, same, whole_seconds, write_command
@@ -38,6 +39,7 @@ BUNDLED: Final = (
 _WRAPPER: Final = "dbbench_events.lua"
 _OWN: Final = {"clients", "rate", "script"}
 _OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
+_NEW_ORDER: Final = 1  # the kind of workloads/tpcc.lua
 _LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
 
 
@@ -136,4 +138,12 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = sysbench_output.histogram(printed), load.lived_s or float(load.seconds)
         sysbench_events.put_queued_latencies(counts, written, whole_run, lived_s)
-    return outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0))
+    return outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0), **_tpmc(cell, counts))
+
+
+def _tpmc(cell: Cell, counts: Counts) -> dict[str, float]:
+    """New orders of the window a minute, those that were rolled back included (TPC-C 5.4.2)."""
+    if cell.dataset.kind != "tpcc":
+        return {}
+    warmup, measure = whole_seconds(cell.window)
+    return {"tpmc": counts.measured(warmup, warmup + measure).kinds.get(_NEW_ORDER, 0) * 60 / measure}

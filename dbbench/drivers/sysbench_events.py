@@ -17,7 +17,7 @@ from dbbench.drivers.sysbench_output import printed_ms
 from dbbench.errors import DriverFailed
 from dbbench.histogram import bucket_of
 
-_ERRORS, _LONGEST = -1, -2  # in the place of a bucket
+_ERRORS, _LONGEST, _KIND = -1, -2, -10  # in the place of a bucket; below _KIND: events of a kind, 1 at -11
 _COLUMNS: Final = 3
 QUEUE: Final = "queue"
 
@@ -50,6 +50,9 @@ def _add(rows: Ints, counts: Counts) -> None:
     np.add.at(counts.transactions, second[events & inside], value[events & inside])
     np.add.at(counts.errors, second[errors & inside], value[errors & inside])
     np.maximum.at(counts.longest_us, second[longest], value[longest])
+    for kind in np.unique(what[what < _KIND]):
+        of_kind = counts.kinds.setdefault(int(_KIND - kind), np.zeros(counts.seconds, np.int64))
+        np.add.at(of_kind, second[(what == kind) & inside], value[(what == kind) & inside])
     counts.outside += int(value[events & ~inside].sum())
     counts.errors_outside += int(value[errors & ~inside].sum())
 

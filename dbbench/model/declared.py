@@ -106,7 +106,7 @@ class Parameter:
 class Dataset:
     """What is loaded. `parameters` (scale, tables, table_size ...) are those of its kind."""
 
-    kind: Literal["pgbench", "sysbench", "clone-tables", "none"]
+    kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "none"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
 
 
@@ -116,7 +116,8 @@ class Workload:
 
     `dataset` is a table with `kind` and the dataset's parameters; a parameter of the workload with the same
     name as a dataset parameter overrides it. `settings` are server settings per engine. `script` names a
-    file beside the TOML file, or one that the driver ships.
+    file beside the TOML file, or one that the driver ships; `beside` further files there that belong to it. pgbench
+    draws from script and `beside` by their `weights`.
     """
 
     __pydantic_config__ = STRICT
@@ -128,6 +129,8 @@ class Workload:
     window: Literal["fixed", "to-completion"] = "fixed"
     primary: str = "tps"
     script: str = ""
+    beside: tuple[str, ...] = ()
+    weights: tuple[Annotated[int, Field(ge=0)], ...] = ()
     options: dict[str, Scalar] = field(default_factory=dict)
     parameters: dict[str, Parameter] = field(default_factory=dict)
     settings: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from dbbench import (
     layers,
     wal,
 )
+from dbbench.datasets import generated
 from dbbench.devices import loop
 from dbbench.devices.port import Device
 from dbbench.engines.port import Engine, Place, Server
@@ -26,6 +27,7 @@ from dbbench.model import (
     SpaceFacts,
     durability_class,
 )
+from dbbench.plan.settings import settings_of
 from dbbench.record import Record
 
 
@@ -84,6 +86,16 @@ def must_be_healthy(fs: Mounted) -> None:
     """FilesystemGone where data or log are no longer to be trusted."""
     if bad := filesystems.healthy(fs) or (fs.wal and filesystems.healthy(fs.wal)):
         raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel's lines: dmesg")
+
+
+def consistent(engine: Engine, cell: Cell, datadir: Path, place: Place) -> str:
+    """What the dataset's own conditions were, to be put behind what the engine checked; "" where its kind has none.
+    DataInconsistent."""
+    check = generated.CONSISTENCY.get(cell.dataset.kind)
+    if check is None:
+        return ""
+    with engine.serving(datadir, settings_of(cell), place) as server:
+        return f"; {check(server)}"
 
 
 def space(engine: Engine, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:

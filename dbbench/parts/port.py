@@ -63,6 +63,7 @@ class Parts:
     meter: Callable[[Device, Server, Load, Confined, Sequence[Path]], Meter]
     sync: Callable[[Mounted], None]
     must_be_healthy: Callable[[Mounted], None]
+    consistent: Callable[[Path, Place], str]
     space: Callable[[Mounted, Sequence[Path]], SpaceFacts]
     device_facts: Callable[[Device], DeviceFacts]
     operated: Callable[[Device, Mounted, Path], tuple[OperationFacts, ...]]

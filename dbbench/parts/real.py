@@ -104,6 +104,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         meter=Meter,
         sync=facts.sync,
         must_be_healthy=facts.must_be_healthy,
+        consistent=lambda datadir, place: facts.consistent(engine, cell, datadir, place),
         space=lambda fs, files: facts.space(engine, fs, files),
         device_facts=facts.device_facts,
         operated=lambda volume, fs, datadir: operated(

@@ -52,6 +52,8 @@ def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(script.read_bytes()).hexdigest()
+        beside = map(Path, cell["workload"]["beside"])
+        cell["workload"]["beside"] = [hashlib.sha256(path.read_bytes()).hexdigest() for path in beside]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -62,7 +64,8 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
     for spec in plan.workload:
         workload = catalog.workload(spec.name)
         script = catalog.script(workload)
-        complete = dataclasses.replace(workload, script=str(script or workload.script))
+        beside = tuple(map(str, catalog.beside(workload)))
+        complete = dataclasses.replace(workload, script=str(script or workload.script), beside=beside)
         for engine in engines_of(spec, workload, plan.engine):
             for variant in variants(plan, spec, engine, parameters(workload)):
                 for arm, setup in setups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dbbench.catalog import GROWING
-from dbbench.datasets import generated
+from dbbench.datasets import generated, tpcc
 from dbbench.model import Scalar
 
 CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
@@ -16,7 +16,8 @@ RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
 
 
 def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
-    """`values` without `size`, which instead sets how much is loaded: pgbench's scale, sysbench's rows a table.
+    """`values` without `size`, which instead sets how much is loaded: pgbench's scale, sysbench's rows a table, TPC-C's
+    warehouses.
 
     ValueError where the plan has no memory that it could be the size of.
     """
@@ -27,8 +28,14 @@ def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dic
     if memory_bytes is None:
         raise ValueError(f'size = "{word}" needs `memory` in the plan')
     name = GROWING[kind]
-    unit = generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
-    return {**own, name: max(1, round(RATIOS[word] * memory_bytes / unit))}
+    return {**own, name: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, own)))}
+
+
+def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
+    """Bytes of one more of what the dataset grows by."""
+    if kind == "tpcc":
+        return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
+    return generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
 
 
 def label(ratio: float | None) -> str | None:

@@ -21,6 +21,7 @@ MEASURE_S: Final = 4.0
 MOST: Final[dict[str, int]] = {
     "scale": 2, "tables": 2, "table_size": 2000, "table_bytes": 4 * 2**20, "rows": 2000, "clients": 2, "threads": 1,
     "file_size": 64 * 2**20, "files": 1000, "file_bytes": 4096,
+    "warehouses": 1, "districts": 2, "customers": 100, "items": 200,
 }  # fmt: skip
 # Sizes that a server would ask this small machine for; the engine's own defaults fit.
 _SIZES: Final = (

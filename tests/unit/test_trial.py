@@ -181,6 +181,7 @@ class NoOps:
             meter=lambda *_: self,  # type: ignore[arg-type, return-value]
             sync=said("sync", None),
             must_be_healthy=said("healthy", None),
+            consistent=said("consistent", ""),
             space=said("space", SpaceFacts(1000, 2000, 3000)),
             device_facts=said("device facts", facts),
             operated=said("operations", ()),
@@ -207,8 +208,8 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
         "kernel", "device", "host", "probe", "condition", "layers", "mkfs", "mount", "facts", "age", "restore",
         "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up",
         "meter", "measure", "/meter", "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
-        "/serve", "/limits", "healthy", "check", "space", "device facts", "host", "operations", "/mount", "/layers",
-        "/device", "/kernel", "outcome",
+        "/serve", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "operations", "/mount",
+        "/layers", "/device", "/kernel", "outcome",
     ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from dbbench.engines.port import Place, Server
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload, merged
 from tests.conftest import engine_bin
 
+NONE = Dataset("none")
 SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
 PGBENCH = Dataset("pgbench", {"scale": 4})
 
@@ -97,6 +98,7 @@ class Drive:
         measure_s: float = 1,
         during: Callable[[Load], None] = lambda load: None,
         user: str | None = None,
+        dataset: Dataset = NONE,
         **parameters: Scalar,
     ) -> Driven:
         """`during` is called when the warm-up is over, `user` comes in the place of the server's own."""
@@ -105,7 +107,7 @@ class Drive:
             folder.mkdir(parents=True)
         seen: list[Live] = []
         window = Window("to-completion" if driver == "scan" else "fixed", warmup_s, measure_s)
-        cell = _cell(server.engine, driver, script, window, parameters)
+        cell = dataclasses.replace(_cell(server.engine, driver, script, window, parameters), dataset=dataset)
         driven = cast(Server, _As(server, user)) if user else server
         with DRIVERS[driver].driving(driven, cell, 42, Clock(), self.raw, self.scratch) as load:
             load.wait_until(warmup_s, seen.append)

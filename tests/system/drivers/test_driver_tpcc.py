@@ -1,0 +1,97 @@
+"""The TPC-C-like load on real servers: its mix, its consistency, its waits."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import catalog
+from dbbench.datasets import tpcc
+from dbbench.datasets.asking import execute, rows
+from dbbench.errors import DataInconsistent, NoProgress
+from dbbench.model import Dataset
+
+pytestmark = pytest.mark.needs("root", "sysbench")
+SCALE: Final[dict[str, Any]] = {"warehouses": 2, "districts": 2, "customers": 60, "items": 200}
+DATASET: Final = Dataset("tpcc", SCALE)
+SCRIPT: Final = str(catalog.shipped() / "workloads/tpcc.lua")
+# What breaks each condition, and how it is undone.
+FAULTS: Final = {
+    1: ("UPDATE warehouse SET w_ytd = w_ytd + 1", "UPDATE warehouse SET w_ytd = w_ytd - 1"),
+    2: ("UPDATE district SET d_next_o_id = d_next_o_id + 1", "UPDATE district SET d_next_o_id = d_next_o_id - 1"),
+    3: ("UPDATE new_order SET no_o_id = 0 WHERE no_o_id = 43", "UPDATE new_order SET no_o_id = 43 WHERE no_o_id = 0"),
+    4: ("UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_id = 7 AND o_d_id = 2", "UPDATE orders SET o_ol_cnt = "
+        "o_ol_cnt - 1 WHERE o_id = 7 AND o_d_id = 2"),
+}  # fmt: skip
+
+
+def kinds(raw: Path) -> Counter[int]:
+    """Events by kind, from the kept counts."""
+    found = Counter[int]()
+    for line in gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines():
+        _, what, events = map(int, line.split())
+        if what < -10:
+            found[-10 - what] += events
+    return found
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql", "postgres")],
+)
+def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engine: str) -> None:
+    """More sessions than districts, so that they meet: all kinds are done in their mix, every new order but the rolled
+    back ones left an order, every payment a line of history, and conditions 1 to 4 hold. Each planted fault is caught.
+    """
+    with served(engine, DATASET) as server:
+        for condition, (fault, cure) in FAULTS.items():
+            execute(server, fault)
+            with pytest.raises(DataInconsistent, match=f"condition {condition}: "):
+                tpcc.consistency(server)
+            execute(server, cure)
+        before = {table: rows(server, f"SELECT count(*) FROM {table}")[0][0] for table in ("orders", "history")}
+        driven = drive(server, "sysbench", SCRIPT, measure_s=3, clients=8, dataset=DATASET, **SCALE)
+        assert tpcc.consistency(server) == "TPC-C's conditions 1 to 4"
+        grown = {table: rows(server, f"SELECT count(*) FROM {table}")[0][0] - had for table, had in before.items()}
+        remote = rows(server, "SELECT count(*) FROM history WHERE h_w_id <> h_c_w_id")[0][0]
+    done = kinds(driven.raw)
+    assert grown["history"] == done[2] and 0 <= done[1] - grown["orders"] <= 0.05 * done[1] + 3
+    drawn = [(done[kind], done.total(), share) for kind, share in enumerate((0.45, 0.43, 0.04, 0.04, 0.04), 1)]
+    for count, of, share in (*drawn, (remote, done[2], 0.15)):
+        assert abs(count - of * share) < 5 * math.sqrt(of * share * (1 - share))  # five standard deviations
+    assert driven.outcome.figures["tpmc"] == pytest.approx(done[1] * 60 / 3, rel=0.1)
+    assert driven.outcome.transactions <= done.total()
+
+
+@pytest.mark.needs("engine:postgres")
+def test_think_times_end_with_the_load(drive: Any, served: Any) -> None:
+    """Keying takes 2 s at least, thinking 10 on average: the load ends in time and waited more than it worked."""
+    with served("postgres", DATASET) as server:
+        began = time.monotonic()
+        try:
+            done = drive(
+                server, "sysbench", SCRIPT, measure_s=4, clients=8, think_times=True, **SCALE
+            ).outcome.transactions
+        except NoProgress:
+            done = 0
+        assert done < 8 and time.monotonic() - began < 8
+        assert "think_times=on" in (drive.raw / "sysbench.command").read_text()
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_a_scripts_pause_is_none_of_its_latency(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+    """dbbench_pause() is waited for before the clock of the event begins."""
+    script = tmp_path / "paused.lua"
+    script.write_text(
+        'require("oltp_common")\nfunction prepare_statements() end\nfunction dbbench_pause() return 0.2 end\n'
+        'function event() con:query("SELECT 1") end\n'
+    )
+    outcome = drive(mariadb, "sysbench", str(script), measure_s=2, clients=2).outcome
+    assert 14 <= outcome.transactions <= 20
+    assert outcome.histogram.percentile_ms(95) < 5

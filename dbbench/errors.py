@@ -240,6 +240,18 @@ class DataInconsistent(DbbenchError):
     id, title = "E325", "the data is not consistent after the load"
 
 
+class ApplyUnequal(DbbenchError):
+    """After the whole log was applied a table is not what it is on the primary."""
+
+    id, title = "E330", "the standby is not equal to its primary"
+
+
+class ApplyStuck(DbbenchError):
+    """Log was handed over, and the standby applies none of it."""
+
+    id, title = "E331", "the standby does not go on"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 
@@ -503,6 +515,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "beside it: the rate of reading is that of memory, in whole or in part.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
+    "W111": (
+        "the apply rate fell",
+        "The line through the kB/s of the seconds falls, and its 95 % interval does not hold a level one. A longer log "
+        "would have been applied more slowly than this one: give `log_bytes` the size that you have.",
+    ),
     "W099": (
         "rehearsed in a second kernel: not comparable",
         "User-mode Linux has one CPU and is several times slower than the machine. That the trial worked is true; none "

@@ -39,6 +39,8 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("max_ms", "longest transaction", "ms", "lower"),
         Metric("duration_s", "duration", "s", "lower", "speed", "of a workload that runs to its end"),
         Metric("mb_per_s", "scan rate", "MB/s", "higher", "speed", "logical data read ÷ seconds, 10^6 bytes"),
+        Metric("kb_per_s", "apply rate", "kB/s", "higher", "speed",
+               "log of a primary replayed ÷ seconds in which some waited to be, 10^3 bytes"),
         Metric("stall_s", "stalled seconds", "s", "lower", help="seconds below 10 % of the trial's median tps"),
         Metric("longest_stall_s", "longest stall", "s", "lower", help="seconds in a row below 10 % of the median tps"),
         Metric("tps_cv", "unevenness", "", "lower", help="coefficient of variation of the seconds' tps"),

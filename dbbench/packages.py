@@ -54,6 +54,8 @@ TOOLS: Final = (
          "postgresql-server postgresql-contrib", places="usr/lib/postgresql/*/bin", engine="postgres"),
     Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
     Tool("run", ("sysbench",), "sysbench", "sysbench"),
+    Tool("run", ("mariadb-binlog",), "mariadb-client", "mariadb", optional=True),  # binary logs are replayed with them
+    Tool("run", ("mariadb",), "mariadb-client-core", "mariadb", optional=True),
     Tool("run", ("sar", "sadf", "iostat"), "sysstat", "sysstat"),
     Tool("run", ("mkfs.ext4", "mkfs.ext3", "mkfs.ext2", "tune2fs", "dumpe2fs", "chattr", "lsattr", "filefrag"),
          "e2fsprogs", "e2fsprogs"),

@@ -179,6 +179,7 @@ def running(
     *,
     stdout: Path | int = subprocess.DEVNULL,
     stderr: Path | int = subprocess.STDOUT,
+    stdin: int = subprocess.DEVNULL,
     as_user: User | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -196,8 +197,8 @@ def running(
     `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told. It is
     killed when this process is killed: as root by the trial's namespaces, else by setpriv's --pdeathsig.
 
-    `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read
-    (`Running.popen.stdout`).
+    `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read or
+    to write (`Running.popen.stdout`, `.stdin`).
     """
     words = _resolved(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
@@ -206,14 +207,16 @@ def running(
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
         with _places.get().get(role, contextlib.nullcontext)():
-            popen = _start(started, out, err, subprocess.DEVNULL, as_user, env, cwd, pass_fds, own_session)
+            popen = _start(started, out, err, stdin, as_user, env, cwd, pass_fds, own_session)
         program = Running(words, popen, grace_s)
         try:
             yield program
         finally:
             program.stop(stop_with)
-            if popen.stdout is not None:
-                popen.stdout.close()
+            for pipe in (popen.stdout, popen.stdin):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):  # what it left unread goes nowhere
+                        pipe.close()
 
 
 def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Final
 LEAST_S: Final = 60  # shorter windows have too few means
 BATCH_S: Final = 10
 P_VALUE: Final = 0.01
+LEAST_MEANS: Final = 6  # of a line with an interval
 CHANGE: Final = 0.03  # end to end, as a share of the mean: a smaller trend is real and moves no verdict
 _MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batches of five
 
@@ -50,6 +51,35 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
 
     t = abs(line.slope) / math.sqrt(residual / (n - 2) / spread)
     return Trend(change, float(2 * stdtr(n - 2, -t)))
+
+
+@dataclass(frozen=True)
+class Slope:
+    """By how much a rate changes a minute, with its 95 % interval."""
+
+    per_min: float
+    low: float
+    high: float
+
+
+def slope(rates: Sequence[float | None]) -> Slope | None:
+    """Of the seconds' rates, by a line through means of equal length: ten seconds each, or a sixth of the time where
+    that is shorter, because seconds depend on each other. None below 12 s."""
+    size = min(BATCH_S, len(rates) // LEAST_MEANS)
+    if size < 2:
+        return None
+    means = [statistics.fmean(known) for known in _batches(rates, size) if known]
+    n = len(means)
+    if n < LEAST_MEANS:
+        return None
+    line = statistics.linear_regression(range(n), means)
+    residual = math.fsum((y - line.intercept - line.slope * x) ** 2 for x, y in enumerate(means))
+    spread = math.fsum((x - (n - 1) / 2) ** 2 for x in range(n))
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 2, 0.975)) * math.sqrt(residual / (n - 2) / spread)
+    scale = 60 / size
+    return Slope(line.slope * scale, (line.slope - half) * scale, (line.slope + half) * scale)
 
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:

@@ -39,7 +39,14 @@ def _made(root: Path) -> bool:
     shutil.rmtree(making, ignore_errors=True)
     if mirror is None:
         return False
-    argv = ["debootstrap", "--variant=minbase", "--include=mysql-server-core", "sid", str(making), mirror]
+    argv = [
+        "debootstrap",
+        "--variant=minbase",
+        "--include=mysql-server-core,mysql-client-core",
+        "sid",
+        str(making),
+        mirror,
+    ]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S, check=False).returncode == 0
     except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ server that runs; `size_bytes` says about how large it will be.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -27,12 +28,15 @@ PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
     "sysbench": {"tables": 1, "table_size": 10000, "seed": 1},
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
     "tpcc": tpcc.PARAMETERS,
+    # `scale` is of pgbench (postgres), `tables` and `table_size` of sysbench (mariadb, mysql)
+    "archive": {"scale": 1, "tables": 1, "table_size": 10000, "seed": 1, "log_bytes": 64 * 2**20},
     "none": {},
 }
 ENGINES_OF: Final = {  # kinds that not every engine can hold
     "pgbench": ("postgres",),
     "sysbench": ("postgres", "mariadb", "mysql"),
     "clone-tables": ("postgres", "mariadb", "mysql"),
+    "archive": ("postgres", "mariadb", "mysql"),
 }
 
 # Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: a scale of pgbench with its indexes at
@@ -68,6 +72,9 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset should be 1 or more')
+    if dataset.kind == "archive":
+        for name in ("tables", "table_size") if engine == "postgres" else ("scale",):
+            del parameters[name]
     if dataset.kind == "clone-tables":
         parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
         del parameters["table_bytes"]
@@ -86,6 +93,9 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             loaded = _int(own, "tables") * _int(own, "rows") * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
             loaded = tpcc.loaded_bytes(own)
+        case "archive":  # while it is built: the base copy, the primary, the log of the primary and the one kept
+            base = size_bytes(_base(completed(dataset, engine), engine), engine)
+            return 2 * base + 3 * _int(own, "log_bytes")
         case _:
             loaded = 0
     return SERVER_BYTES[engine] + loaded * 11 // 10
@@ -135,6 +145,21 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
     )  # fmt: skip
     if server.engine != "postgres":
         execute(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
+
+
+def _archive(server: Server, dataset: Dataset) -> None:
+    """What the primary begins with; `archive.record` then makes its log."""
+    base = _base(dataset, server.engine)
+    BUILDERS[base.kind](server, base)
+
+
+def _base(dataset: Dataset, engine: str) -> Dataset:
+    """The dataset below an archive."""
+    known = dataset.parameters
+    base = Dataset("pgbench" if engine == "postgres" else "sysbench")
+    return completed(
+        dataclasses.replace(base, parameters={n: known[n] for n in PARAMETERS[base.kind] if n in known}), engine
+    )
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
@@ -229,6 +254,7 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "sysbench": _sysbench,
     "clone-tables": _clone_tables,
     "tpcc": tpcc.build,
+    "archive": _archive,
     "none": _none,
 }
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import engines, namespaces, process
-from dbbench.datasets import generated, manifest
+from dbbench.datasets import archive, generated, manifest
 from dbbench.datasets.cache import alone, cache_folder, exists, make_room
 from dbbench.datasets.copying import Restored, restored
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, in_use, load, lock_of
@@ -71,6 +71,7 @@ class Recipe:
     dataset: Dataset  # with all its parameters
     settings: Settings
     tablespace_bytes: int = 0  # see `engines.port.Place`
+    primary: Settings = dataclasses.field(default_factory=dict)  # of an archive's primary
 
     @property
     def locale(self) -> str:
@@ -82,6 +83,7 @@ class Recipe:
         settings = {name: setting.value for name, setting in self.settings.items()}
         whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, plain(self.dataset), settings]
         whole += [self.tablespace_bytes] if self.tablespace_bytes else []
+        whole += [{name: setting.value for name, setting in self.primary.items()}] if self.primary else []
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
 
@@ -98,7 +100,11 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     one: dict[str, Scalar] = {"innodb_file_per_table": False} if raw else {}
     settings = merged(("default", engine.defaults(None)), ("build", {**FAST[spec.name], **one}))
     space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
-    return Recipe(spec, version, _program_sum(engine.programs(bin_)), whole, settings, space)
+    primary: Settings = {}
+    if whole.kind == "archive":
+        primary = merged(("default", engine.defaults(None)),
+                         ("build", {**FAST[spec.name], **one, **archive.PRIMARY[spec.name]}))  # fmt: skip
+    return Recipe(spec, version, _program_sum(engine.programs(bin_)), whole, settings, space, primary)
 
 
 def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
@@ -189,6 +195,8 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
             page_size = _page_size(server.effective_settings())
         tell("checking it")
         engine.check(data, made_of.settings, place)
+        if made_of.primary:
+            archive.record(seen, engine, made_of.primary, made_of.dataset, place, tell)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
     return _Found(page_size, files)
 

@@ -106,7 +106,7 @@ class Parameter:
 class Dataset:
     """What is loaded. `parameters` (scale, tables, table_size ...) are those of its kind."""
 
-    kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "none"]
+    kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
 
 
@@ -122,7 +122,7 @@ class Workload:
 
     __pydantic_config__ = STRICT
     title: str
-    driver: Literal["sysbench", "pgbench", "scan", "bonnie", "fio", "copy", "smallfiles"]
+    driver: Literal["sysbench", "pgbench", "scan", "bonnie", "fio", "copy", "smallfiles", "apply"]
     engines: tuple[EngineName, ...]
     dataset: dict[str, Scalar]
     name: str = ""

@@ -70,6 +70,7 @@ CHARTS: Final = (
     ), "Mean queue length of the device; share of time in which some task waits for I/O; page cache to be written.",
           "no trial has data of sar"),
     Chart("engine", "Engine", "grid", (
+        Panel("applied", "Log applied", "MB/s", (("apply_kb_per_s",),), 0.001),
         Panel("log", "Log written", "MB/s", (("wal_bytes_per_s",), ("innodb_log_written_bytes_per_s",),
                                              ("innodb_redo_written_bytes_per_s",)), 1e-6),
         Panel("pages", "Pages written", "pages/s",

@@ -18,7 +18,7 @@ from dbbench.page.theme import Mark
 
 # (heading, metrics): the workload's primary metric is put before all of them.
 COLUMNS: Final = (
-    ("Speed", ("tps", "sustained_tps", "mb_per_s", "duration_s")),
+    ("Speed", ("tps", "sustained_tps", "mb_per_s", "kb_per_s", "duration_s")),
     ("Latency, stalls", ("p95_ms", "p99_ms", "stall_s")),
     ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
     ("Space", ("disk_bytes",)),
@@ -46,7 +46,7 @@ COLUMNS: Final = (
 SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "stall_s": "stalled s",
     "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
-    "disk_bytes": "on disk", "mb_per_s": "MB/s", "duration_s": "seconds",
+    "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
 MIXED: Final = "durability class differs"  # said by compare; not where a class is only unknown
 SPARK_WIDTH: Final = 112
@@ -166,7 +166,7 @@ def _expected(metric: Metric, group: Group) -> bool:
     fixed = group.cells[0].window.kind == "fixed"
     if metric.name in dict(COLUMNS)["Files"] or (group.engine in SERVERLESS and metric.name == "write_amplification"):
         return False  # each belongs to one load, and without a server nothing tells what an engine wrote
-    return (metric.name not in ("mb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
+    return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 
 
 def _spark_scale(group: Group, seconds: Telemetry) -> float:

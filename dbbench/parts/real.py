@@ -55,6 +55,12 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
 
     def restored(fs: Mounted) -> Restored:
         golden, datadir = golden_of(cell, room, emit), filesystems.data_directory(cell.setup, fs)
+        found = copied(golden, datadir, fs)
+        if cell.dataset.kind == "archive":
+            datasets.archive.handed(golden, datadir, engine, room.scratch)
+        return found
+
+    def copied(golden: Golden, datadir: Path, fs: Mounted) -> Restored:
         if run.plan.device.kind == "dir":  # the options of an existing filesystem are its owner's
             return datasets.restored(golden, datadir, engine.account())
         filesystems.apply_attributes(cell.setup, datadir)

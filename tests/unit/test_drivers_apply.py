@@ -1,0 +1,159 @@
+"""Applying a log: rates by the second, the end of it, what is said of tables that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dbbench import steadiness
+from dbbench.clock import Clock
+from dbbench.datasets import generated
+from dbbench.drivers import apply
+from dbbench.drivers.appliers import position
+from dbbench.drivers.apply import ApplyLoad, by_second, differences
+from dbbench.drivers.archive import Archive, Log, load, lsn, save
+from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
+from dbbench.model import Dataset
+
+BINLOG = Path(__file__).parent.parent / "fixtures" / "binlog"
+LOGS = tuple(Log(f"{number}", 100, 0) for number in range(4))
+
+
+class Fake:
+    """A server and who applies to it; applies what it is offered at once, unless it is told not to."""
+
+    pids = (7,)
+    pid = 1
+
+    def __init__(self) -> None:
+        self.offered: list[str] = []
+        self.stands, self.lives, self.said = False, True, ""
+
+    def offer(self, logs: Any, last: bool) -> None:
+        self.offered += [log.name for log in logs] + (["last"] if last else [])
+
+    def applied(self) -> int:
+        return 0 if self.stands else 100 * len([name for name in self.offered if name != "last"])
+
+    def caught_up(self) -> bool:
+        return not self.stands
+
+    def fault(self) -> str:
+        return self.said
+
+    def left(self) -> str:
+        return "it waits"
+
+    def alive(self) -> bool:
+        return self.lives
+
+
+def loaded(fake: Fake, interval_s: float = 0.0, batch: int = 1) -> ApplyLoad:
+    """An apply of four logs."""
+    return ApplyLoad(cast(Any, fake), Clock(), Archive("postgres", LOGS, 0, {}), fake, interval_s, batch)
+
+
+def test_a_rate_is_of_whole_seconds() -> None:
+    """Between two looks the log is spread evenly; a second that has not ended has no rate."""
+    assert by_second([(0.0, 0), (0.5, 1000), (1.5, 3000), (2.0, 3000), (2.4, 9000)]) == [2.0, 1.0]
+    assert by_second([(0.0, 0), (3.0, 6000)]) == [2.0, 2.0, 2.0]
+    assert by_second([(0.0, 0), (0.4, 100)]) == []
+
+
+def test_all_is_handed_over_at_once() -> None:
+    """Without an interval, in the order of the log."""
+    fake = Fake()
+    loaded(fake)
+    assert fake.offered == ["0", "1", "2", "3", "last"]
+
+
+def test_batches_have_their_time() -> None:
+    """The first at once, each of the others an interval after the one before; the rate counts no time between."""
+    fake, seen = Fake(), []
+    driven = loaded(fake, interval_s=0.3, batch=2)
+    assert fake.offered == ["0", "1"]
+    driven.wait(seen.append)
+    assert fake.offered == ["0", "1", "2", "3", "last"]
+    outcome = driven.outcome()
+    assert outcome.figures["duration_s"] == pytest.approx(0.4, abs=0.2)
+    assert outcome.figures["applied_bytes"] == 400
+    rate, even = outcome.figures["kb_per_s"], 0.4 / (outcome.figures["duration_s"] or 1)
+    assert rate is not None and rate > 1.2 * even  # each batch was applied by the next look
+    assert seen
+
+
+def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says how far it came."""
+    monkeypatch.setattr(apply, "STUCK_S", 0.2)
+    fake = Fake()
+    fake.stands = True
+    with pytest.raises(ApplyStuck, match="0 bytes are applied, and none more for 0 s; it waits"):
+        loaded(fake).wait(lambda _: None)
+
+
+def test_who_died_is_told_apart() -> None:
+    """A client that gives up is the load generator's failure, unless the server is gone."""
+    fake = Fake()
+    driven, fake.stands, fake.said = loaded(fake), True, "ERROR 1062"
+    with pytest.raises(DriverFailed, match="ERROR 1062"):
+        driven.wait(lambda _: None)
+    fake.lives = False
+    with pytest.raises(EngineDied, match="ERROR 1062"):
+        driven.wait(lambda _: None)
+
+
+def test_tables_are_compared_by_name() -> None:
+    """Another checksum, a missing table and one too many are each told; equal ones are not."""
+    primary, standby = {"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "9", "d": "4"}
+    assert differences(primary, primary) == []
+    assert differences(primary, standby) == [
+        "b: 9; on the primary 2", "c: missing; on the primary 3", "d: 4; on the primary missing"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "last"), [("mariadb-10.11.txt", 2689), ("mysql-9.7.txt", 1909)])
+def test_the_place_in_a_binary_log(name: str, last: int) -> None:
+    """Of the last event in what mysqlbinlog and mariadb-binlog print; a text without one changes nothing."""
+    text = (BINLOG / name).read_bytes()
+    assert position(text, 0) == last
+    assert position(text[: text.index(b"# at 4\n") + 7], 0) == 4
+    assert position(b"BINLOG '\n# at 77", 5) == 5  # cut off: the rest comes with the next text
+
+
+def test_lsn_is_a_byte_position() -> None:
+    """High and low half, in hexadecimal."""
+    assert lsn("0/3000060") == 0x3000060
+    assert lsn("16/B374D848") == 0x16B374D848
+
+
+def test_a_description_comes_back(tmp_path: Path) -> None:
+    """archive.json keeps all of it."""
+    archive = Archive("mysql", LOGS, 17, {"t": "3 rows, 4"})
+    save(tmp_path, archive)
+    assert load(tmp_path) == archive
+
+
+def test_an_archives_dataset_has_what_its_engine_knows() -> None:
+    """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys."""
+    asked = Dataset("archive", {"scale": 3, "tables": 2, "table_size": 10, "log_bytes": "1MiB"})
+    assert set(generated.completed(asked, "postgres").parameters) == {"scale", "seed", "log_bytes"}
+    assert set(generated.completed(asked, "mysql").parameters) == {"tables", "table_size", "seed", "log_bytes"}
+    other = dataclasses.replace(asked, parameters={**asked.parameters, "tables": 9})
+    assert generated.completed(asked, "postgres") == generated.completed(other, "postgres")
+    assert generated.size_bytes(asked, "postgres") > 2 * generated.size_bytes(
+        Dataset("pgbench", {"scale": 3}), "postgres"
+    )
+
+
+def test_decay_has_an_interval() -> None:
+    """A line that falls is found with its slope a minute; a level one has zero within; short ones have none."""
+    falling = [1000 - 2 * second + (second % 3) for second in range(120)]
+    found = steadiness.slope(falling)
+    assert found is not None
+    assert found.per_min == pytest.approx(-120, abs=1)
+    assert found.low < -119 and found.high > -121
+    level = steadiness.slope([500.0 + (second * 7919 % 13) for second in range(90)])
+    assert level is not None and level.low < 0 < level.high
+    assert steadiness.slope([1.0] * 11) is None

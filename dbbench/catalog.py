@@ -146,12 +146,18 @@ def _type_of(value: Scalar) -> Any:
     return {int: "integer", float: "number"}.get(type(value), "string")
 
 
-def _check_workload(document: Document, workload: Workload) -> None:
-    """What the types alone do not say."""
+def _check_words(document: Document, workload: Workload) -> None:
     if not workload.engines:
         document.flaw(("engines",), "a workload names at least one engine")
     if workload.primary not in METRICS:
         document.flaw(("primary",), f'no metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}')
+    if workload.during and workload.window != "fixed":
+        document.flaw(("during",), '"during" wants window = "fixed"')
+
+
+def _check_workload(document: Document, workload: Workload) -> None:
+    """What the types alone do not say."""
+    _check_words(document, workload)
     kind, own = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
     try:
         TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": own})

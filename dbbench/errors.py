@@ -252,6 +252,12 @@ class ApplyStuck(DbbenchError):
     id, title = "E331", "the standby does not go on"
 
 
+class ScriptInvalid(DbbenchError):
+    """A script of SQL steps that is none; the evidence says which line of it."""
+
+    id, exit_code, title = "E335", EXIT_USAGE, "a script of SQL steps is wrong"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 
@@ -513,6 +519,10 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "the files were not read cold",
         "The page cache could not be emptied between creating and reading, or the filesystem has a cache of its own "
         "beside it: the rate of reading is that of memory, in whole or in part.",
+    ),
+    "W112": (
+        "the statement beside the load ended after the window",
+        "What it did to the others is told up to the end of the window only. Take a longer window, or a smaller table.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
     "W111": (

@@ -161,7 +161,9 @@ class Record:
         window, base = self.cell.window, DEADLINES_S[phase]
         if phase is Phase.MEASURE:
             return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
-        return base + window.warmup_s if phase is Phase.WARMUP else base
+        if phase is Phase.WARMUP:
+            return base + window.warmup_s if window.kind == "fixed" else UNBOUNDED_WORK_S
+        return base
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dbbench.drivers.port import Outcome
-from dbbench.model import SpaceFacts, Window
+from dbbench.model import IoFacts, SpaceFacts, Window
 from dbbench.series import Column
 
 SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
@@ -75,6 +75,19 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
                   default=0)  # fmt: skip
     cv = statistics.stdev(known) / statistics.fmean(known)
     return {**found, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
+
+
+def completed(window: Window, figures: Mapping[str, float | None], io: IoFacts) -> dict[str, float | None]:
+    """Of a workload that runs to its end: what the devices read and wrote a second of it (10^6 bytes), and the seconds
+    until all that it wrote had left the caches. {} for a fixed window."""
+    duration_s, drain_s = figures.get("duration_s"), figures.get("drain_s")
+    if window.kind != "to-completion" or not duration_s:
+        return {}
+    return {
+        "device_read_mb_per_s": None if io.read_bytes is None else io.read_bytes / 1e6 / duration_s,
+        "device_write_mb_per_s": None if io.write_bytes is None else io.write_bytes / 1e6 / duration_s,
+        "drained_s": None if drain_s is None else duration_s + drain_s,
+    }
 
 
 def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:

@@ -116,7 +116,7 @@ def loaded(
         samples = serving.enter_context(parts.sampled(device, server, raw))
         with parts.driving(server, trial.clock, raw) as load:
             meter = parts.meter(device, server, load, limits, engine.data_files(datadir))
-            if window.kind == "fixed":
+            if window.kind == "fixed" or trial.cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
             with stage(Phase.MEASURE), meter.window():

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from dbbench import process
+from dbbench import process, texts
 from dbbench.datasets import tpcc
 from dbbench.datasets.asking import cursor_of, execute
 from dbbench.engines.port import Server
@@ -23,9 +22,9 @@ from dbbench.model import Dataset, Scalar
 from dbbench.units import bytes_of
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
-    # `rows` of clone-tables: 0 = as many as make `table_bytes`
-    "pgbench": {"scale": 1, "fillfactor": 100},
-    "sysbench": {"tables": 1, "table_size": 10000, "seed": 1},
+    # `rows` of clone-tables: 0 = as many as make `table_bytes`; `large_bytes`: of one more table that no load uses
+    "pgbench": {"scale": 1, "fillfactor": 100, "large_bytes": 0},
+    "sysbench": {"tables": 1, "table_size": 10000, "seed": 1, "large_bytes": 0},
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
     "tpcc": tpcc.PARAMETERS,
     # `scale` is of pgbench (postgres), `tables` and `table_size` of sysbench (mariadb, mysql)
@@ -51,7 +50,7 @@ SERVER_BYTES: Final = {"postgres": 200_000_000, "mariadb": 130_000_000, "mysql":
 STUCK_RATE: Final = 500_000
 STUCK_S: Final = 600.0
 
-POOL_ROWS: Final = 1024  # different texts of the clone tables; 200 kB, more than any filesystem's compression window
+LARGE: Final = "large_table"
 CHUNK_ROWS: Final = 20_000  # InnoDB: rows of a transaction, so that undo and temporary tables stay in memory
 
 
@@ -78,6 +77,8 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
     if dataset.kind == "clone-tables":
         parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
         del parameters["table_bytes"]
+    if not parameters.get("large_bytes", 1):
+        del parameters["large_bytes"]
     return Dataset(dataset.kind, dict(sorted(parameters.items())))
 
 
@@ -98,6 +99,7 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             return 2 * base + 3 * _int(own, "log_bytes")
         case _:
             loaded = 0
+    loaded += _int(own, "large_bytes") * 115 // 100 if "large_bytes" in own else 0
     return SERVER_BYTES[engine] + loaded * 11 // 10
 
 
@@ -111,6 +113,8 @@ def build(server: Server, dataset: Dataset) -> None:
     dataset = completed(dataset, server.engine)
     with _building(dataset):
         BUILDERS[dataset.kind](server, dataset)
+        if large := _int(dataset.parameters, "large_bytes") if "large_bytes" in dataset.parameters else 0:
+            _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
         if server.engine == "postgres":
             execute(server, "VACUUM (FREEZE, ANALYZE)")
 
@@ -163,33 +167,28 @@ def _base(dataset: Dataset, engine: str) -> Dataset:
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
-    """Equal tables of text-like rows. The different texts come from here, all rows are made within the server."""
-    texts = clone_texts(_int(dataset.parameters, "seed"))
+    """Equal tables of text-like rows."""
+    own = dataset.parameters
+    tables = [clone_table(number) for number in range(1, _int(own, "tables") + 1)]
+    _fill(server, tables, _int(own, "rows"), _int(own, "seed"))
+
+
+def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
+    """Make these tables. The different texts come from here, all rows are made within the server."""
     execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
     with cursor_of(server) as cursor:
-        for number, text in enumerate(texts):
+        for number, text in enumerate(texts.pool(seed)):
             cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
     execute(server, "ANALYZE clone_pool" if server.engine == "postgres" else "ANALYZE TABLE clone_pool")
-    rows = _int(dataset.parameters, "rows")
     fill = _fill_postgres if server.engine == "postgres" else _fill_innodb
-    with ThreadPoolExecutor(_threads(dataset)) as pool:
-        tables = [clone_table(number) for number in range(1, _int(dataset.parameters, "tables") + 1)]
+    with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(tables)))) as pool:
         list(pool.map(lambda table: fill(server, table, rows), tables))
     execute(server, "DROP TABLE clone_pool")
 
 
-def clone_texts(seed: int) -> list[str]:
-    """The POOL_ROWS different texts of the clone tables: words with the frequencies of a language (Zipf)."""
-    rng = random.Random(seed)
-    letters, weights = "etaoinshrdlucmfwypvbgk", [1 / (rank + 2) for rank in range(22)]
-    words = ["".join(rng.choices(letters, weights, k=rng.randint(2, 9))) for _ in range(2000)]
-    frequencies = [1 / (rank + 1) for rank in range(len(words))]
-    return [" ".join(rng.choices(words, frequencies, k=40))[:170] for _ in range(POOL_ROWS)]
-
-
 # 7919 is a prime, so that neighbouring rows have different texts; the hash makes each row different from all others.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
-_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {POOL_ROWS}"
+_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {texts.POOL_ROWS}"
 
 
 def _fill_postgres(server: Server, table: str, rows: int) -> None:

@@ -24,7 +24,15 @@ from dbbench.model import Cell, Scalar
 
 BUILT_IN: Final = ("tpcb-like", "simple-update", "select-only")
 _PREFIX: Final = "pgbench_log"
-_OWN: Final = {"clients", "threads", "rate", "protocol", "scale"}  # what is left are variables of a custom script
+_OWN: Final = {
+    "clients",
+    "threads",
+    "rate",
+    "protocol",
+    "scale",
+    "large_bytes",
+    "during_at",
+}  # what is left are variables of a custom script
 
 
 def programs() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dbbench.clock import Clock
+from dbbench.drivers.counts import Measured
 from dbbench.engines.port import Server
 from dbbench.histogram import Histogram
 from dbbench.model import Cell, TrialWarning
@@ -42,6 +43,7 @@ class Outcome:
     histogram: Histogram | None
     figures: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[TrialWarning, ...] = ()
+    between: Callable[[int, int], Measured] | None = None  # a stretch of seconds, where every transaction was counted
 
 
 class Load(Protocol):

@@ -1,7 +1,8 @@
 """scan: every table of the dataset read from end to end, each in a session of its own, all at once.
 
-Duration is from the common start to the end of the last session; MB/s is the tables' logical size (10^6 bytes)
-divided by it. There are no transactions a second: those columns of the series are gaps.
+It begins with the window, when nothing else is at work in the server. Duration is from the common start to the end of
+the last session; MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions a second:
+those columns of the series are gaps.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from typing import Any, Final
 
 from dbbench.clock import Clock
 from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.drivers.scan_queries import DIALECTS, Dialect, Table, rows_of
+from dbbench.drivers.scan_queries import DIALECTS, Dialect, Table
+from dbbench.drivers.sessions import POLL_S, cancelled, fault
 from dbbench.engines.port import Server
-from dbbench.errors import DbbenchError, DriverFailed, EngineDied
+from dbbench.errors import DriverFailed
 from dbbench.model import Cell
 from dbbench.series import FIRST, Series
 
-_POLL_S: Final = 0.1
-_DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
 _CANCEL_S: Final = 10.0
 
 
@@ -45,6 +45,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
         for table in tables:
             connection = stack.enter_context(contextlib.closing(server.connect()))
             sessions.append(_Session(dialect, connection, table, dialect.statement(connection, table.name)))
+        server.settle()  # no autovacuum, purge or write-back of the start beside the scan
         load = ScanLoad(server, clock, sessions, raw)
         try:
             yield load
@@ -79,26 +80,25 @@ class _Session(threading.Thread):
 
 
 class ScanLoad:
-    """All sessions. They are started when this is made."""
+    """All sessions. They start when they are first waited for: within the window whose totals are taken."""
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(self, server: Server, clock: Clock, sessions: list[_Session], raw: Path) -> None:
         self.server, self.clock, self.sessions, self.raw = server, clock, sessions, raw
-        self.begin_utc, self._began = clock.now_utc(), time.monotonic()
+        self.begin_utc = self._began = 0.0  # not begun
         self._told = -1
-        for session in sessions:
-            session.start()
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second`, or until all is read: a scan has no time that it must fill."""
-        while self._now_s() < second and self._goes_on(watch):
-            time.sleep(_POLL_S)
+        """Nothing: a scan has no warm-up, and no time that it must fill."""
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until all tables are read. EngineDied, DriverFailed as soon as one session fails."""
+        """Scan, and block until all tables are read. EngineDied, DriverFailed as soon as one session fails."""
+        self.begin_utc, self._began = self.clock.now_utc(), time.monotonic()
+        for session in self.sessions:
+            session.start()
         while self._goes_on(watch):
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def outcome(self) -> Outcome:
         """The duration and the rate; plans and the times of the single tables go to raw/scan.json."""
@@ -124,10 +124,10 @@ class ScanLoad:
         """End the sessions that still read, so that nothing of them outlives the load."""
         for session in self.sessions:
             if session.is_alive():
-                with contextlib.suppress(Exception):  # the server may be gone, and the statement with it
-                    self._cancel(session.connection)
+                cancelled(self.server, session.connection)
         for session in self.sessions:
-            session.join(_CANCEL_S)
+            if session.ident is not None:  # it was started
+                session.join(_CANCEL_S)
 
     def _keep(self, times: dict[str, float]) -> None:
         sizes = {session.table.name: session.table.size_bytes for session in self.sessions}
@@ -136,13 +136,6 @@ class ScanLoad:
         (self.raw / "scan.sql").write_text("".join(f"{session.statement};\n" for session in self.sessions))
         for session in self.sessions:
             (self.raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")
-
-    def _cancel(self, connection: Any) -> None:
-        if self.server.engine == "postgres":
-            connection.cancel()
-            return
-        with contextlib.closing(self.server.connect()) as other:
-            rows_of(other, f"KILL QUERY {connection.connection_id}")
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began
@@ -157,16 +150,8 @@ class ScanLoad:
         return any(session.is_alive() for session in self.sessions)
 
     def _fault(self, session: _Session | None) -> BaseException:
-        until = time.monotonic() + _DEATH_S
-        while self.server.alive() and time.monotonic() < until:
-            time.sleep(0.02)
-        said = (
-            f"the scan of {session.table.name} failed: {str(session.error).strip()}"
-            if session
-            else "while it was scanned"
+        if session is None:
+            return fault(self.server, "while it was scanned", None)
+        return fault(
+            self.server, f"the scan of {session.table.name} failed: {str(session.error).strip()}", session.error
         )
-        if not self.server.alive():
-            return EngineDied(f"the server (pid {self.server.pid}) is gone; {said}")
-        if session is not None and isinstance(session.error, DbbenchError):
-            return session.error
-        return DriverFailed(said)

@@ -37,7 +37,7 @@ BUNDLED: Final = (
     "select_random_ranges",
 )
 _WRAPPER: Final = "dbbench_events.lua"
-_OWN: Final = {"clients", "rate", "script"}
+_OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at"}
 _OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
 _NEW_ORDER: Final = 1  # the kind of workloads/tpcc.lua
 _LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
@@ -138,7 +138,10 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = sysbench_output.histogram(printed), load.lived_s or float(load.seconds)
         sysbench_events.put_queued_latencies(counts, written, whole_run, lived_s)
-    return outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0), **_tpmc(cell, counts))
+    outcome = outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0), **_tpmc(cell, counts))
+    if cell.workload.primary == "rows_per_s":  # an event is a statement of `rows` rows
+        outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
+    return outcome
 
 
 def _tpmc(cell: Cell, counts: Counts) -> dict[str, float]:

@@ -137,6 +137,7 @@ def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float 
         histogram=found.histogram,
         figures={"max_ms": found.longest_ms, **figures},
         warnings=(TrialWarning("W019", failed),) if found.errors else (),
+        between=counts.measured,
     )
 
 

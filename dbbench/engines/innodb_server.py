@@ -106,6 +106,7 @@ class InnodbServer:
             autocommit=True,
             use_pure=True,
             ssl_disabled=True,
+            allow_local_infile=True,  # LOAD DATA LOCAL, where the server allows it too
             charset="utf8mb4",
             collation="utf8mb4_general_ci",  # the client's own default is one that MariaDB does not know
         )

@@ -19,6 +19,11 @@ PORT: Final = 5432  # part of the socket's name; nothing listens on it
 SETTLE_S: Final = 600.0  # an autovacuum of a large table at fixed costs
 EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; used where they are there
 BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
+# A background process that has nothing to do waits for an event of the type Activity, each in a loop of its own
+# ("CheckpointerMain"); the manual's table of wait events. io workers and the like of later versions do as well.
+_AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
+WHEN 'walsender' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
 
 
 def ready(pid: int, datadir: Path) -> bool:
@@ -103,13 +108,20 @@ class PostgresServer:
                     cursor.execute(f"CREATE EXTENSION {name}")
 
     def settle(self) -> None:
-        """Wait until no autovacuum works (recovery is over once it answers), then checkpoint."""
+        """Wait until pg_stat_activity shows no background work (recovery is over once it answers); then checkpoint."""
         until = time.monotonic() + SETTLE_S
-        while self._number("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
+        while busy := self.at_work():
             if time.monotonic() > until:
-                raise DeadlinePassed(f"an autovacuum still works after {SETTLE_S:.0f} s")
+                raise DeadlinePassed(f"{', '.join(busy)} still at work after {SETTLE_S:.0f} s")
             time.sleep(0.05)
         self.checkpoint()
+
+    def at_work(self) -> list[str]:
+        """What pg_stat_activity shows at work beside this session: backends that run a statement, and background
+        processes that do not wait in their main loop, autovacuum workers above all."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(_AT_WORK)
+            return [f"{name} (pid {pid})" for name, pid in cursor.fetchall()]
 
     def checkpoint(self) -> None:
         """CHECKPOINT, without spreading."""

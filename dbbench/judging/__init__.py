@@ -142,7 +142,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         "dbbench_cpu_s": seen.meter.cpu.get("dbbench_cpu_s"),
         **outcome.figures,
     }
-    trial.note(summary=figures)
+    trial.note(summary={**figures, **summary.completed(trial.cell.window, figures, io)})
 
 
 def _window_warnings(trial: Record, meter: Meter) -> None:

@@ -122,7 +122,7 @@ class Workload:
 
     __pydantic_config__ = STRICT
     title: str
-    driver: Literal["sysbench", "pgbench", "scan", "bonnie", "fio", "copy", "smallfiles", "apply"]
+    driver: Literal["sysbench", "pgbench", "scan", "statements", "bonnie", "fio", "copy", "smallfiles", "apply"]
     engines: tuple[EngineName, ...]
     dataset: dict[str, Scalar]
     name: str = ""
@@ -131,6 +131,12 @@ class Workload:
     script: str = ""
     beside: tuple[str, ...] = ()
     weights: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    during: str = ""  # SQL that is carried out once in the window, beside the load
     options: dict[str, Scalar] = field(default_factory=dict)
     parameters: dict[str, Parameter] = field(default_factory=dict)
     settings: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether something is done before the window, though the work runs to its end and has no warm-up."""
+        return self.driver == "statements"

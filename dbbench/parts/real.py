@@ -12,6 +12,7 @@ from dbbench import (
     canary,
     condition,
     datasets,
+    drivers,
     filesystems,
     pagecache,
     samplers,
@@ -20,7 +21,6 @@ from dbbench import (
 )
 from dbbench.datasets import Golden, Restored
 from dbbench.devices.port import Device, Images
-from dbbench.drivers import DRIVERS
 from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.filesystems import Mounted
 from dbbench.journal import Journal
@@ -100,7 +100,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
                 device.wal.leaves[0] if device.wal and device.wal.leaves else None,
             ), raw
         ),
-        driving=lambda server, clock, raw: DRIVERS[cell.workload.driver].driving(
+        driving=lambda server, clock, raw: drivers.driving(
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
         ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dbbench import texts
 from dbbench.datasets import cache, generated
 from dbbench.datasets.golden import Recipe
 from dbbench.errors import PlanInvalid
@@ -48,14 +49,23 @@ def test_twice_the_rows_need_about_twice_the_bytes() -> None:
     assert one > 20 * 14_000_000
 
 
-def test_clone_texts_are_seeded_and_compress_moderately() -> None:
+def test_texts_are_seeded_and_compress_moderately() -> None:
     """The same seed gives the same texts; they compress like text, neither like zeros nor like noise."""
-    texts = generated.clone_texts(7)
-    assert texts == generated.clone_texts(7) != generated.clone_texts(8)
-    assert len(set(texts)) == generated.POOL_ROWS
-    assert all(100 < len(text) <= 170 for text in texts)
-    whole = "".join(texts).encode()
+    pool = texts.pool(7)
+    assert pool == texts.pool(7) != texts.pool(8)
+    assert len(set(pool)) == texts.POOL_ROWS
+    assert all(100 < len(text) <= 170 for text in pool)
+    whole = "".join(pool).encode()
     assert 1.5 < len(whole) / len(zlib.compress(whole, 1)) < 4
+
+
+def test_a_large_table_beside_the_load_makes_another_dataset() -> None:
+    """It has its size, and a dataset without one has the key that it always had."""
+    plain, with_it = (generated.completed(Dataset("sysbench", own), "mariadb") for own in ({}, {"large_bytes": 2**30}))
+    assert "large_bytes" not in plain.parameters and plain == generated.completed(
+        Dataset("sysbench", {"large_bytes": 0}), "mariadb"
+    )
+    assert generated.size_bytes(with_it, "mariadb") - generated.size_bytes(plain, "mariadb") > 2**30
 
 
 def test_every_ingredient_changes_the_key() -> None:

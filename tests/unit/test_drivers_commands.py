@@ -133,7 +133,9 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
     for name in shipped.workloads:
         found = shipped.workload(name)
         assert found.driver in DRIVERS
-        known = {"pgbench": pgbench.BUILT_IN, "sysbench": sysbench.BUNDLED, "fio": ()}.get(found.driver, ("",))
+        known = {"pgbench": pgbench.BUILT_IN, "sysbench": sysbench.BUNDLED, "fio": (), "statements": ()}.get(
+            found.driver, ("",)
+        )
         assert found.script in known or located(found.script)
         for parameter in catalog.parameters(found).values():
             if parameter.default is not None:

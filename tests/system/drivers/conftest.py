@@ -15,9 +15,9 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from dbbench import drivers
 from dbbench.clock import Clock
 from dbbench.datasets import generated
-from dbbench.drivers import DRIVERS
 from dbbench.drivers.port import Live, Load, Outcome
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
@@ -30,12 +30,12 @@ PGBENCH = Dataset("pgbench", {"scale": 4})
 
 
 @contextlib.contextmanager
-def _served(engine: str, *datasets: Dataset) -> Iterator[Server]:
-    """A server of our own with these datasets; gone with its data at the end of the block."""
+def _served(engine: str, *datasets: Dataset, **asked: Scalar) -> Iterator[Server]:
+    """A server of our own with these datasets and settings; gone with its data at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="dbb"))  # short: the path of a socket has at most 107 bytes
     folder.chmod(0o755)  # the server's account enters it
     kind = ENGINES[engine]
-    settings = merged(("default", kind.defaults(256 * 2**20)))
+    settings = merged(("default", kind.defaults(256 * 2**20)), ("plan", asked))
     place = Place(folder / "s", folder / "log", _bin(engine))
     try:
         kind.create(folder / "data", place)
@@ -97,22 +97,27 @@ class Drive:
         warmup_s: float = 0,
         measure_s: float = 1,
         during: Callable[[Load], None] = lambda load: None,
+        watch: Callable[[Live], None] = lambda live: None,
         user: str | None = None,
+        workload: Workload | None = None,
         dataset: Dataset = NONE,
         **parameters: Scalar,
     ) -> Driven:
-        """`during` is called when the warm-up is over, `user` comes in the place of the server's own."""
+        """`during` is called when the warm-up is over, `watch` with each second; `user` comes in the place of the
+        server's own, `workload` of one that has the script alone."""
         for folder in (self.raw, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         seen: list[Live] = []
-        window = Window("to-completion" if driver == "scan" else "fixed", warmup_s, measure_s)
-        cell = dataclasses.replace(_cell(server.engine, driver, script, window, parameters), dataset=dataset)
+        to_end = driver in ("scan", "statements")
+        window = Window("to-completion" if to_end else "fixed", warmup_s, measure_s)
+        cell = _cell(server.engine, driver, script, window, parameters)
+        cell = dataclasses.replace(cell, workload=workload or cell.workload, dataset=dataset)
         driven = cast(Server, _As(server, user)) if user else server
-        with DRIVERS[driver].driving(driven, cell, 42, Clock(), self.raw, self.scratch) as load:
+        with drivers.driving(driven, cell, 42, Clock(), self.raw, self.scratch) as load:
             load.wait_until(warmup_s, seen.append)
             during(load)
-            load.wait(seen.append)
+            load.wait(lambda live: (seen.append(live), watch(live))[1])
         return Driven(load.outcome(), self.raw, seen)
 
 

@@ -8,11 +8,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from dbbench.drivers.port import Live
 from dbbench.drivers.scan_queries import DIALECTS
 from dbbench.errors import DriverFailed, EngineDied
 from dbbench.model import Dataset
@@ -71,6 +73,33 @@ def test_another_number_of_tables_than_asked_is_an_error(drive: Any, server: Any
         drive(server, "scan", tables=4)
 
 
+@pytest.mark.parametrize(
+    "server", [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))], indirect=True
+)
+def test_a_scan_waits_until_nothing_else_is_at_work(drive: Any, server: Any) -> None:
+    """What pg_stat_activity shows at work when the scan is to begin ends first."""
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(_sleep, server, 1.5)
+        until = time.monotonic() + 5
+        while not server.at_work() and time.monotonic() < until:
+            time.sleep(0.02)
+        began = time.monotonic()
+        drive(server, "scan", tables=3)
+        assert other.done() and time.monotonic() - began > 1.0
+    assert server.at_work() == []
+
+
+def _sleep(server: Any, seconds: float) -> None:
+    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(f"SELECT pg_sleep({seconds})")
+
+
+def test_a_scan_begins_when_it_is_waited_for(drive: Any, server: Any) -> None:
+    """Totals of devices are taken around the waiting: nothing was read before."""
+    outcome = drive(server, "scan", tables=3, during=lambda load: time.sleep(1.2)).outcome
+    assert outcome.figures["duration_s"] < 1.0
+
+
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans that take a minute."""
@@ -100,13 +129,13 @@ def test_no_session_outlives_its_block(drive: Any, server: Any) -> None:
             cursor.execute(listing)
             return sum("select" in str(row).lower() and "sleep(60)" in str(row).lower() for row in cursor.fetchall())
 
-    def leave(_load: Any) -> None:
-        time.sleep(0.5)
-        assert sleepers() == 3
-        raise KeyboardInterrupt
+    def leave(live: Live) -> None:
+        if live.second:
+            assert sleepers() == 3
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(server, "scan", tables=3, during=leave)
+        drive(server, "scan", tables=3, watch=leave)
     until = time.monotonic() + 5
     while sleepers() and time.monotonic() < until:  # the server sees a closed session a little later
         time.sleep(0.05)
@@ -119,11 +148,13 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
     """Not when the scan would have ended."""
     began = 0.0
 
-    def kill(load: Any) -> None:
-        nonlocal began
-        began = time.monotonic()
-        os.kill(load.server.pid, signal.SIGKILL)
-
     with pytest.raises(EngineDied, match="is gone"), served("mariadb", SCAN) as own:
-        drive(own, "scan", tables=3, during=kill)
+
+        def kill(live: Live) -> None:
+            nonlocal began
+            if live.second == 1:
+                began = time.monotonic()
+                os.kill(own.pid, signal.SIGKILL)
+
+        drive(own, "scan", tables=3, watch=kill)
     assert time.monotonic() - began < 10

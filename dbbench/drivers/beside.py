@@ -1,0 +1,124 @@
+"""One statement beside a load in a fixed window (`during` of a workload): DROP TABLE of a large table, say.
+
+It begins in the window, at the share of it that the parameter `during_at` says, in a session of its own. What it does
+to the others is read from the load's own counts: of the seconds from its begin to `AFTER_S` after its end, beside
+those of the window before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.clock import Clock
+from dbbench.drivers.port import Live, Load, Outcome
+from dbbench.drivers.scan_queries import rows_of
+from dbbench.drivers.sessions import cancelled, fault
+from dbbench.engines.port import Server
+from dbbench.model import Cell, TrialWarning
+
+# What an unlink leaves to do is done later: ext4's journal commits every 5 s, and frees the blocks with it.
+AFTER_S: Final = 5
+AT: Final = 0.3  # of the window: enough of it before, to compare with, and most of it after
+STALL: Final = 0.10  # of the median second before, as `summary.STALL`
+_CANCEL_S: Final = 10.0
+
+
+@contextlib.contextmanager
+def beside(load: Load, server: Server, cell: Cell, clock: Clock, raw: Path) -> Iterator[Load]:
+    """The load, with the workload's statement beside it."""
+    with contextlib.closing(server.connect()) as session:
+        both = _Beside(load, server, session, cell, clock, raw)
+        try:
+            yield both
+        finally:
+            both.cancel()
+
+
+class _Beside:
+    """A `Load` that is another one, and the statement."""
+
+    def __init__(self, load: Load, server: Server, session: Any, cell: Cell, clock: Clock, raw: Path) -> None:
+        self.load, self.server, self.session, self.cell = load, server, session, cell
+        self.clock, self.raw = clock, raw
+        self.began_utc: float | None = None
+        self.ended_utc: float | None = None
+        self.error: BaseException | None = None
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._carry_out, name="beside", daemon=True)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self.load.pids
+
+    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
+        """Of the load."""
+        self.load.wait_until(second, watch)
+
+    def wait(self, watch: Callable[[Live], None]) -> None:
+        """Start the statement when its time has come; block until load and statement have ended."""
+        self._thread.start()
+        self.load.wait(watch)
+        self._thread.join()
+        if self.error is not None:
+            raise fault(self.server, f"{self.cell.workload.during}: {str(self.error).strip()}", self.error)
+
+    def outcome(self) -> Outcome:
+        """The load's, with what the statement took and did."""
+        outcome = self.load.outcome()
+        if self.began_utc is None or self.ended_utc is None:
+            return outcome  # it never began: the load's own error is on its way
+        began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
+        warm = round(self.cell.window.warmup_s)
+        whole = warm + round(self.cell.window.measure_s)
+        figures = {"during_s": ended - began, **told(outcome, warm, began, ended, whole)}
+        said = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
+        (self.raw / "during.json").write_text(json.dumps(said, indent=1) + "\n")
+        late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
+        warnings = (TrialWarning("W112", late),) if ended > whole else ()
+        return dataclasses.replace(
+            outcome, figures={**outcome.figures, **figures}, warnings=(*outcome.warnings, *warnings)
+        )
+
+    def cancel(self) -> None:
+        """Nothing of the statement outlives the load."""
+        self._left.set()
+        if self._thread.is_alive():
+            cancelled(self.server, self.session)
+            self._thread.join(_CANCEL_S)
+
+    def _carry_out(self) -> None:
+        """The window has just begun."""
+        if self._left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
+            return
+        try:
+            self.began_utc = self.clock.now_utc()
+            rows_of(self.session, self.cell.workload.during)
+            self.ended_utc = self.clock.now_utc()
+        except BaseException as error:
+            self.error = error
+
+
+def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
+    """What the seconds around say: seconds of the load's clock, of which the window is `warm` to `whole`."""
+    first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
+    before, around = (_known(outcome.series["tps"][a:b]) for a, b in ((warm, first), (first, last)))
+    usual = statistics.median(before) if before else 0.0
+    seen = outcome.between(first, last) if outcome.between is not None and last > first else None
+    return {
+        "during_tps_ratio": statistics.fmean(around) / statistics.fmean(before) if usual and around else None,
+        "during_stall_s": float(sum(tps < STALL * usual for tps in around)) if usual else None,
+        "during_p999_ms": seen.histogram.percentile_ms(99.9) if seen is not None else None,
+        "during_max_ms": seen.longest_ms if seen is not None else None,
+    }
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

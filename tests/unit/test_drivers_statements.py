@@ -1,0 +1,94 @@
+"""Scripts of SQL steps: their form, what is filled in, the file of rows, and what a finished load says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, summary
+from dbbench.drivers import rows_file
+from dbbench.drivers.steps import ENGINES, Step, for_table, parse
+from dbbench.errors import ScriptInvalid
+from dbbench.model import IoFacts, Window
+
+TEXT = """-- A remark before the first step.
+-- step fill; on postgres; untimed
+INSERT INTO a VALUES (1);
+INSERT INTO a
+VALUES ('{colour}');
+-- step clean up; each table
+-- a remark within
+VACUUM {table};
+"""
+
+
+def test_steps_are_read_with_what_stands_about_them() -> None:
+    """Names may have spaces, statements several lines; a step of another engine is left out."""
+    fill, clean = parse(TEXT, "postgres")
+    assert fill == Step("fill", ("INSERT INTO a VALUES (1)", "INSERT INTO a\nVALUES ('{colour}')"), ("postgres",),
+                        timed=False)  # fmt: skip
+    assert clean == Step("clean up", ("VACUUM {table}",), each_table=True)
+    assert parse(TEXT, "mariadb") == (clean,)
+
+
+def test_names_are_filled_in_and_tables_left_for_later() -> None:
+    """A name that is no parameter is an error with its step."""
+    fill, clean = parse(TEXT, "postgres")
+    assert fill.of({"colour": "red"}).statements[1].endswith("('red')")
+    assert for_table(clean.of({}).statements[0], "t1") == "VACUUM t1"
+    with pytest.raises(ScriptInvalid, match=r'"fill": \{colour\}'):
+        fill.of({})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SELECT 1;\n-- step a\nSELECT 1;", "SQL before the first"),
+        ("-- step a; on oracle\nSELECT 1;", "oracle"),
+        ("-- step a; quickly\nSELECT 1;", "quickly"),
+        ("-- step a\n-- step b\nSELECT 1;", 'step "a" has no statement'),
+        ("-- step a; untimed\nSELECT 1;", "no timed step"),
+        ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed one"),
+    ],
+)
+def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> None:
+    """No step is guessed at."""
+    with pytest.raises(ScriptInvalid, match=says):
+        parse(text, "postgres")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_shipped_script_has_its_steps_on_every_engine(engine: str) -> None:
+    """With the parameters of its workload filled in."""
+    shipped = catalog.catalog()
+    for name in shipped.workloads:
+        if (workload := shipped.workload(name)).driver == "statements":
+            script = shipped.script(workload)
+            assert script is not None
+            values = {**catalog.defaults(workload), "file": Path("/rows")}
+            assert all(step.of(values).statements for step in parse(script.read_text(), engine)), name
+
+
+def test_the_file_of_rows_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    """Whole rows of three columns, at least as many bytes as asked for."""
+    one, same, other = (
+        rows_file.written(tmp_path / name, 50_000, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+    lines = (tmp_path / "a").read_text().splitlines()
+    assert (len(lines), one.bytes) == (one.rows, (tmp_path / "a").stat().st_size) == (same.rows, same.bytes)
+    assert one.bytes - 50_000 < 300 and other.rows
+    assert {line.count("\t") for line in lines} == {2}
+    assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, one.rows + 1)]
+
+
+def test_work_that_runs_to_its_end_has_rates_of_the_device() -> None:
+    """Over its own seconds; what was not counted is None, and a fixed window has none of them."""
+    figures = {"duration_s": 4.0, "drain_s": 0.5}
+    to_end = Window("to-completion", 0.0, 0.0)
+    assert summary.completed(to_end, figures, IoFacts(8_000_000, 2_000_000)) == {
+        "device_read_mb_per_s": 2.0, "device_write_mb_per_s": 0.5, "drained_s": 4.5,
+    }  # fmt: skip
+    assert summary.completed(to_end, figures, IoFacts())["device_read_mb_per_s"] is None
+    assert summary.completed(Window("fixed", 0, 4), figures, IoFacts(1, 1)) == {}

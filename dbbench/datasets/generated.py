@@ -71,15 +71,18 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset should be 1 or more')
-    if dataset.kind == "archive":
-        for name in ("tables", "table_size") if engine == "postgres" else ("scale",):
-            del parameters[name]
     if dataset.kind == "clone-tables":
         parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
-        del parameters["table_bytes"]
-    if not parameters.get("large_bytes", 1):
-        del parameters["large_bytes"]
-    return Dataset(dataset.kind, dict(sorted(parameters.items())))
+    meaningless = _meaningless(dataset.kind, parameters, engine)
+    return Dataset(dataset.kind, {name: parameters[name] for name in sorted(parameters.keys() - meaningless)})
+
+
+def _meaningless(kind: str, parameters: dict[str, Scalar], engine: str) -> set[str]:
+    """Parameters that say nothing here: they are no part of what is loaded."""
+    found = {"large_bytes"} if not parameters.get("large_bytes") else set()
+    if kind == "archive":
+        found |= {"tables", "table_size"} if engine == "postgres" else {"scale"}
+    return found | ({"table_bytes"} if kind == "clone-tables" else set())
 
 
 def size_bytes(dataset: Dataset, engine: str) -> int:

@@ -85,7 +85,7 @@ def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path
     assert files_of(wheel) == wanted(copy)
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".lua", ".fio", ".j2", ".css", ".js", ".py", ".typed"])
+@pytest.mark.parametrize("suffix", [".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed"])
 def test_wheel_has_files_of_every_kind(wheel: Path, suffix: str) -> None:
     """A kind of file that is in none of the patterns would be missing without anybody noticing."""
     assert any(name.endswith(suffix) for name in files_of(wheel))

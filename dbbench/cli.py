@@ -17,6 +17,7 @@ import click
 from dbbench import __version__
 from dbbench.commands.options import Options, global_options
 from dbbench.errors import EXIT_INTERRUPTED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
+from dbbench.units import inert
 
 EXIT_PIPE: Final = 141  # what a shell shows of a program that died because its reader had gone
 
@@ -122,8 +123,7 @@ def _deafen(stream: TextIO) -> None:
 
 def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v also the traceback."""
-    word = click.style("error", fg="red", bold=True) if options.coloured(sys.stderr) else "error"
-    lines = [f"{word} {error.id}: {error.evidence}"]
+    lines = [f"{error.id}: {error.evidence}"]
     lines += [f"  {line}" for line in (error.where or "").splitlines()]
     rest = " ".join(part for part in (error.effect, error.remedy) if part)
     lines += [f"  {line}" for line in rest.splitlines()]
@@ -131,8 +131,9 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
         import traceback
 
         lines.append("".join(traceback.format_exception(cause or error)).rstrip())
+    word = click.style("error", fg="red", bold=True) if options.coloured(sys.stderr) else "error"
     try:
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        print(f"{word} {inert(chr(10).join(lines))}", file=sys.stderr, flush=True)
     except BrokenPipeError:
         _deafen(sys.stderr)
 

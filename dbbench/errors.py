@@ -111,6 +111,12 @@ class NamespacesRefused(DbbenchError):
     id, exit_code, title = "E204", EXIT_USAGE, "the kernel refuses private namespaces"
 
 
+class ProgramNotStarted(DbbenchError):
+    """The kernel refused to start a program that is there: no more processes or memory, not executable."""
+
+    id, title = "E345", "a program could not be started"
+
+
 class PackageConflict(DbbenchError):
     id, exit_code, title = "E205", EXIT_USAGE, "a package conflicts with what is installed"
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from dbbench.devices.image import make_image
 from dbbench.devices.port import Images
+from dbbench.errors import FileTaken
 from dbbench.journal import Journal
 from dbbench.model import Run
 
@@ -16,7 +20,8 @@ def of(run: Run, folder: Path) -> Images | None:
     device = run.plan.device
     if device.kind != "loop":
         return None
-    stem, at = f".dbbench-{run.name}", _place(device.at, folder)
+    own = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]  # a run of that name may lie in another folder
+    stem, at = f".dbbench-{run.name}-{own}", _place(device.at, folder)
     data = tuple(at / f"{stem}{f'-{number}' if number > 1 else ''}.img" for number in range(1, device.count + 1))
     wal = _place(device.wal.at or device.at, folder) / f"{stem}-wal.img" if device.wal else None
     return Images(data, wal)
@@ -38,10 +43,13 @@ def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
 
 
 def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:
-    """Make the images that the run needs and has not yet. DiskTooSmall."""
+    """Make the images that the run needs and has not yet. DiskTooSmall; FileTaken where a name is another's."""
     for path, size_bytes in _sizes(run, folder).items():
-        if path.exists() and str(path) in journal.outstanding("image"):
-            continue
+        if os.path.lexists(path):
+            if str(path) in journal.outstanding("image") and not path.is_symlink():
+                continue
+            raise FileTaken(f"{path} is there, and this run did not make it", effect="Nothing was changed.",
+                            remedy="Move it away, or name another folder with  at  in [device].")  # fmt: skip
         journal.note("take", what="image", path=str(path))
         partial = _partial(path)
         make_image(partial, size_bytes, lambda share: progress("writing the disk image in full", share))
@@ -49,13 +57,28 @@ def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, floa
 
 
 def give_back(journal: Journal) -> list[Path]:
-    """Remove the images that this run made; which they were."""
-    gone = [Path(path) for path in journal.outstanding("image")]
+    """Remove the images that this run made; which they were. One that is attached somewhere stays noted."""
+    gone = [path for path in map(Path, journal.outstanding("image")) if not _is_held(path)]
     for image in gone:
         image.unlink(missing_ok=True)
         _partial(image).unlink(missing_ok=True)
         journal.note("give_back", what="image", path=str(image))
     return gone
+
+
+def _is_held(image: Path) -> bool:
+    """Whether somebody has it locked, as a trial does (`devices.loop`)."""
+    try:
+        fd = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False  # it is not there, or a link, which may go
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
 
 Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
@@ -269,3 +269,5 @@ def _start(
         raise ProgramMissing(
             f"{words[0]} is not there", effect="Nothing was changed.", remedy="dbbench doctor"
         ) from None
+    except OSError as error:  # no more processes, no more memory, not executable, a mount with noexec
+        raise ProgramNotStarted(f"{words[0]}: {error.strerror or error}", remedy="dbbench doctor") from error

@@ -22,6 +22,7 @@ from dbbench.model import Cell, Fault, Phase, PhaseTime, Run, Status, Trial, Tri
 from dbbench.progress.events import Emit, Event
 from dbbench.series import Series
 from dbbench.store import Draft
+from dbbench.store.files import writing
 
 Fact = TypeVar("Fact")
 
@@ -114,7 +115,8 @@ class Record:
         if isinstance(error, OSError) and error.errno == 28 and not isinstance(error, DbbenchError):  # ENOSPC
             error = FilesystemFull(f"no space left on device: {error.filename or self.draft.folder}")
         if not isinstance(error, DbbenchError):
-            (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+            with contextlib.suppress(OSError):  # of a full disk the trial itself says more
+                (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
             error = DbbenchError(f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial.")
         phase = self._phase.value if self._phase else ""
         self._error = Fault(error.id, phase, f"{error.title}: {error.evidence}")
@@ -195,5 +197,6 @@ def keep_logs(logs: Path, raw: Path) -> None:
     for path in sorted(logs.rglob("*")):
         if path.is_file():
             target = raw / path.relative_to(logs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())

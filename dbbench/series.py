@@ -73,8 +73,8 @@ def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
         text.flush()
 
 
-def read_csv_gz(path: Path) -> tuple[Series, list[str]]:
-    """The series and the phase of each second. OSError, EOFError or ValueError where the file is damaged."""
+def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
+    """The series and the phase of each second. OSError, EOFError, ValueError or zlib.error where it is damaged."""
     with gzip.open(path, "rt", encoding="utf-8", newline="") as text:
         rows = csv.reader(text)
         header = next(rows, [])

@@ -1,4 +1,4 @@
-"""Sizes and times as people write them: "4GiB", "90s"; and back."""
+"""Sizes and times as people write them: "4GiB", "90s"; and back. And text of others, made safe to print."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ _SIZES: Final = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib":
                  "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30}  # fmt: skip
 _TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+# C0 without tab and newline, DEL, C1, and what turns the direction of writing: names, logs and results may hold them.
+_ACTIVE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def inert(text: str) -> str:
+    """The text as a terminal may have it: what would be a command to it is shown as a JSON escape."""
+    return _ACTIVE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
 
 
 def bytes_of(written: object) -> int:

@@ -14,9 +14,9 @@ from dbbench.commands.text import put, put_json
 from dbbench.errors import RunLocked
 from dbbench.journal import Journal
 from dbbench.store.trials import leftovers
-from dbbench.units import size_text
+from dbbench.units import inert, size_text
 
-_TAKEN: Final = ("image", "runtime", "directory", "layer", "pool", "cgroup")  # of the journal: what a person may miss
+_TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # of the journal: what a person may miss
 
 
 class Left(NamedTuple):
@@ -46,7 +46,7 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool, resu
         except RunLocked as error:
             if run:
                 raise
-            click.echo(f"left alone: {error.evidence}", err=True)
+            click.echo(inert(f"left alone: {error.evidence}"), err=True)
     if golden:
         gone += _clean_golden(dry_run)
     _tell(options, gone, dry_run)

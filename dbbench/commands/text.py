@@ -9,15 +9,17 @@ from typing import Any
 
 import click
 
+from dbbench.units import inert
+
 
 def put(text: str = "") -> None:
     """Print a line of the result on stdout."""
-    click.echo(text)
+    click.echo(inert(text))
 
 
 def put_json(content: Any) -> None:
     """Print one JSON document: UTF-8, null for what is not measured, never NaN."""
-    click.echo(json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False))
+    click.echo(inert(json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False)))
 
 
 def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
@@ -35,7 +37,9 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: st
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The same as a table of Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    lines += ["| " + " | ".join(_cell(value).replace("|", "\\|") for value in row) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row) + " |" for row in rows
+    ]
     return "\n".join(lines)
 
 

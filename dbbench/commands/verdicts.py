@@ -141,9 +141,14 @@ def as_csv(found: Verdicts) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*KEYS, "metric"])
     for row in as_document(found)["rows"]:
-        values = ["; ".join(v) if isinstance(v, list) else v for v in (row[key] for key in KEYS)]
+        values = [_no_formula("; ".join(v) if isinstance(v, list) else v) for v in (row[key] for key in KEYS)]
         writer.writerow([*values, row["metric"]])
     return text.getvalue().rstrip("\n")
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would compute is quoted for it by an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def as_markdown(found: Verdicts) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from dbbench.progress.events import Emit, Event
 from dbbench.progress.state import State
 from dbbench.progress.wording import eta, figure, mean_and_spread, opening, result, spark, trial_name
-from dbbench.units import time_text
+from dbbench.units import inert, time_text
 
 _REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing
 _BAR: Final = 14
@@ -46,18 +46,18 @@ class _Drawing:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in drawn(self.state, time.monotonic(), options.max_width):
-            yield Text(line, no_wrap=True, overflow="ellipsis")
+            yield Text(inert(line), no_wrap=True, overflow="ellipsis")
 
 
 def above(event: Event, state: State) -> Text | None:
     """The line that an event leaves for good, or None."""
     data = event.data
     if event.kind == "warning" and state.is_new(data):
-        return Text(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}", style="yellow")
+        return Text(inert(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"), style="yellow")
     if event.kind == "note":
-        return Text(str(data.get("text")))
+        return Text(inert(str(data.get("text"))))
     if event.kind == "trial_end" and data.get("status") == "failed":
-        return Text(f"✗ {trial_name(data)}: {result(data)}", style="red")
+        return Text(inert(f"✗ {trial_name(data)}: {result(data)}"), style="red")
     return None
 
 

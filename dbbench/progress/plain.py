@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 from dbbench.progress.events import Emit, Event
 from dbbench.progress.state import State
 from dbbench.progress.wording import eta, figure, opening, result, trial_name
-from dbbench.units import time_text
+from dbbench.units import inert, time_text
 
 EVERY_S: Final = 30.0
 
@@ -98,5 +98,5 @@ class _Lines:
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the run goes on
-            print(line, file=self._stream, flush=True)
+            print(inert(line), file=self._stream, flush=True)
         self._printed = time.monotonic()

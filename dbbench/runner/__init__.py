@@ -6,6 +6,7 @@ What is finished is known from the folders that are there, nothing else.
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -71,17 +72,17 @@ def pending(folder: Path, run: Run) -> list[TrialSpec]:
 
 def give_back(folder: Path, journal: Journal) -> None:
     """Remove what a run that was killed has left, what lies above before what it lies on: groups of processes, pools,
-    layers, cut-off trials, temporary folders, folders under test."""
+    layers, cut-off trials, temporary folders."""
     limits.give_back(journal)
     for pooled in POOLED.values():
         pooled.give_back(journal)
     layers.give_back(journal)
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)
-    for what in ("runtime", "directory"):
-        for taken in journal.outstanding(what):
+    for taken in journal.outstanding("runtime"):
+        if Path(taken).is_dir() and Path(taken).lstat().st_uid == os.geteuid():
             shutil.rmtree(taken, ignore_errors=True)
-            journal.note("give_back", what=what, path=taken)
+        journal.note("give_back", what="runtime", path=taken)
 
 
 def _measure_ceiling(folder: Path, run: Run, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:

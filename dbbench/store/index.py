@@ -72,6 +72,8 @@ def _keep(results: Path, new: list[tuple[str, str, str]], gone: list[str]) -> No
 
 @contextlib.contextmanager
 def _opened(results: Path) -> Iterator[sqlite3.Connection]:
+    if (results / NAME).is_symlink():  # it leads to somebody else's database, perhaps
+        raise sqlite3.OperationalError("the index is a link")
     database = sqlite3.connect(results / NAME, timeout=2.0)
     try:
         database.execute("PRAGMA synchronous = OFF")  # losing it loses nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.histogram import Histogram
 from dbbench.model import Run, Trial
 from dbbench.series import Series, read_csv_gz
+from dbbench.store.files import plain_file, read_bytes
 from dbbench.store.runs import load_spec
 from dbbench.store.trials import damage
 
@@ -36,18 +38,23 @@ class LoadedRun:
         """The trial's series and the phase of each second, or None where it has none."""
         path = self.path / "trials" / trial.id / "series.csv.gz"
         try:
-            return read_csv_gz(path) if path.exists() else None
-        except (OSError, EOFError, ValueError) as error:
+            with plain_file(path) as file:
+                return read_csv_gz(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise ResultDamaged(f"{path}: {error}") from error
 
     def histogram(self, trial: Trial) -> Histogram | None:
         """The latencies of the trial's window, or None where it has none."""
         path = self.path / "trials" / trial.id / "histogram.json"
         try:
-            counts = json.loads(path.read_text())["counts"] if path.exists() else None
-        except (OSError, ValueError, KeyError) as error:
+            counts = json.loads(read_bytes(path))["counts"]
+            return Histogram({int(bucket): n for bucket, n in counts.items()})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultDamaged(f"{path}: {error}") from error
-        return None if counts is None else Histogram({int(bucket): n for bucket, n in counts.items()})
 
 
 def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
@@ -84,7 +91,7 @@ def load_trial(folder: Path) -> Trial:
         _TRIAL = TypeAdapter(Trial)
     path = folder / "trial.json"
     try:
-        return _TRIAL.validate_json(path.read_bytes())
+        return _TRIAL.validate_json(read_bytes(path))
     except (OSError, ValidationError, ValueError) as error:
         raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 

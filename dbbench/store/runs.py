@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from dbbench.catalog import NAME
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.model import CeilingFacts, Run, plain
-from dbbench.store.files import exclusive, write_json, write_text, writing
+from dbbench.store.files import exclusive, read_summed, write_summed, write_text, writing
 
 _RUN: TypeAdapter[Run] | None = None
 CEILING = "ceiling.json"
@@ -28,7 +29,7 @@ def create_run(results: Path, run: Run, plan_text: str) -> Path:
 
 def save_spec(folder: Path, run: Run) -> None:
     """Write run.json, whole or not at all."""
-    write_json(folder / "run.json", plain(run))
+    write_summed(folder / "run.json", plain(run))
 
 
 def load_spec(folder: Path) -> Run:
@@ -38,11 +39,15 @@ def load_spec(folder: Path) -> Run:
     if _RUN is None:
         _RUN = TypeAdapter(Run)
     try:
-        return _RUN.validate_json(path.read_bytes())
+        run = _RUN.validate_json(read_summed(path))
     except FileNotFoundError:
         raise RunMissing(f"{folder} holds no run.json", remedy="dbbench list") from None
     except (OSError, ValidationError, ValueError) as error:
         raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    for name in (run.name, *(spec.id for spec in run.order)):
+        if not NAME.fullmatch(name):  # they become names of files and folders
+            raise ResultDamaged(f"{path} cannot be read: {name!r} is no name of a run or trial")
+    return run
 
 
 def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
@@ -72,13 +77,21 @@ def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
 
 def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
     """Write ceiling.json: what the bare device could do before the run."""
-    write_json(folder / CEILING, plain(ceiling))
+    write_summed(folder / CEILING, plain(ceiling))
 
 
 def load_ceiling(folder: Path) -> CeilingFacts | None:
-    """The content of ceiling.json; None where the device has not been measured."""
+    """The content of ceiling.json; None where the device has not been measured. ResultDamaged."""
     path = folder / CEILING
-    return TypeAdapter(CeilingFacts).validate_json(path.read_bytes()) if path.is_file() else None
+    try:
+        return TypeAdapter(CeilingFacts).validate_json(read_summed(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(
+            f"{path} cannot be read: {str(error).splitlines()[0]}",
+            remedy=f"Without it the device is measured again:  rm {path}",
+        ) from error
 
 
 @contextlib.contextmanager

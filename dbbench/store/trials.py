@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from dbbench.histogram import PER_E, Histogram
 from dbbench.model import Trial, plain
 from dbbench.series import Series, write_csv_gz
-from dbbench.store.files import sha256, sync, write_json, write_text, writing
+from dbbench.store.files import read_bytes, sha256, sync, write_json, write_text, writing
 
 SUMS = "SHA256SUMS"
 
@@ -50,20 +51,25 @@ class Draft:
 def damage(folder: Path) -> list[str]:
     """What of a finished trial is not as it was written, one line each; [] when all is whole."""
     try:
-        lines = (folder / SUMS).read_text().splitlines()
+        lines = read_bytes(folder / SUMS).decode(errors="replace").splitlines()
     except OSError as error:
         return [f"{SUMS}: {error.strerror}"]
     wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
     faults = []
     for name, digest in wanted.items():
         path = folder / name
-        if not path.is_file():
-            faults.append(f"{name} is missing")
-        elif sha256(path) != digest:
-            faults.append(f"{name} was altered or cut off")
-    return faults + ([] if wanted else [f"{SUMS} is empty"])
+        if not path.resolve().is_relative_to(folder.resolve()):
+            faults.append(f"{name} leads out of the folder")
+            continue
+        try:
+            faults += [] if sha256(path) == digest else [f"{name} was altered or cut off"]
+        except OSError as error:
+            faults.append(f"{name} is missing" if error.errno == errno.ENOENT else f"{name}: {error.strerror}")
+    return faults + ([] if "trial.json" in wanted else [f"{SUMS} is cut off: it has no trial.json"])
 
 
 def leftovers(run_folder: Path) -> list[Path]:
     """Folders of trials that were cut off."""
+    if (run_folder / "trials").is_symlink():
+        return []
     return sorted(Path(entry.path) for entry in os.scandir(run_folder / "trials") if entry.name.startswith(".partial-"))

@@ -179,10 +179,14 @@ def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch
                              for kind in ("md", "lvm", "crypt")}  # fmt: skip
     monkeypatch.setattr(layers, "KINDS", kinds)
     journal = Journal(tmp_path / "journal.jsonl")
-    for path in ("md:one", "md:two", "lvm:three", "crypt:four", "md:five"):
+    for path in ("md:dbbench-one", "md:dbbench-two", "lvm:dbbench-three", "crypt:dbbench-four", "md:dbbench-five"):
         journal.note("take", what="layer", path=path)
-    journal.note("give_back", what="layer", path="crypt:four")
-    assert layers.give_back(journal) == ended == ["md:five", "lvm:three", "md:two", "md:one"]
+    journal.note("give_back", what="layer", path="crypt:dbbench-four")
+    assert (
+        layers.give_back(journal)
+        == ended
+        == ["md:dbbench-five", "lvm:dbbench-three", "md:dbbench-two", "md:dbbench-one"]
+    )
     assert journal.outstanding("layer") == []
 
 

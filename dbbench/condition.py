@@ -18,7 +18,14 @@ from typing import Any, Final
 
 from dbbench import ceiling, process
 from dbbench.devices.port import Device
-from dbbench.errors import CommandFailed, ConditionImpossible, DeadlinePassed, ProgramMissing
+from dbbench.errors import (
+    AnswerUnknown,
+    CommandFailed,
+    ConditionImpossible,
+    DeadlinePassed,
+    ProgramMissing,
+    ProgramNotStarted,
+)
 from dbbench.model import ConditionFacts, WearFacts
 
 _BLKDISCARD: Final = 0x1277  # linux/fs.h
@@ -100,7 +107,9 @@ def wear(disk: str) -> WearFacts | None:
         (["nvme", "smart-log", "--output-format=json", path], of_nvme),
         (["smartctl", "--json", "--attributes", "--info", path], of_smartctl),
     ):
-        with contextlib.suppress(ProgramMissing, CommandFailed, DeadlinePassed, ValueError):
+        with contextlib.suppress(
+            ProgramMissing, ProgramNotStarted, CommandFailed, DeadlinePassed, AnswerUnknown, ValueError
+        ):
             # smartctl's status is a set of flags; what it could read stands in its JSON all the same.
             found = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
             if found is not None:
@@ -108,6 +117,7 @@ def wear(disk: str) -> WearFacts | None:
     return None
 
 
+@process.understood("nvme")
 def of_nvme(document: Mapping[str, Any]) -> WearFacts | None:
     """nvme-cli's smart-log: temperature in kelvin, use in per cent (it may pass 100)."""
     units, used, kelvin = (document.get(key) for key in ("data_units_written", "percent_used", "temperature"))
@@ -120,6 +130,7 @@ def of_nvme(document: Mapping[str, Any]) -> WearFacts | None:
     )
 
 
+@process.understood("smartctl")
 def of_smartctl(document: Mapping[str, Any]) -> WearFacts | None:
     """smartctl's JSON, of NVMe and of SATA disks; there only what is written has a name that most makers share."""
     log = document.get("nvme_smart_health_information_log") or {}

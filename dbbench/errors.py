@@ -117,6 +117,12 @@ class ProgramNotStarted(DbbenchError):
     id, title = "E345", "a program could not be started"
 
 
+class AnswerUnknown(DbbenchError):
+    """A program ended well and printed what no version of it prints that is known here."""
+
+    id, title = "E346", "a program's output was not understood"
+
+
 class PackageConflict(DbbenchError):
     id, exit_code, title = "E205", EXIT_USAGE, "a package conflicts with what is installed"
 

@@ -95,7 +95,10 @@ class Watch:
                 raise
             if not record:
                 return
-            self._lines.append(parsed(record.decode(errors="replace")))
+            try:
+                self._lines.append(parsed(record.decode(errors="replace")))
+            except ValueError:  # nothing that the kernel writes: what it meant to say is lost
+                self._overrun = True
 
     def _close(self) -> None:
         if self._fd is not None:
@@ -104,7 +107,7 @@ class Watch:
 
 
 def parsed(record: str) -> Line:
-    """A record as /dev/kmsg gives it: "prio,sequence,microseconds,flags;text" and lines of dictionary."""
+    """A record as /dev/kmsg gives it: "prio,sequence,microseconds,flags;text" and lines of dictionary. ValueError."""
     head, text = record.split(";", 1)
     priority, sequence = head.split(",")[:2]
     message = _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text.split("\n")[0])

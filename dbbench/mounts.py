@@ -27,8 +27,8 @@ def mounts_of(process: Path) -> tuple[Mount, ...]:
 
 
 def parsed(text: str) -> tuple[Mount, ...]:
-    """The mounts of a mountinfo file."""
-    return tuple(_line(line.split(" ")) for line in text.splitlines() if line)
+    r"""The mounts of a mountinfo file. Its lines end with \n alone: the kernel lets names have other ends of lines."""
+    return tuple(_line(line.split(" ")) for line in text.split("\n") if line)
 
 
 def holding(path: Path, table: Sequence[Mount]) -> Mount | None:

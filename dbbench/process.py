@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import os
 import pwd
 import shutil
@@ -18,10 +19,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 
-from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
+from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -102,6 +105,25 @@ def find(program: str) -> Path | None:
     """Where `program` is, looked for in PATH and the system's sbin folders."""
     hit = shutil.which(program, path=os.environ.get("PATH", "") + ":" + _PATH)
     return Path(hit) if hit else None
+
+
+def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a parser of what `program` prints raise AnswerUnknown where it stumbles over something else."""
+
+    def made(parse: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(parse)
+        def read(*given: P.args, **named: P.kwargs) -> T:
+            try:
+                return parse(*given, **named)
+            except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+                raise AnswerUnknown(
+                    f"{program} printed something else than expected: {type(error).__name__}: {error}",
+                    remedy="Try its command by hand; this version of it may be unknown here.",
+                ) from error
+
+        return read
+
+    return made
 
 
 @contextlib.contextmanager

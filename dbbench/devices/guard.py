@@ -17,10 +17,11 @@ from typing import Final, Literal
 from dbbench import process
 from dbbench.devices import naming, sysfs, used
 from dbbench.devices.port import Permit
-from dbbench.errors import CommandFailed, DeviceInUse, DeviceNotEmpty, DeviceUnusable, ProgramMissing
+from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnusable
 from dbbench.namespaces import host_proc
 
 FSTAB: Final = Path("/etc/fstab")
+_LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
 UNTOUCHED: Final = "Nothing was changed."
 
 
@@ -84,20 +85,31 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
             *used.by_open_files(device, proc, mine),
             *used.by_fstab(device, fstab, _tags(fd, name, signatures)),
         ]
-    except (OSError, CommandFailed, ProgramMissing) as error:
+    except (OSError, DbbenchError, ValueError, LookupError) as error:
         texts = [f"who uses it cannot be found out: {error}"]
     return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
 
 
 def signatures_of(fd: int) -> list[Reason]:
-    """What wipefs finds, backups too. A wipefs that fails counts as use: nobody knows what is there."""
+    """What wipefs finds, backups too. A wipefs that fails, and a disk that cannot be read, count as use: nobody
+    knows what is there. (wipefs itself passes over what it cannot read.)"""
     try:
+        _must_be_readable(fd)
         done = process.run(
             ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"], pass_fds=(fd,), note=False, timeout_s=60
         )
         return parsed(done.stdout)
-    except (CommandFailed, ProgramMissing, ValueError, KeyError) as error:
+    except (OSError, DbbenchError, ValueError, LookupError, TypeError) as error:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
+
+
+def _must_be_readable(fd: int) -> None:
+    """Read where signatures stand, from the disk itself: its begin, its middle, its end. OSError."""
+    size = os.lseek(fd, 0, os.SEEK_END)
+    for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):
+        os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
+        if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
+            raise OSError(errno.EIO, f"it ends before byte {size}")
 
 
 def parsed(answer: str) -> list[Reason]:

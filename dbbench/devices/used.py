@@ -103,7 +103,7 @@ def by_loops(device: Target) -> list[str]:
 def by_swaps(device: Target, proc: Path) -> list[str]:
     """Swap areas on it."""
     found = []
-    for line in (proc / "swaps").read_text().splitlines()[1:]:
+    for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
         area = unescaped(line.split()[0])
         try:
             hit = device.is_at(Path(area).stat())
@@ -127,7 +127,7 @@ def by_layers(device: Target) -> list[str]:
 def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
     """Lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...", "LABEL=...")."""
     try:
-        lines = fstab.read_text().splitlines()
+        lines = fstab.read_text(errors="surrogateescape").split("\n")
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -22,6 +22,7 @@ from dbbench.drivers.counts import Counts, Ints, buckets_of
 from dbbench.errors import DriverFailed
 
 CHUNK_BYTES: Final = 4 << 20  # some 120 000 lines: large enough for numpy, small enough for any machine
+_NUMERIC: Final = b"0123456789- \n"
 _WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
 _FAILED, _SKIPPED = -1, -2
 _TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns; those after them depend on the options
@@ -82,6 +83,8 @@ def _columns(chunk: bytes) -> Ints:
 
 
 def _numbers(chunk: bytes) -> Ints:
+    if chunk.translate(None, _NUMERIC):  # damaged files have brought numpy's reader down with all of Python
+        raise ValueError("a line holds something else than numbers")
     return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))
 
 

@@ -43,6 +43,7 @@ def geometry(target: Path) -> dict[str, Scalar]:
     return {**found, **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout)}
 
 
+@process.understood("btrfs inspect-internal")
 def parse_super(text: str) -> dict[str, Scalar]:
     """Of dump-super's output."""
     lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
@@ -58,6 +59,7 @@ def parse_super(text: str) -> dict[str, Scalar]:
     }
 
 
+@process.understood("btrfs inspect-internal")
 def parse_chunks(text: str) -> dict[str, Scalar]:
     """data_profile, metadata_profile, system_profile of dump-tree's output ("single", "DUP", "RAID1")."""
     found: dict[str, Scalar] = {}
@@ -139,6 +141,7 @@ def compression_ratio(path: Path) -> float | None:
     return parse_compsize(said)
 
 
+@process.understood("compsize")
 def parse_compsize(text: str) -> float | None:
     """Of `compsize -b`: the TOTAL line's uncompressed ÷ disk usage."""
     match = re.search(r"^TOTAL\s+\S+\s+(\d+)\s+(\d+)\s", text, re.MULTILINE)

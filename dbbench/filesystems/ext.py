@@ -40,6 +40,7 @@ def geometry(target: Path) -> dict[str, Scalar]:
     return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
 
+@process.understood("dumpe2fs")
 def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     """The superblock part and the groups' flags of dumpe2fs's output."""
     head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE))

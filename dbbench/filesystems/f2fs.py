@@ -36,6 +36,7 @@ def geometry(target: Path) -> dict[str, Scalar]:
     return {"uuid": uuid.stdout.strip(), **found}
 
 
+@process.understood("dump.f2fs")
 def parse_dump(text: str) -> dict[str, Scalar]:
     """Of `dump.f2fs -d 1`: superblock and checkpoint."""
     values = {name: int(value) for name, value in re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)}

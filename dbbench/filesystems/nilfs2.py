@@ -36,6 +36,7 @@ def geometry(target: Path) -> dict[str, Scalar]:
     return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)
 
 
+@process.understood("nilfs-tune")
 def parse_tune(text: str) -> dict[str, Scalar]:
     """Of `nilfs-tune -l`."""
     said = dict(re.findall(r"^([^:\n]+):[ \t]+(.*)$", text, re.MULTILINE))

@@ -39,6 +39,7 @@ def geometry(target: Path) -> dict[str, Scalar]:
     return {"uuid": said.split("=")[1].strip(), **found}
 
 
+@process.understood("xfs_info")
 def parse_xfs_info(text: str) -> dict[str, Scalar]:
     """Geometry out of xfs_info's table (mkfs.xfs prints the same)."""
     sections: dict[str, dict[str, int]] = {}

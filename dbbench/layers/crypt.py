@@ -57,6 +57,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
         yield tuple(volumes)
 
 
+@process.understood("cryptsetup")
 def parse_status(text: str) -> dict[str, Scalar]:
     """cipher, key_bits, sector_bytes and size_bytes of `cryptsetup status`."""
     said = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))

@@ -221,6 +221,7 @@ def used_bytes(facts: dict[str, Scalar], name: str) -> int:
     return pool - parse_taken(mapper.status(_mapped(group, DATA)), chunk)
 
 
+@process.understood("dmsetup")
 def parse_taken(status: str, chunk_bytes: int) -> int:
     """Bytes of device-mapper's status of a snapshot ("snapshot 16/139264 16": sectors with and of its own tables), a
     pool ("thin-pool 2 112/1024 40/6208 ...": chunks) or a thin volume ("thin 2560 638975": sectors)."""
@@ -233,6 +234,7 @@ def parse_taken(status: str, chunk_bytes: int) -> int:
 # --- LVM's own words -------------------------------------------------------------------------------
 
 
+@process.understood("lvs")
 def parse_lvs(text: str) -> dict[str, Scalar]:
     """Of `lvs` about a group with `data` in it: what kind of volume that is, sizes in bytes and kB."""
     rows = {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}

@@ -22,6 +22,8 @@ _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
 _MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
+MOST: Final = 2**16  # cores; the kernel is built for 8192 at most
+
 
 @dataclass(frozen=True)
 class Cores:
@@ -62,7 +64,10 @@ def parsed(words: str) -> frozenset[int]:
     found: set[int] = set()
     for word in words.split(","):
         first, _, last = word.strip().partition("-")
-        found.update(range(int(first), int(last or first) + 1))
+        begin, end = int(first), int(last or first)
+        if end >= MOST:
+            raise ValueError(f"no machine has a core {end}")
+        found.update(range(begin, end + 1))
     if not found:
         raise ValueError("it names no core")
     return frozenset(found)

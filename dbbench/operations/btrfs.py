@@ -89,6 +89,7 @@ def taken_bytes(filled: Filled) -> int | None:
     return parse_du(process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout)
 
 
+@process.understood("btrfs filesystem du")
 def parse_du(text: str) -> int | None:
     """Of `btrfs filesystem du -s --raw`: total, exclusive, shared, name; the exclusive ones together."""
     rows = re.findall(r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S", text, re.MULTILINE)

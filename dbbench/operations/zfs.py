@@ -100,6 +100,7 @@ def taken_bytes(filled: Filled) -> int | None:
     return parse_taken(process.run(argv).stdout)
 
 
+@process.understood("zfs list")
 def parse_taken(text: str) -> int:
     """Of `zfs get -Hrp -o name,property,value`: usedbysnapshots of all, usedbydataset of the clone."""
     rows = (line.split("\t") for line in text.splitlines())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.samplers.sysstat import Entry, statistics
 
 _RATES: Final = {
@@ -20,6 +21,7 @@ _AWAITS: Final = {
 }
 
 
+@process.understood("iostat")
 def parse(text: str, disk: str) -> tuple[list[Entry], bool]:
     """Entries of `disk` in order, and whether the document was whole. Intervals without it are left out."""
     found, whole = statistics(text)

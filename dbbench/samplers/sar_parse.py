@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.samplers.sysstat import Entry, statistics
 
 # sysstat's key -> (our column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
@@ -48,6 +49,7 @@ _PSI: Final = {  # `some_avg`: of this interval; `some_avg10` and the like are t
 _Table = Mapping[str, tuple[str, float]]
 
 
+@process.understood("sadf")
 def parse(text: str, disk_names: tuple[str, ...]) -> tuple[list[Entry], bool]:
     """Entries in order, and whether the document was whole. Of the disks only those named are taken.
 

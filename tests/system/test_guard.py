@@ -1,72 +1,26 @@
-"""Every kind of used device is planted, and the guard must refuse it with its evidence and change no byte.
-
-Long because each kind of use is planted in its own way, and all of them are held against one table.
-"""
+"""Every kind of used device is planted, and the guard must refuse it with its evidence and change no byte."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
-import struct
-import subprocess
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dbbench import devices, namespaces, process
-from dbbench.devices import block, guard, naming, used
+from dbbench.devices import block, guard, naming, sysfs, used
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
+from tests.system.planted import OPEN, PLANTS, SIZE, Disk, Permit, beside, mkfs, mounted, new_disk, opened, uuid_of
+from tests.system.signatures import SIGNATURES
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
-
-SIZE = 64 * 2**20  # bytes
-
-
-@dataclass(frozen=True)
-class Disk:
-    """A loop device as a stand-in for somebody's disk."""
-
-    path: Path
-    image: Path
-    folder: Path  # for mount points and tables
-
-    def digest(self) -> str:
-        """Of every byte on it, past all caches."""
-        process.run(["blockdev", "--flushbufs", self.path])
-        with self.image.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class Permit:
-    """What was typed, and which filesystem is ours."""
-
-    def __init__(self, *typed: str, made: tuple[str, str] = ("", "")) -> None:
-        self.typed, self.made = typed, made
-
-    def wipe(self, identity: str) -> bool:
-        return identity in self.typed
-
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return (device, uuid) == self.made
-
-
-def new_disk(folder: Path) -> Disk:
-    """A blank disk; it stays until losetup -d."""
-    folder.mkdir(exist_ok=True)
-    image = folder / "disk"
-    image.touch(0o600)
-    os.truncate(image, SIZE)
-    name = process.run(["losetup", "--find", "--show", "--partscan", image]).stdout.strip()
-    return Disk(Path(name), image, folder)
 
 
 @pytest.fixture
@@ -112,164 +66,10 @@ def attached(disk: Disk, permit: Permit | None = None, **more: str) -> AbstractC
     return block.attached(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab")
 
 
-def mkfs(disk: Disk, *options: str) -> None:
-    """An ext4 that writes nothing in the background."""
-    process.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", *options, disk.path])
-
-
-def uuid_of(disk: Disk) -> str:
-    """The filesystem's UUID, asked of another tool than the guard's."""
-    return process.run(["blkid", "-p", "-s", "UUID", "-o", "value", disk.path]).stdout.strip()
-
-
-# --- plants: each uses the disk while its block runs -------------------------------------------------
-
-
-@contextlib.contextmanager
-def mounted(disk: Disk) -> Iterator[None]:
-    """An ext4, read-only."""
-    mkfs(disk)
-    (point := disk.folder / "mnt").mkdir()
-    namespaces.mount(disk.path, point, "ext4", flags=1)  # MS_RDONLY: the kernel writes nothing either
-    yield
-    namespaces.unmount(point)
-
-
-@contextlib.contextmanager
-def beside(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A program that has said a line, and runs until the block ends."""
-    words = [str(word) for word in argv]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline()
-        yield program
-        program.communicate()  # closes its stdin
-
-
-@contextlib.contextmanager
-def mounted_elsewhere(disk: Disk) -> Iterator[None]:
-    """An ext4 that only another mount namespace sees."""
-    mkfs(disk)
-    (point := disk.folder / "mnt").mkdir()
-    script = 'mount -o ro "$0" "$1" && echo mounted && cat'
-    with beside("unshare", "--mount", "--propagation", "private", "sh", "-c", script, disk.path, point):
-        yield
-
-
-@contextlib.contextmanager
-def swap(disk: Disk) -> Iterator[None]:
-    """A swap area in use."""
-    process.run(["mkswap", "-q", disk.path])
-    process.run(["swapon", disk.path])
-    yield
-    process.run(["swapoff", disk.path])
-
-
-OPEN = "import os, sys; fd = os.open(sys.argv[1], int(sys.argv[2])); print('open', flush=True); sys.stdin.read()"
-
-
-@contextlib.contextmanager
-def opened(disk: Disk) -> Iterator[None]:
-    """A plain open."""
-    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)):
-        yield
-
-
-@contextlib.contextmanager
-def opened_exclusively(disk: Disk) -> Iterator[None]:
-    """An open with O_EXCL, as mkfs does."""
-    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY | os.O_EXCL)):
-        yield
-
-
-@contextlib.contextmanager
-def opened_by_another_name(disk: Disk) -> Iterator[None]:
-    """An open through a device node that is gone since."""
-    node = disk.folder / "node"
-    os.mknod(node, 0o600 | 0o060000, disk.path.stat().st_rdev)
-    with beside(sys.executable, "-c", OPEN, node, str(os.O_RDONLY)):
-        node.unlink()
-        yield
-
-
-@contextlib.contextmanager
-def file_opened(disk: Disk) -> Iterator[None]:
-    """The image file opened, as a virtual machine does."""
-    with beside(sys.executable, "-c", OPEN, disk.image, str(os.O_RDONLY)):
-        yield
-
-
-@contextlib.contextmanager
-def second_loop(disk: Disk) -> Iterator[None]:
-    """The same file, by another name, behind another loop device."""
-    (name := disk.folder / "hard-link").hardlink_to(disk.image)
-    second = process.run(["losetup", "--find", "--show", name]).stdout.strip()
-    yield
-    process.run(["losetup", "-d", second])
-
-
-@contextlib.contextmanager
-def loop_on_top(disk: Disk) -> Iterator[None]:
-    """A loop device over the device."""
-    upper = process.run(["losetup", "--find", "--show", disk.path]).stdout.strip()
-    yield
-    process.run(["losetup", "-d", upper])
-
-
-@contextlib.contextmanager
-def partition(disk: Disk) -> Iterator[None]:
-    """A partition that nobody uses."""
-    process.run(["addpart", disk.path, "1", "2048", "65536"])
-    yield
-    process.run(["delpart", disk.path, "1"])
-
-
-@contextlib.contextmanager
-def mounted_partition(disk: Disk) -> Iterator[None]:
-    """A partition that is mounted."""
-    with partition(disk):
-        part = Disk(Path(f"{disk.path}p1"), disk.image, disk.folder)
-        with mounted(part):
-            yield
-
-
-def in_fstab(line: str) -> Callable[[Disk], AbstractContextManager[None]]:
-    """A plant: a filesystem that is not mounted, and that line in fstab."""
-
-    @contextlib.contextmanager
-    def plant(disk: Disk) -> Iterator[None]:
-        mkfs(disk, "-L", "my data")
-        text = line.format(path=disk.path, uuid=uuid_of(disk))
-        (disk.folder / "fstab").write_text(f"# a comment\n\nproc /proc proc defaults 0 0\n{text} ext4 noauto 0 0\n")
-        yield
-
-    return plant
-
-
-PLANTS = {
-    "mounted": (mounted, "is mounted at"),
-    "mounted-in-another-namespace": (mounted_elsewhere, "in the mount namespace of process"),
-    "swap": (swap, "is swap"),
-    "plain-open": (opened, "opened by process"),
-    "exclusive-open": (opened_exclusively, "held exclusively"),
-    "open-by-another-name": (opened_by_another_name, "opened by process"),
-    "open-file-behind-it": (file_opened, "opened by process"),
-    "same-file-behind-another-loop": (second_loop, "attached to the same data"),
-    "loop-on-top": (loop_on_top, "attached to the same data"),
-    "partition": (partition, "it has the partition"),
-    "mounted-partition": (mounted_partition, "p1 is mounted at"),
-    "fstab-path": (in_fstab("{path} /srv"), "fstab has: /dev/loop"),
-    "fstab-uuid": (in_fstab("UUID={uuid} /srv"), "fstab has: UUID="),
-    "fstab-quoted-uuid": (in_fstab('UUID="{uuid}" /srv'), "fstab has: UUID="),
-    "fstab-by-uuid": (in_fstab("/dev/disk/by-uuid/{uuid} /srv"), "fstab has: /dev/disk"),
-    "fstab-label": (in_fstab(r"LABEL=my\040data /srv"), "fstab has: LABEL="),
-}
-
-
-@pytest.mark.needs("mkswap", "swapon", "unshare", "addpart")
+@pytest.mark.needs("mkswap", "swapon", "unshare", "addpart", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use never yields, also with the identity typed; the evidence says what was found; no byte is changed."""
+    """Use never yields, also with the identity typed; every reason is told; no byte is changed."""
     monkeypatch.setattr(block, "_SETTLE_S", 0.1)
     plant, evidence = PLANTS[name]
     with plant(disk):
@@ -277,49 +77,23 @@ def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk, monkeypat
         with pytest.raises(DeviceInUse) as refused, attached(disk, Permit(devices.identity(disk.path))):
             pass
         assert disk.digest() == before
-    assert evidence in refused.value.evidence
+    for said in evidence:
+        assert said in refused.value.evidence
     assert refused.value.effect == "Nothing was changed."
 
 
-def test_all_reasons_are_told_at_once(disk: Disk) -> None:
-    """A person who frees it for one reason must not run into the next."""
-    with in_fstab("{path} /srv")(disk), opened(disk), second_loop(disk):
-        found = "\n".join(reason.text for reason in guard.reasons(disk.path, fstab=disk.folder / "fstab"))
-    for evidence in ("fstab has", "opened by process", "attached to the same data", "ext4 'my data'"):
-        assert evidence in found
-
-
-def gpt_backup_only(disk: Disk) -> None:
-    """A disk whose primary partition table was overwritten: the backup in the last sector tells (UEFI 5.3.2)."""
-    last, entries = SIZE // 512 - 1, bytes(128 * 128)
-    tail = struct.pack("<QQQQ16sQIII", last, 1, 34, last - 33, os.urandom(16), last - 32, 128, 128, zlib.crc32(entries))
-    blank = struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, 0, 0) + tail
-    header = struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, zlib.crc32(blank), 0) + tail
-    with disk.path.open("r+b", buffering=0) as device:
-        device.seek((last - 32) * 512)
-        device.write(entries + header.ljust(512, b"\0"))
-
-
-SIGNATURES = {
-    "ext4": mkfs,
-    "xfs": lambda disk: process.run(["mkfs.xfs", "-q", "--unsupported", disk.path], env=XFS_SMALL),
-    "btrfs": lambda disk: process.run(["mkfs.btrfs", "-q", "--mixed", disk.path]),
-    "swap": lambda disk: process.run(["mkswap", "-q", disk.path]),
-    "gpt": gpt_backup_only,
-}
-# mkfs.xfs makes filesystems below 300 MiB only for its own tests, which say so in this way
-XFS_SMALL = {"TEST_DIR": "1", "TEST_DEV": "1", "QA_CHECK_FS": "1"}
-
-
-@pytest.mark.needs("mkfs.xfs", "mkfs.btrfs", "mkswap")
-@pytest.mark.parametrize("kind", SIGNATURES)
-def test_a_signature_yields_to_the_typed_identity_only(kind: str, disk: Disk) -> None:
-    """What is on it is named with the command that would erase it; that command's word is this device's."""
-    SIGNATURES[kind](disk)
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) -> None:
+    """All that is on it is named with the command that would erase it; that command's word is this device's."""
+    plant, kinds, programs = SIGNATURES[name]
+    if lacking := [program for program in programs if process.find(program) is None]:
+        pytest.skip(f"needs {', '.join(lacking)}")
+    plant(disk)
     before, word = disk.digest(), devices.identity(disk.path)
     with pytest.raises(DeviceNotEmpty) as refused, attached(disk, Permit("yes", disk.path.name, word[:-1])):
         pass
-    assert f"\n  {kind} " in refused.value.evidence
+    for kind in kinds:
+        assert f"\n  {kind} " in refused.value.evidence
     assert refused.value.remedy is not None and refused.value.remedy.endswith(f"--wipe {word}")
     with attached(disk, Permit(word)) as device:
         assert device.path == disk.path
@@ -379,7 +153,57 @@ def test_the_plan_may_name_another_disk(disk: Disk) -> None:
         pass
 
 
-@pytest.mark.parametrize("path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev"])
+def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: Disk, tmp_path: Path) -> None:
+    """A name that leads to our disk and to somebody's by turns, a thousand times a second: mkfs gets the descriptor."""
+    mkfs(victim)
+    before, link, ended = victim.digest(), tmp_path / "link", threading.Event()
+
+    def swap() -> None:
+        for number in range(10**9):
+            if ended.is_set():
+                return
+            other = tmp_path / "other"
+            other.symlink_to(disk.path if number % 2 else victim.path)
+            other.rename(link)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    made = 0
+    try:
+        for _ in range(12):
+            try:
+                with block.attached(link, None, Permit(devices.identity(disk.path))) as device:
+                    process.run(["mkfs.ext4", "-q", "-F", device.argument], pass_fds=(device.fd,))
+                    made += 1
+            except (DeviceNotEmpty, DeviceUnusable):
+                pass  # the name led to the other just then, or nowhere
+    finally:
+        ended.set()
+        thread.join()
+    assert victim.digest() == before
+    assert made
+
+
+def test_the_disk_below_the_root_is_refused() -> None:
+    """Of this machine itself, where its root lies on a disk that is to be seen: in use, with the mount point."""
+    name = sysfs.name_of(Path("/").stat().st_dev)
+    if name is None:
+        pytest.skip("no disk is to be seen below /")
+    root = Path("/dev", sysfs.disk_of(name))
+    with pytest.raises((DeviceInUse, DeviceUnusable)) as refused, block.attached(root, None, Permit()):
+        pass
+    assert "is mounted at /" in str(refused.value) or "not permitted" in str(refused.value)  # as in a container
+
+
+def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
+    """Its file was cut to nothing: nobody knows what was on it."""
+    os.truncate(disk.image, 0)
+    word = devices.identity(disk.path)
+    with pytest.raises(DeviceInUse, match="cannot be read"), attached(disk, Permit(word)):
+        pass
+
+
+@pytest.mark.parametrize("path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev", "/", "..", "."])
 def test_what_is_no_block_device_is_refused(path: str) -> None:
     """A file of that name would be overwritten otherwise."""
     with pytest.raises(DeviceUnusable), block.attached(Path(path), None, Permit()):

@@ -64,13 +64,13 @@ def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
 def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
     journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path)
-    with cgroup.limited(where, "g", 4096, journal) as group:
-        assert journal.outstanding("cgroup") == [str(tmp_path / "g")]
+    with cgroup.limited(where, "dbbench-g", 4096, journal) as group:
+        assert journal.outstanding("cgroup") == [str(tmp_path / "dbbench-g")]
         assert {name: (group.path / name).read_text() for name in files} == files
         assert group.limit_bytes == 4096
         for path in group.path.iterdir():
             path.unlink()  # the kernel's files go with their folder
-    assert journal.outstanding("cgroup") == [] and not (tmp_path / "g").exists()
+    assert journal.outstanding("cgroup") == [] and not (tmp_path / "dbbench-g").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,12 +89,12 @@ def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: P
     journal = Journal(folder / "journal.jsonl")
     (folder / "trials" / spec.order[0].id).mkdir()
     store.Draft(folder, spec.order[1].id)
-    for name in ("taken", "other"):
-        (tmp_path / name / "deep").mkdir(parents=True)
-    journal.note("take", what="runtime", path=str(tmp_path / "taken"))
+    (tmp_path / "other/deep").mkdir(parents=True)
+    taken = Path(tempfile.mkdtemp(prefix="dbbench-", dir="/tmp"))  # as the launcher makes it
+    journal.note("take", what="runtime", path=str(taken))
     give_back(folder, journal)
     assert [spec.order[0].id] == [path.name for path in (folder / "trials").iterdir()]
-    assert not (tmp_path / "taken").exists()
+    assert not taken.exists()
     assert (tmp_path / "other/deep").is_dir()
     assert journal.outstanding("runtime") == []
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from dbbench import process
 from dbbench.model import Durability, FsSetup, Scalar
 
 # What a result says of each dataset; a driver has those of its version.
@@ -28,12 +29,14 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
     return {name: value for name, equals, value in split if equals}
 
 
+@process.understood("zfs get")
 def parse_get(text: str) -> dict[str, str]:
     """Of `zfs get -H -o property,value` and `zpool get -H`: property -> value."""
     rows = (line.split("\t") for line in text.splitlines())
     return {row[0]: row[1] for row in rows if len(row) == 2}
 
 
+@process.understood("zdb")
 def parse_label(text: str) -> dict[str, Scalar]:
     """Of `zdb -l`: name, pool_guid, version and ashift of the first label; {} where there is none.
 

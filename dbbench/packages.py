@@ -70,6 +70,7 @@ TOOLS: Final = (
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
+    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", optional=True),  # the operation base-backup
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
     Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
     Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),

@@ -26,7 +26,9 @@ from dbbench.model import Durability, Scalar, Setting, Settings
 
 INITDB_S: Final = 120.0
 CHECK_S: Final = 3600.0  # 578 MB take 0.2 s from memory; a terabyte from a disk takes its time
-_HBA: Final = "# Only root and the server's account can enter the folder of the socket.\nlocal all all trust\n"
+_HBA: Final = (
+    "# Only root and the server's account can enter the folder of the socket.\nlocal all,replication all trust\n"
+)
 _RELATION: Final = re.compile(r"[0-9]+(_[a-z]+)?(\.[0-9]+)?")  # 16384, 16384_fsm, 16384.1
 
 # What makes the server private and its log readable. Nobody may set these.

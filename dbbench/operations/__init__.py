@@ -1,4 +1,5 @@
-"""Operations on the filled filesystem, timed after the load: check, snapshot, clone, grow. One file each.
+"""Operations on the filled filesystem, timed after the load: check, snapshot, clone, grow, backup, crash,
+repair. One file each.
 
 What a filesystem or layer must be able to do for them is in `port.py`, who can in `abilities.py`.
 """
@@ -10,14 +11,25 @@ from typing import Final
 
 from dbbench.errors import CopyWrong, DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 from dbbench.model import OperationFacts
+from dbbench.operations.backup import base_backup
 from dbbench.operations.copying import clone, snapshot
+from dbbench.operations.crash import crash_recovery
 from dbbench.operations.fsck import fsck
 from dbbench.operations.growing import grow
 from dbbench.operations.port import Filled, Operation
+from dbbench.operations.repair import repair
 
 __all__ = ["OPERATIONS", "Filled", "operated"]
 
-OPERATIONS: Final[dict[str, Operation]] = {"fsck": fsck, "snapshot": snapshot, "clone": clone, "grow": grow}
+OPERATIONS: Final[dict[str, Operation]] = {
+    "fsck": fsck,
+    "snapshot": snapshot,
+    "clone": clone,
+    "grow": grow,
+    "base-backup": base_backup,
+    "crash-recovery": crash_recovery,
+    "repair": repair,
+}
 
 # The data is not what it should be, or somebody asked us to stop: not the operation's own affair.
 _THE_TRIALS: Final = (FilesystemDamaged, CopyWrong, FilesystemGone, Interrupted, Terminated)

@@ -7,7 +7,7 @@ and leave it mounted at `fs.path` with a data directory that a server can start 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from dbbench.devices.port import Device
 from dbbench.engines.port import Server
 from dbbench.filesystems.port import Mounted
 from dbbench.journal import Journal
-from dbbench.model import FsSetup, OperationFacts
+from dbbench.model import CacheFacts, FsSetup, OperationFacts
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Filled:
     serving: Callable[[Path], AbstractContextManager[Server]]  # the trial's server, on its data directory
     second: Callable[[Path], AbstractContextManager[Server]]  # another one beside it, on a clone
     journal: Journal | None = None  # for what namespaces cannot end
+    cold: Callable[[], CacheFacts] | None = None  # empty the cache of the data files, and prove it; no server runs
+    check: Callable[[Path], str] | None = None  # the engine's integrity check of the stopped data
+    data_files: Callable[[Path], Sequence[Path]] | None = None
 
 
 class Snapshots(Protocol):

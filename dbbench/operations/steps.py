@@ -30,6 +30,15 @@ def impossible(name: str, why: str) -> OperationFacts:
     return OperationFacts(name, None, text=why)
 
 
+def cold(filled: Filled) -> str:
+    """Empty the cache of the data files; what can be said of it afterwards."""
+    filesystems.sync(filled.fs.path)
+    if filled.cold is None:
+        return "caches as they were"
+    facts = filled.cold()
+    return "from a cold cache" if facts.proved else f"the cache was not proved cold: {facts.reason}"
+
+
 @contextlib.contextmanager
 def unmounted(filled: Filled) -> Iterator[None]:
     """The filesystem is not mounted while the block lasts, and is again afterwards, with the same options."""

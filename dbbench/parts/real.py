@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,6 @@ from dbbench.model import (
     CeilingFacts,
     Cell,
     Run,
-    Settings,
 )
 from dbbench.operations import Filled, operated
 from dbbench.parts import facts, ground, past
@@ -90,9 +90,8 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
         effective=lambda server, datadir, place: facts.effective(engine, server, datadir, place),
         held=facts.held,
-        drop_and_prove=lambda files, device, fs: _NOTHING_YET if serverless and not files else pagecache.drop_and_prove(
-            files, run.plan.seed, device.leaves, root=root,
-            least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+        drop_and_prove=lambda files, device, fs: _NOTHING_YET if serverless and not files else _cold(
+            device, fs, files, run.plan.seed
         ),
         sampled=lambda device, server, raw: samplers.beside(
             Target(
@@ -114,16 +113,15 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         space=lambda fs, files: facts.space(engine, fs, files),
         device_facts=facts.device_facts,
         operated=lambda volume, fs, datadir: operated(
-            run.plan.operations, _filled(cell, journal, room, settings_of(cell), volume, fs, datadir)
+            run.plan.operations, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
         ),
     )  # fmt: skip
 
 
-def _filled(
-    cell: Cell, journal: Journal, room: Room, settings: Settings, volume: Device, fs: Mounted, datadir: Path
-) -> Filled:
+def _filled(cell: Cell, journal: Journal, room: Room, seed: int, volume: Device, fs: Mounted, datadir: Path) -> Filled:
     """What operations work on: the filesystem, its server, and another one with a place of its own."""
-    engine, place = ENGINES[cell.engine.name], room.place(cell.engine)
+    engine, settings = ENGINES[cell.engine.name], settings_of(cell)
+    place = dataclasses.replace(room.place(cell.engine), wal=filesystems.wal_directory(cell.setup, fs))
     second = dataclasses.replace(place, sockets=room.root / "s2", logs=room.logs / "clone")
     (own := room.root / "operations").mkdir(exist_ok=True)
     setup = cell.setup
@@ -138,7 +136,18 @@ def _filled(
         serving=lambda data: engine.serving(data, settings, place),
         second=lambda data: engine.serving(data, settings, second),
         journal=journal,
+        cold=lambda: _cold(volume, fs, engine.data_files(datadir), seed),
+        check=lambda data: engine.check(data, settings, place),
+        data_files=engine.data_files,
     )
+
+
+def _cold(device: Device, fs: Mounted, files: Sequence[Path], seed: int) -> CacheFacts:
+    """Empty the caches and prove it."""
+    return pagecache.drop_and_prove(
+        files, seed, device.leaves, root=os.geteuid() == 0,
+        least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+    )  # fmt: skip
 
 
 def golden_of(cell: Cell, room: Room, emit: Emit) -> Golden:

@@ -12,6 +12,7 @@ from dbbench.operations.abilities import GROWING, of
 from dbbench.tomlfile import Document, did_you_mean
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
+ANYWHERE = ("clone", "base-backup", "crash-recovery")  # operations that change no filesystem
 OWN = "wants a filesystem of its own: [device] of kind loop or block"
 
 
@@ -61,7 +62,7 @@ def _check_operation(
         document.flaw(key, f'"{name}" is no operation{hint}')
     elif name in before:
         document.flaw(key, f'operation "{name}" stands twice')
-    elif device is not None and device.kind == "dir" and name != "clone":
+    elif device is not None and device.kind == "dir" and name not in ANYWHERE:
         document.flaw(key, f'operation "{name}" {OWN}')
     elif device is not None and name == "grow":
         _check_spare(document, key, device, setups)

@@ -20,6 +20,7 @@ from dbbench.operations import abilities, copying, growing, operated, witness
 from dbbench.operations.btrfs import parse_du
 from dbbench.operations.f2fs import damages
 from dbbench.operations.port import Filled
+from dbbench.operations.repair import of_filesystem
 from dbbench.page.operations import operation_of
 from dbbench.plan import load
 from dbbench.units import duration_text
@@ -32,6 +33,7 @@ class Said:
     """A filesystem, servers and a kind of snapshot that write down what is asked of them."""
 
     ATOMIC = True
+    engine = ""
     reason: str | None = None
     rows, least = witness.ROWS, 0
 
@@ -260,3 +262,16 @@ def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(top=top, device=device))
     assert load(path, catalog()).operations
+
+
+# --- backup, repair ----------------------------------------------------------------------------------
+
+
+def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:
+    """A backup of MySQL, a defragmentation of a family without a tool for it: no figure, and a reason."""
+    said.engine = "mysql"
+    (backup,) = operated(["base-backup"], said.filled)
+    assert (backup.seconds, backup.failed) == (None, False) and "mysql" in backup.text
+    other = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, family="nilfs2"))
+    step = of_filesystem(other)
+    assert (step.seconds, step.failed) == (None, False) and "nilfs2" in step.text

@@ -1,0 +1,185 @@
+"""Backup, crash and repair on real filesystems with real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import filesystems, pagecache
+from dbbench.devices.port import Device
+from dbbench.engines import ENGINES
+from dbbench.engines.port import Place
+from dbbench.errors import CopyWrong
+from dbbench.filesystems import shape
+from dbbench.model import FsSetup, Mkfs, OperationFacts, merged
+from dbbench.operations import Filled, crash, operated
+from tests.conftest import engine_bin
+
+MIB = 2**20
+SMALL: dict[str, dict[str, Any]] = {
+    "postgres": {"shared_buffers": "16MB", "autovacuum": False},
+    "mariadb": {"innodb_log_file_size": 32 * MIB},
+    "mysql": {"innodb_redo_log_capacity": 64 * MIB},
+}
+ENGINE = {name: pytest.mark.needs(f"engine:{name}") for name in SMALL}
+Filling = Callable[..., contextlib.AbstractContextManager[Filled]]
+
+
+@pytest.fixture
+def filled(loop_device: Device) -> Iterator[Filling]:
+    """A filesystem with a data directory of a server in it, and its logs in `filled.room`."""
+    with tempfile.TemporaryDirectory(prefix="dbb") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+
+        @contextlib.contextmanager
+        def made(family: str, engine: str) -> Iterator[Filled]:
+            setup, kind = FsSetup("of the test", Mkfs(family)), ENGINES[engine]
+            place = Place(folder / "s", folder / "logs", engine_bin(engine) if engine == "mysql" else None)
+            settings = merged(("default", kind.defaults(None)), ("plan", SMALL[engine]))
+            filesystems.make(setup, loop_device)
+            with filesystems.mounted(setup, loop_device, folder / "mnt") as fs:
+                datadir = filesystems.data_directory(setup, fs)
+                kind.create(datadir, place)
+                yield Filled(
+                    setup, loop_device, fs, datadir, folder,
+                    lambda data: kind.serving(data, settings, place), lambda data: kind.serving(data, settings, place),
+                    cold=lambda: pagecache.drop_and_prove(kind.data_files(datadir), 1, loop_device.leaves, root=True),
+                    check=lambda data: kind.check(data, settings, place), data_files=kind.data_files,
+                )  # fmt: skip
+
+        yield made
+
+
+def fill(one: Filled, tables: int = 2, rows: int = 1 << 14) -> None:
+    """Tables that grow side by side, a piece at a time: their files lie in pieces."""
+    with (
+        one.serving(one.datadir) as server,
+        closing(server.connect()) as connection,
+        closing(connection.cursor()) as cursor,
+    ):
+        for table in range(tables):
+            cursor.execute(f"CREATE TABLE grown{table} (id INT PRIMARY KEY, filler VARCHAR(250) NOT NULL)")
+            cursor.execute(f"INSERT INTO grown{table} VALUES (0, '{'x' * 250}')")
+        done = 1
+        while done < rows:
+            for table in range(tables):
+                cursor.execute(f"INSERT INTO grown{table} SELECT id + {done}, filler FROM grown{table}")
+            server.checkpoint()
+            filesystems.sync(one.fs.path)
+            done *= 2
+
+
+def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
+    """Steps by name; none of them failed."""
+    assert [one.text for one in facts if one.failed] == []
+    return {one.name: one for one in facts}
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("postgres", marks=ENGINE["postgres"]),
+        pytest.param("mariadb", marks=[ENGINE["mariadb"], pytest.mark.needs("mariadb-backup")]),
+    ],
+)
+def test_base_backup_streams_the_whole_data(engine: str, filled: Filling) -> None:
+    """Its bytes are those of all data files and the log that belongs to them, read from a cold cache; a rate beside."""
+    with filled("ext4", engine) as one:
+        fill(one)
+        assert one.data_files is not None
+        data = sum(path.stat().st_size for path in one.data_files(one.datadir))
+        step = named(operated(["base-backup"], one))["base-backup"]
+        assert step.seconds is not None and step.bytes is not None
+        assert data < step.bytes < data + 200 * MIB
+        said = re.match(r"(\d+) MB/s by .*; from a cold cache", step.text)
+        assert said is not None and int(said[1]) == pytest.approx(step.bytes / 1e6 / step.seconds, abs=1)
+        assert not list(one.room.glob("backup/*")) and not list(one.room.glob("tmp*"))
+
+
+CRASHED = [pytest.param(family, engine, marks=pytest.mark.needs("root", f"mkfs.{family}", f"fs:{family}",
+                                                                f"engine:{engine}"))
+           for family, engine in (("ext4", "postgres"), ("xfs", "mariadb"), ("btrfs", "mysql"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "engine"), CRASHED)
+def test_crash_recovery_replays_the_log_and_loses_nothing(
+    family: str, engine: str, filled: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a sound check."""
+    monkeypatch.setattr(crash, "LOAD_S", 1.5)
+    with filled(family, engine) as one:
+        steps = named(operated(["crash-recovery"], one))
+        start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
+        assert start.seconds is not None and start.bytes is not None and start.bytes > 100_000
+        acknowledged = int(start.text.split()[0])
+        assert acknowledged >= crash.ROWS and "from a cold cache" in start.text
+        assert check.text
+        log = (one.room / "logs/server.log").read_text(errors="replace")
+        if engine == "postgres":
+            begun, done = (
+                re.findall(rf"redo {word} at ([0-9A-F]+)/([0-9A-F]+)", log)[-1] for word in ("starts", "done")
+            )
+            span = _lsn(done) - _lsn(begun)
+            assert start.bytes == pytest.approx(span, rel=0.5)  # more came between the reading and the kill
+        else:
+            assert "crash recovery" in log or "Apply batch completed" in log or engine == "mysql"
+
+
+def _lsn(found: tuple[str, str]) -> int:
+    return (int(found[0], 16) << 32) + int(found[1], 16)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
+def test_a_server_that_loses_acknowledged_rows_fails_the_trial(
+    filled: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the log since the last checkpoint is taken away before the server starts again."""
+    monkeypatch.setattr(crash, "LOAD_S", 1.0)
+    with filled("ext4", "postgres") as one:
+
+        def forget() -> Any:
+            from dbbench import process
+
+            argv = [Path(engine_bin("postgres") or "") / "pg_resetwal", "--force", one.datadir]
+            (one.datadir / "postmaster.pid").unlink()
+            process.run(argv, as_user=ENGINES["postgres"].account())
+            return pagecache.drop_and_prove(ENGINES["postgres"].data_files(one.datadir), 1, [], root=True)
+
+        with pytest.raises(Exception, match=r"acknowledged|does not exist") as failed:
+            operated(["crash-recovery"], replace(one, cold=forget))
+        assert isinstance(failed.value, CopyWrong) or "dbbench_crash" in str(failed.value)
+
+
+REPAIRED = [pytest.param(family, engine, marks=pytest.mark.needs("root", f"mkfs.{family}", tool, f"fs:{family}",
+                                                                 f"engine:{engine}"))
+            for family, engine, tool in (("ext4", "postgres", "e4defrag"), ("xfs", "postgres", "xfs_fsr"),
+                                         ("btrfs", "mariadb", "btrfs"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "engine"), REPAIRED)
+def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -> None:
+    """The filesystem's own tool, then the tables written anew; both are timed, and say what they did."""
+    with filled(family, engine) as one:
+        fill(one)
+        assert one.data_files is not None
+        before = sum(shape.extents(path) or 0 for path in one.data_files(one.datadir))
+        steps = named(operated(["repair"], one))
+        after = sum(shape.extents(path) or 0 for path in one.data_files(one.datadir))
+        by_tool, by_engine = steps["repair: filesystem"], steps["repair: engine"]
+        assert by_tool.seconds is not None and by_engine.seconds is not None
+        said = re.search(r"(\d+) extents before, (\d+) after", by_tool.text)
+        assert said is not None and int(said[1]) == before and int(said[2]) <= before
+        assert after <= before
+        words = {"postgres": "VACUUM (FULL, ANALYZE) of 2 tables", "mariadb": "OPTIMIZE TABLE of 2 tables"}
+        assert words[engine] in by_engine.text
+        assert one.check is not None and one.check(one.datadir)

@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "show": ("show", "A run with its trials, or one trial."),
     "explain": ("explain", "What an error or a warning means."),
     "clean": ("clean", "Remove what runs have left: images, unfinished trials, golden copies."),
+    "fleet": ("fleet", "One plan over many machines."),
     "fs": ("fs", "The catalogue of fs setups."),
     "workload": ("workload", "The catalogue of workloads."),
 }

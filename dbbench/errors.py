@@ -375,6 +375,28 @@ class ImportRefused(DbbenchError):
     id, exit_code, title = "E830", EXIT_REFUSED, "a result cannot be taken over"
 
 
+class FleetUnreachable(DbbenchError):
+    id, exit_code, title = "E831", EXIT_USAGE, "the fleet's scheduler or hosts cannot be reached"
+
+
+class FleetMissing(DbbenchError):
+    """dask.distributed, the extra `fleet`, is not installed."""
+
+    id, exit_code, title = "E832", EXIT_USAGE, "the fleet's engine is not installed"
+
+
+class FleetInsecure(DbbenchError):
+    """A scheduler speaks pickle to root: beyond this machine only with certificates on both sides."""
+
+    id, exit_code, title = "E833", EXIT_REFUSED, "a fleet beyond this machine needs certificates"
+
+
+class HostLost(DbbenchError):
+    """A host refused, or was not heard for long, and its blocks could not be dealt to another."""
+
+    id, title = "E834", "a host of the fleet did not drive its blocks"
+
+
 # --- E9xx: the program -----------------------------------------------------------------------------
 
 

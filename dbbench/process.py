@@ -14,6 +14,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,6 +240,24 @@ def running(
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):  # what it left unread goes nowhere
                         pipe.close()
+
+
+def become_daemon(log: Path) -> None:
+    """Go on as a daemon of a session of its own, whose output goes to `log`; the process that was started ends here,
+    with status 0, and no parent's death is ours. Call it before threads are started."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():  # the leader of a session could get a terminal again
+        os._exit(0)
+    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for fd, target in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(fd, target)
+    os.close(nothing)
+    os.close(out)
+    os.chdir("/")
 
 
 def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
         refine(folder, precision)
     if folder is not None and not store.load_run(folder, verify=False).unfinished:
         return _finished_before(options, folder, name)
-    _check(wanted, plan_file, root, folder, wipe)
+    check_all(wanted, plan_file, root, folder, wipe)
     if folder is None:
         folder = create(root, wanted, name, __version__, precision)
     keep_scripts(folder, wanted)
@@ -95,7 +95,7 @@ def command(options: Options, plan_file: str, results: str, new: bool, name: str
     return _conclude(options, folder)
 
 
-def _check(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
+def check_all(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
     """All that can be known beforehand. The guards of a block device are passed once here, and in each trial."""
     from dbbench import devices, images
     from dbbench.journal import Journal

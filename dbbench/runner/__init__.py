@@ -9,6 +9,7 @@ import dataclasses
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,17 @@ from dbbench.model import Run, Status, TrialSpec
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.runner.adaptive import further
-from dbbench.runner.children import Stop, launch, stoppable
+from dbbench.runner.children import Stop, kept_environment, launch, stoppable
 from dbbench.runner.repeats import extended
 from dbbench.store import Draft
 from dbbench.store.trials import leftovers
 
+__all__ = ["Between", "Finished", "execute", "give_back", "kept_environment", "pending"]
+
 LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
+
+
+Between = Callable[[Run], Run]  # called before each trial; the run as it is to go on
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,10 @@ class Finished:
     failed: int
 
 
-def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit) -> Finished:
+def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run) -> Finished:
     """Work off what is left of the run in `folder`; what all its trials came to.
+
+    `between` is called when no trial is going on; what it returns is the run from there on.
 
     Raises RunLocked, the error of a trial that could not begin at all, Interrupted and Terminated: all leave a
     run that the same command resumes.
@@ -55,12 +63,11 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit) -> Finished
             images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
             _measure_ceiling(folder, run, wipe, emit, stop)
             _build_goldens(folder, run, emit, stop)
-        while left := pending(folder, run):
-            for spec in left:
-                emit(Event("trial_begin", _described(run, spec)))
-                _drive(folder, run, spec, wipe, emit, stop)
-                emit(Event("trial_end", _ended(folder, run, spec)))
-            run = _go_on(folder, _repeat(folder, run, emit), emit)
+        while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
+            spec = left[0]
+            emit(Event("trial_begin", _described(run, spec)))
+            _drive(folder, run, spec, wipe, emit, stop)
+            emit(Event("trial_end", _ended(folder, run, spec)))
         images.give_back(journal)
         return _tell_end(folder, run, emit, began)
 
@@ -114,6 +121,11 @@ def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit:
         record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
         record.fail(DbbenchError(f"the trial's process ended with status {status}; see {folder / LOG}"))
         record.publish()
+
+
+def _longer(folder: Path, run: Run, emit: Emit) -> Run:
+    """The run with what its results ask for: repeats, and further blocks until the precision."""
+    return _go_on(folder, _repeat(folder, run, emit), emit)
 
 
 def _repeat(folder: Path, run: Run, emit: Emit) -> Run:

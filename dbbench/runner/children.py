@@ -52,6 +52,11 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
+def kept_environment() -> dict[str, str]:
+    """What of our environment a child of this program needs."""
+    return {name: os.environ[name] for name in _KEPT if name in os.environ}
+
+
 def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str]) -> int:
     """Run `dbbench.launcher` with `argv`; its exit status. Raises the error that it tells, and being stopped.
 
@@ -59,12 +64,11 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     from the terminal. When this process is killed, the launcher and all below it go with it.
     """
     told: list[DbbenchError] = []
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     with process.running(
         [sys.executable, "-m", "dbbench.launcher", *argv],
         stdout=subprocess.PIPE,
         stderr=log,
-        env={**kept, **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
+        env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
         grace_s=STOP_GRACE_S,
         own_session=True,
     ) as child:

@@ -17,6 +17,7 @@ from dbbench.store.runs import (
     locked,
     save_ceiling,
     save_spec,
+    written_spec,
 )
 from dbbench.store.trials import Draft
 
@@ -34,4 +35,5 @@ __all__ = [
     "runs",
     "save_ceiling",
     "save_spec",
+    "written_spec",
 ]

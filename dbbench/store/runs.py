@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def create_run(results: Path, run: Run, plan_text: str) -> Path:
 def save_spec(folder: Path, run: Run) -> None:
     """Write run.json, whole or not at all."""
     write_summed(folder / "run.json", plain(run))
+
+
+def written_spec(run: Run) -> bytes:
+    """run.json as bytes, to be sent."""
+    return json.dumps(plain(run), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def load_spec(folder: Path) -> Run:

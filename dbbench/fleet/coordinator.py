@@ -1,0 +1,260 @@
+"""The coordinator: asks every host what it has, takes it home, deals again what a lost host has left.
+
+It holds no truth: hosts have theirs on their disks, and what came home lies in the results. Killed at any moment, the
+same command goes on. In memory there is one answer a host at most, and the names of trials.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import __version__, store
+from dbbench.clock import iso
+from dbbench.errors import DbbenchError, HostLost, ResultDamaged
+from dbbench.fleet import dealing, record
+from dbbench.fleet.book import Book
+from dbbench.fleet.engine import Engine, Lost
+from dbbench.fleet.record import Fleet
+from dbbench.fleet.words import Answer, Deal, Dealt, Piece, Question, Refused, See, Seen
+from dbbench.model import Run, TrialSpec
+from dbbench.progress.events import Emit, Event
+
+PATIENCE_S: Final = 15.0  # a host that has nothing new answers after that: one question is some ms of its CPU
+GONE_AFTER_S: Final = 600.0  # a reboot is shorter; what a host measures meanwhile is not lost
+_RETRY_S: Final = 1.0
+_TELL_S: Final = 1.0
+_SAVE_SHARE: Final = 20  # run.json is written at most that share of the time: 20 000 trials are some MB
+
+
+class Coordinator:
+    """One fleet at work."""
+
+    def __init__(
+        self, results: Path, fleet: Fleet, plan_text: str, scripts: dict[str, str], engine: Engine, emit: Emit, *,
+        wipe: tuple[str, ...] = (), patience_s: float = PATIENCE_S, gone_after_s: float = GONE_AFTER_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.results, self.fleet, self.engine = results, fleet, engine
+        self._plan_text, self._scripts, self._wipe = plan_text, scripts, wipe
+        self._emit, self._clock = emit, clock
+        self._patience_s, self._gone_after_s = patience_s, gone_after_s
+        self._runs = {name: store.load_spec(results / name) for name in sorted(self._names())}
+        self._start = True  # supervisors
+        self._unsaved: set[str] = set()
+        self._saved, self._save_s, self._told = 0.0, 0.0, 0.0
+        self.books = {host: self._book(host) for host in fleet.dealing}
+
+    def work(self) -> None:
+        """Until every host has driven its blocks, or nothing more is expected of it. Raises HostLost at the end."""
+        self._emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.books),
+                                         "trials": sum(len(book.expected) for book in self.books.values()),
+                                         "done": sum(len(book.taken) for book in self.books.values())}))  # fmt: skip
+        try:
+            while any(book.open for book in self.books.values()):
+                self.step()
+            self._conclude()
+        finally:
+            self._save(now=True)
+            self._tell(now=True)
+
+    def collect(self, seconds: float) -> None:
+        """Take home what is finished, of the hosts that answer within so many seconds; nothing is started."""
+        until = self._clock() + seconds
+        self._start = False
+        for book in self.books.values():
+            book.dealt = True
+        while any(book.open and not book.current for book in self.books.values()) and self._clock() < until:
+            self.step()
+        self._save(now=True)
+
+    def step(self) -> None:
+        """Ask who is not asked, take what has come."""
+        now = self._clock()
+        for book in self.books.values():
+            if book.open and not book.asked and now >= book.retry_at and (self._start or not book.current):
+                book.asked = True
+                self.engine.ask(book.host, self._question(book))
+        for host, answer in self.engine.answers(_TELL_S):
+            book = self.books[host]
+            book.asked = False
+            if isinstance(answer, Lost):
+                book.lost(answer.why, self._clock() + _RETRY_S)
+            elif book.open:
+                book.heard = self._clock()
+                self._guarded(book, answer)
+        self._look()
+        self._save()
+        self._tell()
+
+    # --- questions ---
+
+    def _question(self, book: Book) -> Question:
+        if not book.dealt:
+            return self._deal(book)
+        if book.transfer is not None and book.transfer.rest:
+            name, _ = book.transfer.rest[0]
+            return Piece(book.run, book.transfer.trial, name, book.transfer.offset)
+        return See(book.run, book.blocks, tuple(sorted(book.taken)), self._patience_s, self._start)
+
+    def _deal(self, book: Book) -> Deal:
+        run = self._runs[book.run]
+        mine = dataclasses.replace(run, order=book.order, hosts={}, host={}, versions={})
+        return Deal(book.run, store.written_spec(mine), self._plan_text, self._scripts, self._wipe, __version__)
+
+    # --- answers ---
+
+    def _guarded(self, book: Book, answer: Answer) -> None:
+        """What cannot be taken home is this host's matter, not the others'."""
+        try:
+            self._take(book, answer)
+        except ResultDamaged as error:
+            book.transfer = None
+            book.damaged += 1
+            if book.damaged >= 3:  # once is a bad line, three times a bad disk
+                self._give_up(book, f"{error.title}: {error.evidence}")
+        except DbbenchError as error:
+            self._give_up(book, f"{error.id} {error.title}: {error.evidence}")
+
+    def _take(self, book: Book, answer: Answer) -> None:
+        match answer:
+            case Refused(error):
+                self._give_up(book, str(error.get("evidence")), error.get("remedy"))
+            case Dealt(facts):
+                book.dealt = True
+                self._change(book.run, hosts={**self._runs[book.run].hosts, book.host: facts})
+                if self.fleet.mode == "each":  # a run of its own, like one that was driven by hand
+                    own = {name: value for name, value in facts.items() if name != "versions"}
+                    self._change(book.run, host=own, versions=dict(facts["versions"]))
+            case Seen():
+                self._see(book, answer)
+            case bytes() if book.transfer is not None:
+                book.transfer.take(answer)
+                self._home(book)
+
+    def _see(self, book: Book, seen: Seen) -> None:
+        book.current = not seen.trial
+        if not seen.dealt:
+            book.dealt = False
+            return
+        book.state = seen.state
+        known = {spec.id for spec in book.order}
+        if new := [TrialSpec(**spec) for spec in seen.repeats if spec["id"] not in known]:
+            book.order = (*book.order, *new)
+            have = {spec.id for spec in self._runs[book.run].order}
+            more = [spec for spec in new if spec.id not in have]
+            self._change(book.run, order=(*self._runs[book.run].order, *more))
+        if seen.trial:
+            book.begin(seen, self.results / book.run)
+            self._home(book)
+        elif seen.state.error is not None:
+            error = seen.state.error
+            self._give_up(book, str(error.get("evidence")), error.get("remedy"))
+        elif seen.state.ended and book.expected <= book.taken:
+            book.done = True
+            self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are home"}))
+
+    def _home(self, book: Book) -> None:
+        """Publish a trial whose last byte has come."""
+        transfer = book.transfer
+        if transfer is None or transfer.rest:
+            return
+        book.transfer = None
+        transfer.incoming.finish()
+        book.taken.add(transfer.trial)
+        book.damaged = 0
+        trial = store.load_trial(self.results / book.run / "trials" / transfer.trial)
+        primary = self._runs[book.run].cell(trial.id.rpartition("-b")[0]).workload.primary
+        self._emit(Event("trial_end", {
+            "host": book.host, "trial": trial.id, "arm": trial.fs_setup, "engine": trial.engine,
+            "workload": trial.workload, "block": trial.block, "attempt": trial.attempt, "status": trial.status.value,
+            "metric": primary, "value": trial.summary.get(primary),
+            "error": dataclasses.asdict(trial.error) if trial.error else None}))  # fmt: skip
+
+    # --- hosts that are lost ---
+
+    def _look(self) -> None:
+        there, now = self.engine.hosts(), self._clock()
+        for book in self.books.values():
+            book.heard = max(book.heard, there.get(book.host, 0.0))
+            if book.open and now - book.heard > self._gone_after_s:
+                self._give_up(book, f"not heard for {now - book.heard:.0f} s")
+
+    def _give_up(self, book: Book, why: str, remedy: Any = None) -> None:
+        """Nothing more is expected of the host; with `spread` its unfinished blocks go whole to the others."""
+        book.gone, book.transfer = why, None
+        self.engine.forget(book.host)
+        self._emit(Event("note", {"text": f"! {book.host}: {why}" + (f" ({remedy})" if remedy else "")}))
+        gone, dealt = {**self.fleet.gone, book.host: why}, self.fleet.dealing
+        run = self._runs[book.run]
+        left = dealing.unfinished(run.order, book.blocks, book.taken)
+        able = {
+            b.host: len(dealing.unfinished(run.order, b.blocks, b.taken)) for b in self.books.values() if not b.gone
+        }
+        if self.fleet.mode == "spread" and left and able:
+            torn = tuple(spec for spec in run.order if spec.block in left)
+            aside = record.set_aside(self.results / book.run, torn, book.host)
+            dealt = dealing.again(dealt, book.host, left, able)
+            said = f", {len(aside)} of its trials are set aside" if aside else ""
+            self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
+                                              f"whole{said}"}))  # fmt: skip
+        self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
+        record.save(self.results, self.fleet)
+        for host, other in self.books.items():
+            if other.blocks != dealt[host]:
+                other.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+
+    def _conclude(self) -> None:
+        lacking = [book for book in self.books.values() if book.expected - book.taken]
+        self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
+        record.save(self.results, self.fleet)
+        home = sum(len(book.taken) for book in self.books.values())
+        self._emit(Event("fleet_end", {"name": self.fleet.name, "trials": home, "lacking": [b.host for b in lacking]}))
+        if lacking:
+            raise HostLost(
+                "\n  ".join(f"{book.host}: {book.gone}; {len(book.expected - book.taken)} trials are not home"
+                            for book in lacking),
+                effect="What came home is kept.",
+                remedy="Put it right on the host and type the same command again; it goes on.",
+            )  # fmt: skip
+
+    # --- what is kept ---
+
+    def _names(self) -> set[str]:
+        return {record.run_name(self.fleet, host) for host in self.fleet.dealing}
+
+    def _book(self, host: str) -> Book:
+        name = record.run_name(self.fleet, host)
+        order = dealing.of_host(self._runs[name].order, self.fleet.dealing[host])
+        trials = self.results / name / "trials"
+        taken = {spec.id for spec in order if (trials / spec.id).is_dir()}
+        book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
+        book.done = not order  # a host without blocks waits for what others leave
+        return book
+
+    def _change(self, name: str, **news: Any) -> None:
+        self._runs[name] = dataclasses.replace(self._runs[name], **news)
+        self._unsaved.add(name)
+
+    def _save(self, now: bool = False) -> None:
+        if self._unsaved and (now or time.monotonic() - self._saved > _SAVE_SHARE * self._save_s):
+            began = time.monotonic()
+            for name in sorted(self._unsaved):
+                store.save_spec(self.results / name, self._sorted(self._runs[name]))
+            self._unsaved.clear()
+            self._saved = time.monotonic()
+            self._save_s = self._saved - began
+
+    @staticmethod
+    def _sorted(run: Run) -> Run:
+        return dataclasses.replace(run, hosts=dict(sorted(run.hosts.items())))
+
+    def _tell(self, now: bool = False) -> None:
+        if now or time.monotonic() - self._told >= _TELL_S:
+            self._told = time.monotonic()
+            rows = [book.row(self._clock()) for book in self.books.values()]
+            record.tell(self.results, self.fleet.name, rows)
+            self._emit(Event("hosts", {"utc": iso(self._clock()), "hosts": rows}))

@@ -1,0 +1,157 @@
+"""Worker and scheduler of dask.distributed as they run here: quiet, without dashboards, on loopback or with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import dask
+import distributed
+
+from dbbench.errors import RunLocked
+from dbbench.fleet import security
+from dbbench.fleet.engine import DISK, PLACE
+from dbbench.fleet.host import HERE
+
+HEARTBEAT_S: Final = 5.0
+_AGAIN_S: Final = 2.0  # a scheduler that died is started again by whoever started it
+_STEP_S: Final = 0.5
+
+# What a worker does beside its task: by default it wakes 50 times a second and takes 1.6 % of a core.
+QUIET: Final[dict[str, Any]] = {
+    "distributed.admin.tick.interval": "10s",
+    "distributed.admin.tick.limit": "1h",
+    "distributed.admin.tick.cycle": "60s",
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.daemon": False,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.allowed-failures": 0,  # a question that got lost is asked again by the coordinator
+    "distributed.diagnostics.nvml": False,
+    "distributed.comm.retry.count": 0,
+}
+
+
+class _Quiet:
+    """Without the web server: nothing listens but what was asked for."""
+
+    def start_http_server(self, *_args: Any, **_kwargs: Any) -> None:
+        self.http_server = None
+
+
+class Worker(_Quiet, distributed.Worker):  # type: ignore[misc]
+    """One question at a time, and a heartbeat every few seconds."""
+
+    async def heartbeat(self) -> None:
+        await super().heartbeat()
+        self.periodic_callbacks["heartbeat"].callback_time = 1000 * HEARTBEAT_S
+
+    async def find_missing(self) -> None:
+        """Data of other workers is never missing: there is none."""
+
+
+class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
+    """A scheduler that serves questions only."""
+
+
+def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
+    """Answer questions on this host until somebody says to leave.
+
+    A scheduler that is not there is waited for: `give_up_s` long, None: for ever. RunLocked: another worker has the
+    same results folder. FleetInsecure.
+    """
+    secured = security.of(address, certs)
+    HERE.name, HERE.results = name, results.resolve()
+    with _only_one(HERE.results), dask.config.set(QUIET):
+        heard = time.monotonic()
+        while not HERE.leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
+            if asyncio.run(_serve(address, name, secured)):
+                heard = time.monotonic()
+            if not HERE.leave.is_set():
+                time.sleep(_AGAIN_S)
+
+
+async def _serve(address: str, name: str, secured: Any) -> bool:
+    """One life of the worker; whether it found a scheduler."""
+    scratch = tempfile.mkdtemp(prefix="dbbench-fleet-")
+    worker = Worker(
+        address, nthreads=1, name=name, resources={f"{PLACE}{name}": 1, DISK: 1}, security=secured,
+        local_directory=scratch, memory_limit=0, dashboard=False, death_timeout=10, validate=False,
+        heartbeat_interval=f"{HEARTBEAT_S}s", host="127.0.0.1" if security.is_loopback(address) else None,
+    )  # fmt: skip
+    stop = asyncio.Event()
+
+    def leave() -> None:
+        HERE.leave.set()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, leave)
+    try:
+        await worker
+        while worker.status not in (distributed.Status.closed, distributed.Status.failed) and not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _STEP_S)
+            if HERE.leave.is_set() and not worker.state.executing_count:
+                break
+        return True
+    except (OSError, TimeoutError, ValueError, RuntimeError):
+        return False
+    finally:
+        with contextlib.suppress(Exception):  # it is over in any case
+            await worker.close(timeout=2)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def schedule(address: str, certs: Path | None) -> None:
+    """Run a scheduler on `address` until SIGINT or SIGTERM. FleetInsecure; OSError where the port is taken."""
+    secured = security.of(address, certs)
+    with dask.config.set(QUIET):
+        asyncio.run(_schedule(address, secured))
+
+
+async def _schedule(address: str, secured: Any) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    protocol, host, port = security.parts(address)
+    scheduler = Scheduler(host=host, port=port, protocol=protocol, security=secured, dashboard=False)
+    await scheduler
+    try:
+        while scheduler.status == distributed.Status.running and not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _STEP_S)
+    finally:
+        await scheduler.close()
+
+
+@contextlib.contextmanager
+def _only_one(results: Path) -> Iterator[None]:
+    """One worker a results folder: two would answer for the same disk."""
+    results.mkdir(parents=True, exist_ok=True)
+    fd = os.open(results / ".fleet-worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(f"another fleet worker has {results}", effect="Nothing was changed.",
+                            remedy="Name another folder: --results DIR.") from None  # fmt: skip
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,208 @@
+"""The engine that carries questions to hosts and answers back: dask.distributed, behind a port of four verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from dbbench.errors import FleetUnreachable
+from dbbench.fleet import host
+from dbbench.fleet.words import Answer, Leave, Question
+
+PLACE: Final = "host_"  # a worker's resource: host_NAME = 1, so that a question goes there and nowhere else
+DISK: Final = "DISK"  # and one question at a time on its disk
+_LOOK_S: Final = 5.0  # between two looks at who is there: the answer has a line for each worker
+_TIMEOUT: Final = "20s"
+_LEAVE_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """No answer came: the worker died, or the engine did. Nothing is known; ask again."""
+
+    why: str
+
+
+class Engine(Protocol):
+    """What the coordinator needs of an engine."""
+
+    def hosts(self) -> dict[str, float]:
+        """The hosts that are there, and when each was last heard (UTC)."""
+
+    def ask(self, host: str, question: Question) -> None:
+        """Put a question to a host; it waits until the host is there. One at a time for each host."""
+
+    def answers(self, timeout_s: float) -> Sequence[tuple[str, Answer | Lost]]:
+        """What has come in; waits that long for the first."""
+
+    def forget(self, host: str) -> None:
+        """Nothing is expected of that host any more."""
+
+
+class Dask:
+    """An Engine on a scheduler of dask.distributed."""
+
+    def __init__(self, address: str, security: Any = None) -> None:
+        """FleetUnreachable where no scheduler answers."""
+        import distributed
+
+        self.address = address
+        self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
+        self._done: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._asked: dict[str, Any] = {}
+        self._there: dict[str, float] = {}
+        self._looked = -_LOOK_S
+        try:
+            self._client = distributed.Client(address, security=security, timeout=_TIMEOUT, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise FleetUnreachable(f"no scheduler at {address}: {error}", remedy="dbbench fleet scheduler") from error
+
+    def hosts(self) -> dict[str, float]:
+        if time.monotonic() - self._looked >= _LOOK_S:
+            self._looked = time.monotonic()
+            self._there = self._look()
+        return self._there
+
+    def _look(self) -> dict[str, float]:
+        try:
+            workers = self._client.scheduler_info()["workers"].values()
+        except Exception:  # whatever a scheduler that dies raises: nobody is known to be there
+            return {}
+        return {
+            name.removeprefix(PLACE): float(worker["last_seen"])
+            for worker in workers
+            for name in worker.get("resources", {})
+            if name.startswith(PLACE)
+        }
+
+    def ask(self, host_name: str, question: Question) -> None:
+        try:
+            future = self._client.submit(
+                host.answer, question, key=next(self._names), pure=False, retries=0,
+                resources={f"{PLACE}{host_name}": 1, DISK: 1},
+            )  # fmt: skip
+        except Exception as error:
+            self._done.put((host_name, Lost(f"{type(error).__name__}: {error}")))
+            return
+        self._asked[host_name] = future
+        future.add_done_callback(lambda done: self._done.put((host_name, done)))
+
+    def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+        found = list[tuple[str, Answer | Lost]]()
+        wait = timeout_s
+        while True:
+            try:
+                name, done = self._done.get(timeout=wait) if wait else self._done.get_nowait()
+            except queue.Empty:
+                return found
+            wait = 0.0
+            if isinstance(done, Lost):
+                found.append((name, done))
+            elif self._asked.get(name) is done:  # else: of a host that was forgotten
+                del self._asked[name]
+                found.append((name, _result(done)))
+
+    def forget(self, host_name: str) -> None:
+        future = self._asked.pop(host_name, None)
+        if future is not None:
+            future.cancel()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the scheduler is gone: then a new engine is to be made."""
+        return bool(self._client.status != "running")
+
+    def close(self) -> None:
+        """Let go of the scheduler."""
+        with contextlib.suppress(Exception):  # it is gone already
+            self._client.close(timeout="2s")
+
+    def shutdown(self) -> None:
+        """End the scheduler."""
+        with contextlib.suppress(Exception):
+            self._client.shutdown()
+
+
+class Lasting:
+    """An Engine that outlives its scheduler: where that one is gone, all questions are lost and another is looked for.
+
+    `upkeep` is called all the while: who started workers and scheduler starts those again that died.
+    """
+
+    def __init__(self, connect: Callable[[], Dask], upkeep: Callable[[Lasting], None]) -> None:
+        self._connect, self._upkeep = connect, upkeep
+        self._engine: Dask | None = None
+        self._asked: set[str] = set()
+        self._lost: list[str] = []
+
+    def hosts(self) -> dict[str, float]:
+        return self._engine.hosts() if self._engine is not None else {}
+
+    def ask(self, host: str, question: Question) -> None:
+        if self._engine is None:
+            self._lost.append(host)
+        else:
+            self._asked.add(host)
+            self._engine.ask(host, question)
+
+    def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+        self._upkeep(self)
+        if self._engine is not None and self._engine.broken:
+            self.close()
+        if self._engine is None:
+            self.connect(timeout_s)
+        found = list[tuple[str, Answer | Lost]]((host, Lost("the scheduler is gone")) for host in self._lost)
+        self._lost.clear()
+        if self._engine is not None and not found:
+            found = self._engine.answers(timeout_s)
+            self._asked -= {host for host, _ in found}
+        return found
+
+    def forget(self, host: str) -> None:
+        self._asked.discard(host)
+        if self._engine is not None:
+            self._engine.forget(host)
+
+    def connect(self, wait_s: float) -> bool:
+        """Try to reach a scheduler; whether there is one."""
+        if self._engine is None:
+            try:
+                self._engine = self._connect()
+            except FleetUnreachable:
+                time.sleep(wait_s)
+        return self._engine is not None
+
+    def close(self) -> None:
+        """Let go of the scheduler; what was asked is lost."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = None
+        self._lost += sorted(self._asked)
+        self._asked.clear()
+
+    def end(self) -> None:
+        """End workers and scheduler, which we have started."""
+        if self._engine is not None:
+            waiting = set(self._engine.hosts())
+            for host in sorted(waiting):
+                self._engine.ask(host, Leave())
+            until = time.monotonic() + _LEAVE_S
+            while waiting and time.monotonic() < until:
+                waiting -= {host for host, _ in self._engine.answers(0.5)}
+            self._engine.shutdown()
+            self._engine = None
+
+
+def _result(future: Any) -> Answer | Lost:
+    try:
+        answer: Answer = future.result(timeout=_TIMEOUT)
+        return answer
+    except (Exception, asyncio.CancelledError) as error:  # KilledWorker, a comm that closed
+        return Lost(f"{type(error).__name__}: {error}")

@@ -1,0 +1,185 @@
+"""What a worker does on its host: answers a question from the folders that are there, and sees to the supervisor.
+
+Everything here may be asked again at any time, by another coordinator too. Nothing is kept in memory but who we are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from dbbench import __version__, process, store
+from dbbench import host as machine
+from dbbench.catalog import NAME
+from dbbench.errors import CommandFailed, DbbenchError, ImportRefused, RunNameTaken
+from dbbench.fleet.room import Room
+from dbbench.fleet.supervisor import described
+from dbbench.fleet.words import Answer, Deal, Dealt, Halt, Leave, Piece, Question, Refused, See, Seen
+from dbbench.model import Run, plain
+from dbbench.runner import kept_environment, pending
+from dbbench.store import merging, taking
+
+CHUNK: Final = 4 * 2**20  # bytes of an answer: what coordinator and scheduler hold of a host at a time
+_STARTS: Final = 3  # of a supervisor, without a trial between them
+_WAKE_S: Final = 2.0  # a supervisor that was killed rings no bell
+
+
+@dataclass
+class Here:
+    """Who we are; a worker that somebody else started finds it in its environment."""
+
+    name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
+    results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
+    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench", "fleet", "supervise")
+    leave: threading.Event = field(default_factory=threading.Event)
+    starts: dict[str, int] = field(default_factory=dict)  # of a run's supervisor since its last trial
+
+
+HERE: Final = Here()
+
+
+def answer(question: Question) -> Answer:
+    """The one function that the engine calls here. Errors that are ours come back as data."""
+    try:
+        match question:
+            case Deal():
+                return _deal(question)
+            case See():
+                return _see(question)
+            case Piece():
+                return taking.read(_trial(question.run, question.trial) / taking.inner(question.file),
+                                   question.offset, CHUNK)  # fmt: skip
+            case Halt():
+                _halt(question)
+                return None
+            case Leave():
+                HERE.leave.set()
+                return None
+    except DbbenchError as error:
+        return Refused(described(error))
+    except OSError as error:
+        return Refused(described(DbbenchError(f"{HERE.name}: {error}")))
+
+
+def _folder(run: str) -> Path:
+    return HERE.results / taking.checked_name(run)
+
+
+def _trial(run: str, trial: str) -> Path:
+    return _folder(run) / "trials" / taking.checked_name(trial)
+
+
+def _deal(question: Deal) -> Dealt:
+    """Make the run's folder once, and write down what is this host's. RunNameTaken for another plan."""
+    if question.version != __version__:
+        raise ImportRefused(
+            f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",
+            effect="Nothing was changed.",
+            remedy="Install the same version on all hosts.",
+        )
+    folder, run = _folder(question.run), TypeAdapter(Run).validate_json(question.spec)
+    if (folder / "run.json").exists():
+        if store.load_spec(folder).plan_sha256 != run.plan_sha256:
+            raise RunNameTaken(f"{folder} on {HERE.name} holds another plan", remedy="Name the run otherwise: --name.")
+    else:
+        facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
+        run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
+                                  cells=merging.own_scripts(run.cells, folder))  # fmt: skip
+        HERE.results.mkdir(parents=True, exist_ok=True)
+        store.create_run(HERE.results, run, question.plan)
+    merging.keep_scripts(folder, question.scripts)
+    room = Room(folder)
+    room.make()
+    room.deal(run.order, question.wipe)
+    HERE.starts.pop(question.run, None)
+    return Dealt(merging.facts_of(store.load_spec(folder))[HERE.name])
+
+
+def _see(question: See) -> Seen:
+    folder = _folder(question.run)
+    room = Room(folder)
+    if not (folder / "run.json").exists() or {spec.block for spec in room.dealt()[0]} != set(question.blocks):
+        return Seen(False)
+    taken, until = set(question.taken), time.monotonic() + question.patience_s
+    room.listen()
+    room.acknowledge(question.taken)
+    with room.hearing("bell") as bell:
+        while True:
+            alive = _supervised(room, question.start)
+            new = next(iter(room.finished_beyond(taken)), "")
+            over = time.monotonic() >= until or not alive
+            if new or over:
+                return _seen(room, new)
+            bell.wait(min(_WAKE_S, until - time.monotonic()))
+            room.listen()
+
+
+def _seen(room: Room, trial: str) -> Seen:
+    repeats = tuple(plain(spec) for spec in room.run().order if spec.attempt > 1)
+    if not trial:
+        return Seen(True, room.state(), repeats=repeats)
+    folder = room.folder / "trials" / trial
+    files = tuple(taking.files_of(folder))
+    content, room_left = dict[str, bytes](), CHUNK
+    for name, size in sorted(files, key=lambda file: file[1]):
+        if size <= room_left:
+            content[name] = taking.read(folder / name, most=CHUNK)
+            room_left -= size
+    return Seen(True, room.state(), trial, files, content, repeats)
+
+
+def _supervised(room: Room, start: bool) -> bool:
+    """See that somebody drives what is left; False where nothing is, or what stopped it would stop it again."""
+    if room.supervised():
+        return True
+    run = room.wanted(room.run())
+    state = room.state()
+    if not pending(room.folder, run) and state.ended:
+        return False
+    dealt_since = (room.path / "dealt.json").stat().st_mtime > _mtime(room.path / "state.json")
+    if state.ended and state.error is not None and not dealt_since:
+        return False
+    if start:
+        _start(room)
+    return start
+
+
+def _start(room: Room) -> None:
+    """Start a supervisor, which is no child of ours: it goes on when we die."""
+    name, done = room.folder.name, sum(1 for _ in (room.folder / "trials").glob("[!.]*"))
+    key = f"{name}:{done}"
+    HERE.starts[key] = HERE.starts.get(key, 0) + 1
+    if HERE.starts[key] > _STARTS:
+        raise DbbenchError(
+            f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without a trial",
+            remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
+        )
+    with contextlib.suppress(CommandFailed):  # another one was quicker, or it ended: the state says why
+        process.run([*HERE.supervisor, str(room.folder)], env=kept_environment(), timeout_s=60, note=False)
+
+
+def _halt(question: Halt) -> None:
+    room = Room(_folder(question.run))
+    if (pid := room.supervisor()) is not None:
+        os.kill(pid, signal.SIGTERM)
+
+
+def _mtime(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+def named(name: str) -> str:
+    """A host's name as it stands in results and resources. ImportRefused where it is none."""
+    if not NAME.fullmatch(name):
+        raise ImportRefused(f"{name!r} is no name for a host: letters, digits and . _ + : = - are")
+    return name

@@ -1,0 +1,134 @@
+"""Who may speak to the fleet. A scheduler takes pickle and its workers run as root: beyond this machine only with
+certificates on both sides, without them on loopback only."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.errors import FileMissing, FileTaken, FleetInsecure
+
+PORT: Final = 8786
+CA, CERT, KEY, CA_KEY = "ca.pem", "host.pem", "host.key", "ca.key"
+_DAYS: Final = 825  # longer ones are refused by some libraries
+_OPENSSL_S: Final = 60.0
+
+
+def default_folder() -> Path:
+    """Where certificates are looked for: $XDG_CONFIG_HOME/dbbench/fleet."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dbbench" / "fleet"
+
+
+def parts(address: str) -> tuple[str, str, int]:
+    """(protocol, host, port) of an address; tls where none is said, but tcp on loopback. FleetInsecure: another one."""
+    protocol, marked, rest = address.rpartition("://")
+    host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", str(PORT))
+    host = host.strip("[]") or "127.0.0.1"
+    protocol = protocol if marked else "tcp" if _local(host) else "tls"
+    if protocol not in ("tcp", "tls"):
+        raise FleetInsecure(f"{address}: {protocol} is neither tcp nor tls", remedy="Write tls://HOST:PORT.")
+    return protocol, host, int(port)
+
+
+def whole(address: str) -> str:
+    """The address with protocol and port."""
+    protocol, host, port = parts(address)
+    return f"{protocol}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether the address leads nowhere but to this machine."""
+    return _local(parts(address)[1])
+
+
+def _local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def of(address: str, certs: Path | None) -> Any:
+    """What dask.distributed takes as `security` for that address: None for tcp on loopback.
+
+    FleetInsecure for any other address without TLS; FileMissing where certificates are not there.
+    """
+    protocol, host, _ = parts(address)
+    if protocol == "tcp":
+        if not _local(host):
+            raise FleetInsecure(
+                f"{address} is not this machine and has no TLS",
+                effect="Nothing was started.",
+                remedy=f"dbbench fleet certs --for NAME,.. makes certificates; then tls://{host}",
+            )
+        return None
+    folder = certs or default_folder()
+    files = {name: folder / name for name in (CA, CERT, KEY)}
+    if missing := [str(path) for path in files.values() if not path.is_file()]:
+        raise FileMissing(f"no certificates: {', '.join(missing)}", remedy="dbbench fleet certs --for NAME,..")
+    if (mode := files[KEY].stat().st_mode & 0o077) != 0:
+        raise FleetInsecure(f"{files[KEY]} can be read by others (mode has {mode:o})", effect="Nothing was started.",
+                            remedy=f"chmod 600 {files[KEY]}")  # fmt: skip
+    from distributed.security import Security
+
+    own = {f"tls_{role}_{what}": str(files[name])
+           for role in ("scheduler", "worker", "client") for what, name in (("cert", CERT), ("key", KEY))}  # fmt: skip
+    return Security(tls_ca_file=str(files[CA]), require_encryption=True, tls_min_version=_tls13(), **own)
+
+
+def _tls13() -> int:
+    import ssl
+
+    return ssl.TLSVersion.TLSv1_3
+
+
+def make(folder: Path, names: list[str]) -> list[Path]:
+    """Make an authority (once) and a key and certificate for each name, below `folder`/NAME; all of mode 0600.
+
+    A copy of `folder`/NAME is what a host needs. FileTaken where a name has one already.
+    """
+    before = os.umask(0o077)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / CA_KEY).exists():
+            _openssl("req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", "/CN=dbbench fleet",
+                     "-addext", "basicConstraints=critical,CA:TRUE", "-keyout", folder / CA_KEY,
+                     "-out", folder / CA)  # fmt: skip
+        return [_host(folder, name) for name in names]
+    finally:
+        os.umask(before)
+
+
+_NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
+def _host(folder: Path, name: str) -> Path:
+    own = folder / name
+    if (own / KEY).exists():
+        raise FileTaken(f"{own / KEY} is there already", effect="It was not changed.",
+                        remedy=f"Remove {own} to make another; the old one stays valid.")  # fmt: skip
+    own.mkdir(exist_ok=True)
+    kind = "IP" if _is_ip(name) else "DNS"
+    request, extension = own / "request.pem", own / "extension.cnf"
+    extension.write_text(f"subjectAltName={kind}:{name}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    _openssl("req", "-new", *_NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", own / KEY, "-out", request)
+    _openssl("x509", "-req", "-in", request, "-CA", folder / CA, "-CAkey", folder / CA_KEY, "-CAcreateserial",
+             "-days", str(_DAYS), "-extfile", extension, "-out", own / CERT)  # fmt: skip
+    (own / CA).write_bytes((folder / CA).read_bytes())
+    request.unlink()
+    extension.unlink()
+    return own
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+def _openssl(*words: str | Path) -> None:
+    process.run(["openssl", *words], timeout_s=_OPENSSL_S)

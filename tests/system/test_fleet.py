@@ -1,0 +1,188 @@
+"""A fleet of real workers, with everything that can be killed killed in the middle of a window.
+
+Long because one run of eight trials, in which four things die, serves all the tests that read it. The four hosts are on
+this machine and share its disk, so their trials take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
+
+PLAN = """
+name = "small"
+fs_setups = ["ext4", "xfs"]
+blocks = 4
+warmup = "1s"
+measure = "3s"
+repeat_suspect = false
+[device]
+size = "320MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 2
+threads = 2
+"""
+FLEET = ("fleet", "run", "plan.toml", "--local", "4", "--spread", "--name", "r", "--progress", "plain")
+DEADLINE_S = 400
+
+
+def matching(*words: str) -> list[psutil.Process]:
+    """Processes whose command line has all of the words."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if all(word in line for word in words):
+            found.append(process)
+    return found
+
+
+class Killing:
+    """A fleet of which something is killed in each of its first windows."""
+
+    def __init__(self, dbbench: Any) -> None:
+        self.dbbench, self.results = dbbench, dbbench.folder / "results"
+        self.hosts = self.results / ".fleet/r/hosts"
+        self.struck: dict[str, str] = {}  # what was killed -> the trial that was in its window
+        self.said = ""
+
+    def start(self) -> None:
+        """Start the coordinator, or another one."""
+        self.log = (self.dbbench.folder / f"coordinator-{len(self.struck)}.log").open("w")
+        words = [sys.executable, "-m", "dbbench", *FLEET]
+        self.child = subprocess.Popen(words, stdout=self.log, stderr=self.log, cwd=self.dbbench.folder,
+                                      env=self.dbbench.env)  # fmt: skip
+
+    def window(self) -> tuple[str, str]:
+        """(host, trial) of the next trial that is in its window and was not struck yet."""
+        until = time.monotonic() + DEADLINE_S
+        while time.monotonic() < until:
+            for path in self.hosts.glob("*/r/fleet/state.json"):
+                with contextlib.suppress(ValueError, FileNotFoundError):
+                    state = json.loads(path.read_text())
+                    if state["phase"] == "measure" and state["trial"] not in self.struck.values():
+                        return path.parts[-4], state["trial"]
+            assert self.child.poll() is None, self.logs()
+            time.sleep(0.1)
+        raise AssertionError(self.logs())
+
+    def strike(self, what: str, find: Callable[[str, str], list[psutil.Process]]) -> None:
+        """In the middle of a window, kill -9 what `find(host, trial)` finds."""
+        host, trial = self.window()
+        time.sleep(1.0)
+        victims = find(host, trial)
+        assert victims, f"no {what}"
+        self.struck[what] = trial
+        for victim in victims:
+            victim.send_signal(signal.SIGKILL)
+
+    def finish(self) -> int:
+        """Wait for the coordinator; its exit status."""
+        self.child.wait(DEADLINE_S)
+        self.log.close()
+        return self.child.returncode
+
+    def logs(self) -> str:
+        """What coordinators, workers and the scheduler printed."""
+        paths = [*self.dbbench.folder.glob("*.log"), *self.results.glob(".fleet/r/*.log"),
+                 *self.hosts.glob("*/r/fleet/supervisor.log")]  # fmt: skip
+        return "\n".join(f"== {path}\n{path.read_text()}" for path in paths)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterator[Killing]:
+    """A finished fleet that lost a worker, the scheduler, the coordinator and a trial, each in mid-window."""
+    dbbench = dbbench_in(tmp_path_factory.mktemp("fleet"))
+    dbbench.plan(PLAN)
+    fleet = Killing(dbbench)
+    fleet.start()
+    try:
+        fleet.strike("worker", lambda host, _: matching("fleet worker", f"--name {host} ", str(fleet.hosts)))
+        fleet.strike("scheduler", lambda *_: matching(
+            "fleet scheduler", json.loads((fleet.results / ".fleet/r/fleet.json").read_text())["scheduler"]))  # fmt: skip
+        fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
+        fleet.child.wait()
+        fleet.start()
+        fleet.strike("trial", lambda _, trial: matching("dbbench.launcher trial", str(fleet.hosts), trial))
+        fleet.status = fleet.finish()  # type: ignore[attr-defined]
+        yield fleet
+    finally:
+        for process in matching(str(dbbench.folder)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def trials_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """trial.json of each finished trial of a run's folder."""
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("trials/[!.]*/trial.json")}
+
+
+def test_no_trial_is_lost_doubled_or_moved(killed: Killing) -> None:
+    """The results are those of one machine: the plan's ids, each driven once, on the host that had its block."""
+    assert killed.status == 1, killed.logs()  # type: ignore[attr-defined]  # the trial that was killed is a failed one
+    planned = json.loads(killed.dbbench("plan", "plan.toml", "--json").stdout)["trials"]
+    run = json.loads((killed.results / "r/run.json").read_text())
+    assert [spec["id"] for spec in run["order"]] == [trial["id"] for trial in planned]
+    home = trials_of(killed.results / "r")
+    assert sorted(home) == sorted(trial["id"] for trial in planned)
+    driven = [(path.name, name) for path in killed.hosts.iterdir() for name in trials_of(path / "r")]
+    assert sorted((trial["host"], name) for name, trial in home.items()) == sorted(driven)
+    assert not (killed.results / "r/set-aside").exists()
+
+
+def test_no_block_is_split(killed: Killing) -> None:
+    """Each block on one host, its trials in the plan's order, and never two trials on the disk at once."""
+    home = trials_of(killed.results / "r").values()
+    for block in range(1, 5):
+        mine = sorted((t for t in home if t["block"] == block), key=lambda t: str(t["phases"][:1]))
+        assert len({trial["host"] for trial in mine}) == 1
+        begun = [t for t in mine if t["phases"]]
+        assert [t["position"] for t in begun] == sorted(t["position"] for t in begun)
+    spans = sorted((t["phases"][0]["start"], t["phases"][-1]["end"]) for t in home if t["phases"])
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_only_the_killed_trial_failed(killed: Killing) -> None:
+    """Worker, scheduler and coordinator may die in a window: its trial goes on and is good."""
+    failed = [name for name, trial in trials_of(killed.results / "r").items() if trial["status"] == "failed"]
+    assert failed == [killed.struck["trial"]]
+    assert len(set(killed.struck.values())) == 4
+
+
+def test_hosts_are_kept(killed: Killing) -> None:
+    """run.json has the facts of each host; a plain `run` never goes on with a fleet's."""
+    hosts = json.loads((killed.results / "r/run.json").read_text())["hosts"]
+    assert sorted(hosts) == ["local-1", "local-2", "local-3", "local-4"]
+    assert {facts["kernel"] for facts in hosts.values()} == {os.uname().release}
+    assert "E004" in killed.dbbench("run", "plan.toml", "--name", "r", status=2).stderr
+
+
+def test_same_command_again_drives_nothing(killed: Killing) -> None:
+    """A fleet that is finished is told, with exit 0 or 1 as its trials were; status shows it."""
+    again = killed.dbbench(*FLEET, status=1)
+    assert "was finished before" in again.stderr
+    shown = json.loads(killed.dbbench("fleet", "status", "--json").stdout)
+    assert (shown["finished"], {row["phase"] for row in shown["hosts"]}) == (True, {"done"})
+
+
+def test_nothing_is_left_running(killed: Killing) -> None:
+    """Workers, the scheduler and supervisors have ended; no image lies about."""
+    assert [process.cmdline() for process in matching(str(killed.results))] == []
+    assert list(killed.hosts.glob("*/r/.dbbench*.img")) == []

@@ -1,0 +1,261 @@
+"""A fleet without its engine: dealing, the coordinator against hosts that are made up, addresses, what is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench import store
+from dbbench.errors import FileMissing, FleetInsecure, HostLost
+from dbbench.fleet import dealing, record, security
+from dbbench.fleet.coordinator import Coordinator
+from dbbench.fleet.record import Fleet
+from dbbench.fleet.room import Room
+from dbbench.model import Run, TrialSpec
+from dbbench.progress.events import Event, ignore
+from tests.fleet_hosts import TRIAL_S, Hosts
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory: what is fsynced costs nothing there."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def plan_run(make_run: MakeRun) -> Callable[[int], Run]:
+    """A maker of runs of two arms in so many blocks."""
+
+    def make(blocks: int) -> Run:
+        one = make_run()
+        cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
+        order = [TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
+                 for block in range(1, blocks + 1) for i, cell in enumerate(cells)]  # fmt: skip
+        return dataclasses.replace(one, name="f", cells=cells, order=tuple(order),
+                                   plan=dataclasses.replace(one.plan, blocks=blocks))  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[Coordinator, Hosts, list[Event]]]:
+    """A maker of coordinators over so many made-up hosts; called again with the same hosts it goes on."""
+
+    def make(
+        count: int, blocks: int, mode: str = "spread", hosts: Hosts | None = None
+    ) -> tuple[Coordinator, Hosts, list[Event]]:
+        names = [f"h{number:03d}" for number in range(count)]
+        run, results = plan_run(blocks), room / "results"
+        if hosts is None:
+            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.deal(run.order, names, mode))  # type: ignore[arg-type]
+            record.save(results, fleet)
+            record.create_runs(results, fleet, run, "# plan\n", {})
+            hosts = Hosts(names, room / "hosts")
+        store.load_spec(results / record.run_name(record.load(results, "f"), names[0]))
+        told = list[Event]()
+        made = Coordinator(results, record.load(results, "f"), "# plan\n", {}, hosts, told.append, clock=hosts.clock)
+        return made, hosts, told
+
+    return make
+
+
+# --- dealing ---------------------------------------------------------------------------------------
+
+
+def test_blocks_are_dealt_whole_and_evenly(plan_run: Callable[[int], Run]) -> None:
+    """Every block to one host, none twice, and no host has two more than another."""
+    dealt = dealing.deal(plan_run(10).order, ["b", "a", "c"], "spread")
+    assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
+    assert {len(mine) for mine in dealt.values()} == {3, 4}
+    assert dealing.deal(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
+
+
+def test_each_host_has_all_blocks(plan_run: Callable[[int], Run]) -> None:
+    """With --each the host is a factor."""
+    assert dealing.deal(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
+
+
+def test_lost_blocks_go_to_who_has_least_left() -> None:
+    """Whole, and what was finished stays where it is."""
+    dealt = dealing.again({"a": (1, 4), "b": (2, 5), "c": (3,)}, "a", [4], {"b": 2, "c": 0})
+    assert dealt == {"a": (1,), "b": (2, 5), "c": (3, 4)}
+
+
+# --- the coordinator -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["spread", "each"])
+def test_results_are_those_of_one_machine(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path, mode: str
+) -> None:
+    """All trials of the plan with their ids, in the plan's order; each keeps its host, a block has one."""
+    coordinator, hosts, _ = at_work(4, 6, mode)
+    coordinator.work()
+    names = ["f"] if mode == "spread" else [f"f-{name}" for name in hosts.names]
+    for name in names:
+        run = store.load_run(room / "results" / name)
+        assert [trial.id for trial in run.trials] == [spec.id for spec in run.run.order]
+        by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, 7)}
+        assert {len(found) for found in by_block.values()} == {1}
+        assert run.run.hosts.keys() == {host for found in by_block.values() for host in found}
+        assert {facts["kernel"] for facts in run.run.hosts.values()} == {"6.1"}
+
+
+def test_lost_answers_are_asked_again(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """A worker or scheduler that dies costs an answer, never a trial."""
+    coordinator, hosts, _ = at_work(2, 4)
+    for _ in range(8):
+        hosts.lose = 1
+        coordinator.step()
+        coordinator.step()
+    coordinator.work()
+    assert store.load_run(room / "results/f").unfinished == []
+    driven = [trial for finished in hosts.finished.values() for trial in finished]
+    assert len(driven) == len(set(driven)) == 8
+
+
+def test_another_coordinator_goes_on(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """One that was killed in the middle is replaced by the same command: nothing is driven or fetched twice."""
+    first, hosts, _ = at_work(2, 4)
+    while len(list((room / "results/f/trials").glob("[!.]*"))) < 3:
+        first.step()
+    for host in hosts.names:
+        hosts.forget(host)
+    second, _, _ = at_work(2, 4, hosts=hosts)
+    second.work()
+    assert store.load_run(room / "results/f").unfinished == []
+    driven = [trial for finished in hosts.finished.values() for trial in finished]
+    assert len(driven) == len(set(driven)) == 8
+
+
+def test_gone_host_has_its_blocks_dealt_again_whole(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """With spread: a torn block is driven again by one other host, what is home of it set aside, and it is said."""
+    coordinator, hosts, told = at_work(2, 6)
+    while len(hosts.finished.get("h001", ())) < 3 or len(coordinator.books["h001"].taken) < 3:
+        coordinator.step()
+    hosts.dead.add("h001")
+    coordinator.work()
+    run = store.load_run(room / "results/f")
+    assert run.unfinished == []
+    assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
+    aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
+    assert len(aside) == 1
+    assert any("dealt again, whole, 1 of its trials" in str(event.data.get("text")) for event in told)
+    assert record.load(room / "results", "f").gone.keys() == {"h001"}
+
+
+def test_gone_host_of_each_is_an_error(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """With each, nobody else can drive its trials: the others are finished, then it is said."""
+    coordinator, hosts, _ = at_work(2, 2, "each")
+    hosts.refuse["h001"] = "no mkfs.xfs"
+    with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials are not home"):
+        coordinator.work()
+    assert store.load_run(room / "results/f-h000").unfinished == []
+    assert not record.load(room / "results", "f").finished
+
+
+def test_damaged_transfer_is_never_a_result(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """Bytes that are not those of the sums: asked for again, and a host that goes on like that is given up."""
+    coordinator, hosts, _ = at_work(1, 1)
+    publish = hosts.publish
+
+    def spoilt(host: str, spec: TrialSpec) -> None:
+        publish(host, spec)
+        path = hosts.folder / host / "trials" / spec.id / "trial.json"
+        path.write_text(path.read_text().replace("9.5", "9.6"))
+
+    hosts.publish = spoilt  # type: ignore[method-assign]
+    with pytest.raises(HostLost, match="altered"):
+        coordinator.work()
+    assert list((room / "results/f/trials").glob("[!.]*")) == []
+
+
+def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
+    """200 hosts: at most 5 ms of the coordinator's CPU a trial, flat memory, 1.1 x the ideal time at trials of 10 s.
+
+    Four trials a host; a hundred in benchmarks/fleet.py.
+    """
+    coordinator, hosts, _ = at_work(200, 400)
+    coordinator._emit = ignore
+    began, memory = hosts.clock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = hosts.own_s
+    coordinator.work()
+    assert (hosts.own_s - before) / 800 <= 0.005
+    assert hosts.clock() - began <= 1.1 * 4 * TRIAL_S
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB
+
+
+# --- a host's folder -------------------------------------------------------------------------------
+
+
+def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run], room: Path) -> None:
+    """A block that is dealt later never interrupts another; one that went elsewhere is dropped unless begun."""
+    run = dataclasses.replace(plan_run(6), order=dealing.of_host(plan_run(6).order, (3, 5)))
+    folder = store.create_run(room, run, "")
+    room = Room(folder)
+    room.make()
+    (folder / "trials" / run.order[0].id).mkdir()
+    room.deal(dealing.of_host(plan_run(6).order, (5, 1)), ())
+    assert [spec.block for spec in room.wanted(run).order] == [3, 3, 5, 5, 1, 1]
+    room.deal(dealing.of_host(plan_run(6).order, (1,)), ())
+    assert [spec.block for spec in room.wanted(run).order] == [3, 3, 1, 1]
+    assert room.finished_beyond(set()) == []  # block 3 is another host's now
+
+
+# --- who may speak ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:8786", "tcp://10.1.2.3:8786", "tcp://db1:8786", "ucx://127.0.0.1"])
+def test_without_tls_only_this_machine(address: str) -> None:
+    """A scheduler speaks pickle to root: any other address is refused with exit code 5."""
+    with pytest.raises(FleetInsecure) as refused:
+        security.of(address, None)
+    assert refused.value.exit_code == 5
+
+
+def test_tls_is_the_default_beyond_this_machine(room: Path) -> None:
+    """An address without a protocol is TLS, but on loopback; TLS wants certificates."""
+    assert security.whole("db1") == "tls://db1:8786"
+    assert security.whole("127.0.0.1:9000") == "tcp://127.0.0.1:9000"
+    assert security.of("localhost", None) is None
+    with pytest.raises(FileMissing):
+        security.of("db1", room)
+
+
+def test_key_that_others_can_read_is_refused(room: Path) -> None:
+    """Mode 0600, or nothing is started."""
+    for name in (security.CA, security.CERT, security.KEY):
+        (room / name).write_text("")
+    (room / security.KEY).chmod(0o640)
+    with pytest.raises(FleetInsecure):
+        security.of("tls://db1", room)
+
+
+def test_nothing_of_the_engine_is_imported_without_need() -> None:
+    """The fleet's own modules, but those that start daemons, import no dask."""
+    import dbbench.commands.fleet
+    import dbbench.commands.fleeting
+    import dbbench.fleet.host
+
+    assert dbbench.commands.fleet and dbbench.commands.fleeting and dbbench.fleet.host
+    assert not [name for name in sys.modules if name.split(".")[0] in ("dask", "distributed", "tornado")]

@@ -10,10 +10,9 @@ import click
 
 from dbbench import store
 from dbbench.commands.options import Options, command_line, global_options, results_option
-from dbbench.commands.planning import Asked, plan_options
+from dbbench.commands.planning import plan_options
 from dbbench.commands.text import put, put_json, put_table
-from dbbench.errors import EXIT_OK, FleetMissing, RunMissing
-from dbbench.model import Run
+from dbbench.errors import FleetMissing, RunMissing
 
 certs_option = click.option("--certs", metavar="DIR", help="Certificates; default: ~/.config/dbbench/fleet.")
 
@@ -157,33 +156,7 @@ def certs(options: Options, names: str, output: str | None) -> None:
         put(f"{path}: copy its files to {path.name}, into ~/.config/dbbench/fleet")
 
 
-@command_line(name="supervise", hidden=True)
-@click.argument("folder", metavar="FOLDER")
-def supervise(options: Options, folder: str) -> int:
-    """What drives a host's trials; started by its worker."""
-    from dbbench import process
-    from dbbench.commands.run import check_all
-    from dbbench.fleet import supervisor
-    from dbbench.fleet.room import Room
-    from dbbench.plan import Expanded
-    from dbbench.runner import execute
-
-    path = Path(folder).resolve()
-
-    def checked(found: Run) -> Run:
-        wanted = Asked("", found.plan, Expanded(found.cells, found.order), found.plan_sha256)
-        check_all(wanted, "PLAN", path.parent, path, Room(path).dealt()[1])
-        return found
-
-    with supervisor.alone(path) as held:
-        if held:
-            process.become_daemon(Room(path).path / "supervisor.log")
-            Room(path).sign()
-            supervisor.supervise(path, execute, checked)
-    return EXIT_OK
-
-
-for each in (run, worker, scheduler, status, collect, stop, certs, supervise):
+for each in (run, worker, scheduler, status, collect, stop, certs):
     command.add_command(each)
 
 

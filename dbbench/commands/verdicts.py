@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dbbench import compare
 from dbbench.commands.text import put, put_table, table_text
-from dbbench.compare import Row
+from dbbench.compare import ByHost, Row
 from dbbench.compare.verdict import BEHIND, UNSTEADY
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics import METRICS, Metric
@@ -40,6 +40,7 @@ class Verdicts(NamedTuple):
     baseline: str
     tables: list[Table]
     findings: list[str] = []  # noqa: RUF012  (never changed)
+    hosts: list[tuple[Metric, ByHost]] = []  # noqa: RUF012
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
@@ -55,12 +56,13 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is no filesystem of these runs{did_you_mean(chosen, arms)}')
-    tables, cautions = [], tuple(_cautions(runs))
+    tables, cautions, hosts = [], tuple(_cautions(runs)), list[tuple[Metric, ByHost]]()
     for (engine, workload, variant), group in compare.groups(trials).items():
         for judged in METRICS if metric == ALL else [metric or primary.get(workload, "tps")]:
             if rows := compare.rows(group, chosen, judged):
                 said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
                 tables.append(Table(engine, workload, variant, METRICS[judged], said))
+                hosts += [(METRICS[judged], one) for one in compare.by_host(group, chosen, judged)]
     cells = [cell for run in runs for cell in run.run.cells]
     planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
@@ -69,7 +71,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for name, label in dict.fromkeys((table.metric.name, table.metric.label) for table in tables)
         for text in compare.crossings([r for t in tables if t.metric.name == name for r in t.rows], chosen)
     ]
-    return Verdicts(chosen, tables, crossed)
+    return Verdicts(chosen, tables, [*crossed, *filter(None, (_unlike(*one) for one in hosts))], hosts)
 
 
 def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
@@ -132,6 +134,7 @@ def as_document(found: Verdicts) -> dict[str, Any]:
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [{**plain(row), "metric": table.metric.name} for table in found.tables for row in table.rows],
         "findings": found.findings,
+        **({"hosts": [{**plain(one), "metric": metric.name} for metric, one in found.hosts]} if found.hosts else {}),
     }
 
 
@@ -157,6 +160,7 @@ def as_markdown(found: Verdicts) -> str:
     for table in found.tables:
         parts.append(f"### {_title(table)}\n\n{compare.sentence(table.rows)}\n")
         parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
+        parts += [f"- {line}" for line in _host_lines(found, table)]
     return "\n".join([*parts, *(f"- {text}" for text in found.findings)]).rstrip()
 
 
@@ -173,8 +177,45 @@ def put_tables(found: Verdicts) -> None:
         for row in table.rows:  # below the table: a column of them is wider than a terminal
             if row.notes:
                 put(f"  {row.fs_setup}: {'; '.join(row.notes)}")
+        for line in _host_lines(found, table):
+            put(f"  {line}")
     for text in found.findings:
         put(f"! {text}")
+
+
+def _host_lines(found: Verdicts, table: Table) -> list[str]:
+    """A line for each arm of the table with its ratio on each host."""
+    here = (table.engine, table.workload, table.variant)
+    lines = []
+    for metric, one in found.hosts:
+        if metric == table.metric and (one.engine, one.workload, one.variant) == here:
+            words = [f"{host.host} {host.ratio:.3f}{_interval(host.lo, host.hi)} ({host.n})" for host in one.hosts]
+            lines.append(f"{one.fs_setup} by host: {', '.join(words)}; {_agreement(one)}")
+    return lines
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:.3f}..{high:.3f}]"
+
+
+def _agreement(one: ByHost) -> str:
+    if one.spread is None:
+        return "whether hosts agree needs more blocks a host"
+    word = "the hosts disagree" if one.spread.disagree else "no sign that hosts disagree"
+    return (
+        f"{word} (Q {one.spread.q:.3g} of {len(one.hosts)} hosts, p {one.spread.p:.2g}, I² {100 * one.spread.i2:.0f} %)"
+    )
+
+
+def _unlike(metric: Metric, one: ByHost) -> str:
+    """The finding about an arm on which hosts disagree; "" where they do not."""
+    if one.spread is None or not one.spread.disagree:
+        return ""
+    low, high = min(one.hosts, key=lambda host: host.ratio), max(one.hosts, key=lambda host: host.ratio)
+    return (
+        f"{one.engine} {titled(one.workload, one.variant)}, {metric.label}: {_agreement(one)} about {one.fs_setup}: "
+        f"{low.ratio:.3f} on {low.host}, {high.ratio:.3f} on {high.host}. The pooled ratio is that of no host."
+    )
 
 
 def _title(table: Table) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.curve import crossings, curves
 from dbbench.compare.document import compare
+from dbbench.compare.hosts import ByHost, by_host, heterogeneity
 from dbbench.compare.pairs import Group, chosen, groups
 from dbbench.compare.unpaired import unpaired_rows
 from dbbench.compare.verdict import Row, rows, sentence
 
 __all__ = [
-    "Group", "Row", "changepoints", "chosen", "compare", "crossings", "curves", "groups", "rows", "sentence",
-    "unpaired_rows",
+    "ByHost", "Group", "Row", "by_host", "changepoints", "chosen", "compare", "crossings", "curves", "groups",
+    "heterogeneity", "rows", "sentence", "unpaired_rows",
 ]  # fmt: skip

@@ -15,16 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import dask
-import distributed
 
 from dbbench.errors import RunLocked
 from dbbench.fleet import security
 from dbbench.fleet.engine import DISK, PLACE
 from dbbench.fleet.host import HERE
-
-HEARTBEAT_S: Final = 5.0
-_AGAIN_S: Final = 2.0  # a scheduler that died is started again by whoever started it
-_STEP_S: Final = 0.5
 
 # What a worker does beside its task: by default it wakes 50 times a second and takes 1.6 % of a core.
 QUIET: Final[dict[str, Any]] = {
@@ -45,7 +40,15 @@ QUIET: Final[dict[str, Any]] = {
     "distributed.scheduler.allowed-failures": 0,  # a question that got lost is asked again by the coordinator
     "distributed.diagnostics.nvml": False,
     "distributed.comm.retry.count": 0,
+    "logging": {"distributed": "warning"},
 }
+dask.config.set(QUIET)
+
+import distributed  # noqa: E402  (some of it is read when it is imported)
+
+HEARTBEAT_S: Final = 5.0
+_AGAIN_S: Final = 2.0  # a scheduler that died is started again by whoever started it
+_STEP_S: Final = 0.5
 
 
 class _Quiet:
@@ -78,7 +81,7 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
     """
     secured = security.of(address, certs)
     HERE.name, HERE.results = name, results.resolve()
-    with _only_one(HERE.results), dask.config.set(QUIET):
+    with _only_one(HERE.results):
         heard = time.monotonic()
         while not HERE.leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
             if asyncio.run(_serve(address, name, secured)):
@@ -122,8 +125,7 @@ async def _serve(address: str, name: str, secured: Any) -> bool:
 def schedule(address: str, certs: Path | None) -> None:
     """Run a scheduler on `address` until SIGINT or SIGTERM. FleetInsecure; OSError where the port is taken."""
     secured = security.of(address, certs)
-    with dask.config.set(QUIET):
-        asyncio.run(_schedule(address, secured))
+    asyncio.run(_schedule(address, secured))
 
 
 async def _schedule(address: str, secured: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.model import DeviceFacts, FilesystemFacts, Setting, Trial
+from dbbench.model import DeviceFacts, FilesystemFacts, Run, Setting, Trial
 from dbbench.page.groups import ENGINE_TITLES, Group
 from dbbench.page.numbers import MISSING
 from dbbench.page.theme import Mark
@@ -51,8 +51,9 @@ class Environment:
 
     marks: tuple[Mark, ...]
     differs: tuple[Fact, ...]  # a cell each arm
-    hosts: tuple[str, ...]  # names of the runs, where their hosts differ
-    host_differs: tuple[Fact, ...]  # a cell each run
+    hosts: tuple[str, ...]  # of the runs, or names of the runs where each has one
+    several_hosts: bool
+    host_differs: tuple[Fact, ...]  # a cell each of them; first of all, where there are several
     host: tuple[Fact, ...]
     versions: tuple[Fact, ...]
     same: tuple[Fact, ...]
@@ -73,18 +74,32 @@ def environment(groups: Sequence[Group]) -> Environment:
         engines.append(_settings(title, own, {fact.name for fact in unlike}))
         same += _versions(title, own)
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
-    host_differs, host = _across([flat(run.host) for run in runs])
-    version_differs, versions = _across([dict(run.versions) | {"dbbench": run.dbbench_version} for run in runs])
+    machines = _machines(list(runs))
+    host_differs, host = _across([flat(facts) for _, facts, _ in machines])
+    version_differs, versions = _across([dict(versions) for _, _, versions in machines])
     return Environment(
         marks=tuple(groups[0].marks[arm] for arm in arms) if groups else (),
         differs=tuple(differs),
-        hosts=tuple(run.name for run in runs),
+        hosts=tuple(name for name, _, _ in machines),
+        several_hosts=any(run.hosts for run in runs),
         host_differs=tuple(host_differs + version_differs),
         host=tuple(host),
         versions=tuple(versions),
         same=tuple(same),
         engines=tuple(engines),
     )
+
+
+def _machines(runs: Sequence[Run]) -> list[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
+    """(name, facts, versions) of each run's machine; of a run of several hosts, each of them."""
+    found: list[tuple[str, Mapping[str, Any], Mapping[str, str]]] = []
+    for run in runs:
+        for name, facts in run.hosts.items():
+            own = {key: value for key, value in facts.items() if key not in ("versions", "hostname")}
+            found.append((name, own, facts.get("versions", {})))
+        if not run.hosts:
+            found.append((run.name, run.host, {**run.versions, "dbbench": run.dbbench_version}))
+    return found
 
 
 def facts(trial: Trial) -> dict[str, str]:

@@ -46,16 +46,23 @@ def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
     hide = _PARAMETERS if "params" in kinds else frozenset[str]()
     return dataclasses.replace(
         run,
-        run=TypeAdapter(Run).validate_python(_walk(plain(run.run), clean, hide)),
+        run=TypeAdapter(Run).validate_python(_walk(_named(plain(run.run), clean), clean, hide)),
         trials=TypeAdapter(tuple[Trial, ...]).validate_python(_walk(plain(run.trials), clean, hide)),
     )
+
+
+def _named(run: dict[str, Any], clean: Clean) -> dict[str, Any]:
+    """The run with its hosts under other names."""
+    return run | {"hosts": {clean(name): facts for name, facts in run["hosts"].items()}}
 
 
 def _names(run: LoadedRun) -> list[tuple[str, str]]:
     """(name, what stands in its place), the longest first, so that no name is cut in two by another."""
     hosts = {str(run.run.host.get("hostname") or ""), *run.run.hosts, *(trial.host for trial in run.trials)}
     serials = {trial.device.serial for trial in run.trials if trial.device is not None}
-    found = [(name, "host") for name in hosts] + [(serial, "disk") for serial in serials]
+    many = len(hosts - {""}) > 1  # then they stay apart
+    found = [(name, f"host-{i}" if many else "host") for i, name in enumerate(sorted(hosts - {""}), 1)]
+    found += [(serial, "disk") for serial in serials]
     return sorted(((name, cover) for name, cover in found if name), key=lambda pair: (-len(pair[0]), pair[0]))
 
 

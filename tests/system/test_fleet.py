@@ -7,6 +7,7 @@ this machine and share its disk, so their trials take turns.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -115,8 +116,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
     fleet.start()
     try:
         fleet.strike("worker", lambda host, _: matching("fleet worker", f"--name {host} ", str(fleet.hosts)))
-        fleet.strike("scheduler", lambda *_: matching(
-            "fleet scheduler", json.loads((fleet.results / ".fleet/r/fleet.json").read_text())["scheduler"]))  # fmt: skip
+        address = json.loads((fleet.results / ".fleet/r/fleet.json").read_text())["scheduler"]
+        fleet.strike("scheduler", lambda *_: matching("fleet scheduler", address))
         fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
         fleet.child.wait()
         fleet.start()
@@ -156,7 +157,7 @@ def test_no_block_is_split(killed: Killing) -> None:
         begun = [t for t in mine if t["phases"]]
         assert [t["position"] for t in begun] == sorted(t["position"] for t in begun)
     spans = sorted((t["phases"][0]["start"], t["phases"][-1]["end"]) for t in home if t["phases"])
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_only_the_killed_trial_failed(killed: Killing) -> None:

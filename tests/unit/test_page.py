@@ -287,6 +287,21 @@ def test_environment_puts_differences_first(demo: LoadedRun) -> None:
     assert (first.name, first.origin) == ("checkpoint_timeout", "workload")
 
 
+def test_what_differs_between_hosts_stands_first(demo: LoadedRun, tmp_path: Path) -> None:
+    """A run of two hosts: a column each, what is the same folded; redacted they stay two, without their names."""
+    hosts = {name: {"hostname": name, "kernel": kernel, "cpu_threads": 8, "versions": {"python": "3.11"}}
+             for name, kernel in (("db1", "6.1"), ("db2", "6.12"))}  # fmt: skip
+    run = dataclasses.replace(demo, run=dataclasses.replace(demo.run, hosts=hosts))
+    found = build([run]).environment
+    assert (found.hosts, found.several_hosts) == (("db1", "db2"), True)
+    assert [(fact.name, fact.cells) for fact in found.host_differs] == [("kernel", ("6.1", "6.12"))]
+    assert "cpu_threads" in {fact.name for fact in found.host}
+    text = render([run])
+    assert text.index("Between the hosts") < text.index("What differs between the fs setups")
+    assert len(set(build([run], ("hosts",)).environment.hosts)) == 2
+    assert "db2" not in render([run], redact=("hosts",)).partition("<header>")[2]
+
+
 def test_download_has_the_rows_of_compare(demo: LoadedRun, page: Seen) -> None:
     """The JSON in the page has every row, and every trial with whether it counts."""
     ids = [a.get("id") for tag, a in page.elements if tag == "script"]

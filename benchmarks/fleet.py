@@ -1,0 +1,247 @@
+"""What a fleet costs: the coordinator with 200 made-up hosts, 16 real workers with trials of 1 s, a worker in a window.
+
+Trials of the workers are simulated: their supervisors sleep and publish. Prints each figure beside its target; exits 1
+where one is missed.
+
+    python benchmarks/fleet.py [many|real|quiet ..]       # default all: about five minutes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dbbench import process, store
+from dbbench.fleet import dealing, record, starting, supervisor
+from dbbench.fleet.coordinator import Coordinator
+from dbbench.fleet.engine import Dask, Lasting
+from dbbench.fleet.record import Fleet
+from dbbench.fleet.room import Room
+from dbbench.model import (
+    Arm,
+    Cell,
+    Dataset,
+    EngineSpec,
+    FsSetup,
+    Mkfs,
+    Plan,
+    Run,
+    Status,
+    Trial,
+    TrialSpec,
+    Window,
+    Workload,
+    WorkloadSpec,
+)
+from dbbench.progress.events import Emit, Event, ignore
+from dbbench.runner import Between, pending
+
+CPU_MS: Final = 5.0  # of the coordinator, a trial
+IDEAL: Final = 1.1
+GROWTH_KB: Final = 60_000  # of the coordinator, from a tenth of the trials to the last
+CORE: Final = 0.005  # of a worker in a window
+WINDOW_S: Final = 60.0
+
+
+def plan_run(blocks: int, trial_s: float) -> Run:
+    """Two arms in so many blocks; a trial lasts `trial_s`."""
+    workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
+    cells = tuple(
+        Cell(f"{arm}.postgres.w", arm, FsSetup(arm, Mkfs(arm), name=arm), EngineSpec("postgres"), workload, {},
+             Dataset("pgbench", {}), Window("fixed", 0, trial_s))
+        for arm in ("ext4", "xfs")
+    )  # fmt: skip
+    order = tuple(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
+                  for block in range(1, blocks + 1) for i, cell in enumerate(cells))  # fmt: skip
+    plan = Plan("p", (Arm("ext4", "ext4"), Arm("xfs", "xfs")), (EngineSpec("postgres"),), (WorkloadSpec("w"),),
+                blocks=blocks, repeat_suspect=False)  # fmt: skip
+    return Run("f", "2026-01-01T00:00:00Z", plan, "cafe", cells, order)
+
+
+def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
+    """A new fleet of those hosts."""
+    fleet = Fleet("f", "spread", run.created, run.plan_sha256, dealing.deal(run.order, hosts, "spread"))
+    record.save(results, fleet)
+    record.create_runs(results, fleet, run, "# plan\n", {})
+    return fleet
+
+
+def held(text: str, value: float, limit: float, unit: str = "") -> bool:
+    """Print a figure beside its target; whether it is kept."""
+    print(f"  {text:<58} {value:10.3f}{unit}  ≤ {limit:g}{'' if value <= limit else '  MISSED'}", flush=True)
+    return value <= limit
+
+
+# --- 200 hosts -------------------------------------------------------------------------------------
+
+
+def many(folder: Path) -> bool:
+    """200 hosts x 100 trials of 10 s against hosts that are made up, on their clock."""
+    from tests.fleet_hosts import TRIAL_S, Hosts
+
+    print("200 hosts x 100 trials, made up")
+    names = [f"h{number:03d}" for number in range(200)]
+    hosts = Hosts(names, folder / "hosts")
+    coordinator = Coordinator(folder, made(folder, plan_run(10_000, TRIAL_S), names), "", {}, hosts, ignore,
+                              clock=hosts.clock)  # fmt: skip
+    began, before, early = hosts.clock(), hosts.own_s, 0
+    while any(book.open for book in coordinator.books.values()):
+        coordinator.step()
+        if not early and sum(len(book.taken) for book in coordinator.books.values()) >= 2000:
+            early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early
+    return all([
+        held("coordinator's CPU a trial", 1000 * (hosts.own_s - before) / 20_000, CPU_MS, " ms"),
+        held("its memory's growth after 2000 trials (hosts' own included)", grown, GROWTH_KB, " kB"),
+        held("time ÷ ideal", (hosts.clock() - began) / (100 * TRIAL_S), IDEAL),
+    ])  # fmt: skip
+
+
+# --- real workers ----------------------------------------------------------------------------------
+
+
+def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Between) -> None:
+    """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
+    run = store.load_spec(folder)
+    while left := pending(folder, run := between(run)):
+        spec = left[0]
+        emit(Event("trial_begin", {"id": spec.id}))
+        emit(Event("phase_begin", {"phase": "measure"}))
+        time.sleep(run.cells[0].window.measure_s)
+        draft = store.Draft(folder, spec.id)
+        (draft.raw / "pgbench.out").write_text("x" * 20_000)
+        trial = Trial(spec.id, run.name, str(run.host["hostname"]), spec.cell.partition(".")[0], "postgres", "w",
+                      spec.block, 1, spec.position, Status.OK, summary={"tps": 9.5})  # fmt: skip
+        draft.publish(trial, None, [], None)
+        emit(Event("trial_end", {"id": spec.id}))
+
+
+@contextlib.contextmanager
+def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """(address, worker processes) of a scheduler and so many workers with simulated trials."""
+    address = starting.free_address()
+    me = [sys.executable, __file__]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    started = [subprocess.Popen([sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address], env=env)]
+    started += [subprocess.Popen([*me, "worker", address, f"w{number:02d}", str(folder / f"w{number:02d}")], env=env)
+                for number in range(count)]  # fmt: skip
+    try:
+        yield address, started[1:]
+    finally:
+        for popen in reversed(started):
+            popen.terminate()
+        for popen in started:
+            popen.wait(30)
+
+
+def real(folder: Path) -> bool:
+    """16 workers x 100 trials of 1 s, all on this machine."""
+    print("16 real workers x 100 trials of 1 s")
+    with workers(folder / "hosts", 16) as (address, _):
+        engine = Lasting(lambda: Dask(address), lambda _: None)
+        names = sorted(starting.waited(engine, lambda found: len(found) == 16, 120))
+        fleet = made(folder, plan_run(800, 1.0), names)
+        coordinator = Coordinator(folder, fleet, "", {}, engine, ignore)
+        began, cpu = time.monotonic(), time.process_time()
+        coordinator.work()
+        took, own = time.monotonic() - began, time.process_time() - cpu
+        engine.end()
+    home = len(list((folder / "f/trials").glob("[!.]*")))
+    return all([
+        held("trials that are not home", 1600 - home, 0),
+        held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
+        held("time ÷ ideal", took / 100, IDEAL),
+    ])  # fmt: skip
+
+
+def quiet(folder: Path) -> bool:
+    """What a worker takes of a core while its host measures, questions included; beside dask's own, idle."""
+    print(f"a worker in a window of {WINDOW_S:.0f} s")
+    with workers(folder / "hosts", 1) as (address, popen):
+        engine = Lasting(lambda: Dask(address), lambda _: None)
+        names = sorted(starting.waited(engine, lambda found: len(found) == 1, 60))
+        run = dataclasses.replace(plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1])
+        coordinator = Coordinator(folder, made(folder, run, names), "", {}, engine, ignore)
+        state = Room(folder / "hosts" / names[0] / "f")
+        while not state.path.is_dir() or state.state().phase != "measure":
+            coordinator.step()
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            coordinator.step()
+        began, before = time.monotonic(), _cpu_s(popen[0].pid)
+        while time.monotonic() - began < WINDOW_S:
+            coordinator.step()
+        share = (_cpu_s(popen[0].pid) - before) / (time.monotonic() - began)
+        other = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard",
+                                  "--nthreads", "1", "--no-nanny"], stderr=subprocess.DEVNULL)  # fmt: skip
+        time.sleep(8)
+        began, before = time.monotonic(), _cpu_s(other.pid)
+        time.sleep(20)
+        default = (_cpu_s(other.pid) - before) / (time.monotonic() - began)
+        other.terminate()
+        other.wait(30)
+        coordinator.work()
+        engine.end()
+    print(f"  {'of a core, dask worker as it comes, idle':<58} {100 * default:10.3f} %")
+    return held("of a core, dbbench fleet worker", 100 * share, 100 * CORE, " %")
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def worker(address: str, name: str, results: str) -> None:
+    """A worker whose supervisors simulate."""
+    from dbbench.fleet import daemons
+    from dbbench.fleet.host import HERE
+
+    HERE.supervisor = (sys.executable, str(Path(__file__).resolve()), "supervise")
+    daemons.work(address, name, Path(results), None, None)
+
+
+def supervise(folder: Path) -> None:
+    """A supervisor with a disk of its own, which simulates."""
+    supervisor.lock_of = lambda _run, own: own / "disk.lock"
+    with supervisor.alone(folder) as ours:
+        if ours:
+            process.become_daemon(Room(folder).path / "supervisor.log")
+            Room(folder).sign()
+            supervisor.supervise(folder, simulated, lambda run: run)
+
+
+PARTS: Final = {"many": many, "real": real, "quiet": quiet}
+
+
+def main() -> int:
+    """Exit 1 where a target is missed."""
+    match sys.argv[1:]:
+        case ["worker", address, name, results]:
+            worker(address, name, results)
+            return 0
+        case ["supervise", folder]:
+            supervise(Path(folder))
+            return 0
+    kept = []
+    memory = Path("/dev/shm")  # what is fsynced there costs nothing: it is the fleet that is measured
+    for name in sys.argv[1:] or list(PARTS):
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            kept.append(PARTS[name](Path(folder)))
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

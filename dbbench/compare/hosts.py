@@ -1,0 +1,106 @@
+"""The same question on several hosts: each host's ratio, and whether they agree.
+
+A pair never crosses hosts, so a host's own speed cancels; what remains is that a filesystem may gain on one host and
+lose on another. Cochran's Q (1954) holds the hosts' mean log ratios against the scatter of blocks within hosts. That
+scatter is known from few blocks only, so it is pooled over the hosts and Q ÷ (k − 1) is held against F(k − 1, N − k),
+which is exact for normal differences of one variance; against chi², as for large samples, it would call hosts unlike
+far too often. I² (Higgins and Thompson, 2002) is the share of what Q is beyond chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
+from dbbench.compare.pairs import groups, paired
+from dbbench.model import Trial
+
+ALPHA: Final = 0.05
+_LEVEL: Final = 0.95
+
+
+@dataclass(frozen=True)
+class HostRatio:
+    """An arm's ratio to the baseline on one host; `lo` and `hi` are None below three blocks."""
+
+    host: str
+    ratio: float
+    lo: float | None
+    hi: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """How unlike the hosts' log ratios are."""
+
+    q: float
+    df: int  # hosts − 1
+    p: float
+    i2: float  # 0..1
+
+    @property
+    def disagree(self) -> bool:
+        return self.p < ALPHA
+
+
+@dataclass(frozen=True)
+class ByHost:
+    """One arm under one engine and workload on all hosts; `spread` None: too few blocks a host to tell."""
+
+    fs_setup: str
+    engine: str
+    workload: str
+    variant: str
+    hosts: tuple[HostRatio, ...]
+    spread: Heterogeneity | None
+
+
+def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
+    """Q, its p and I² of the hosts' mean log ratios; None below two hosts, or two blocks more than hosts."""
+    from scipy.special import fdtrc
+
+    total, df = sum(host.n for host in hosts), len(hosts) - 1
+    within_df = total - len(hosts)
+    if df < 1 or within_df < 2:
+        return None
+    mean = math.fsum(host.n * host.mean for host in hosts) / total
+    between = math.fsum(host.n * (host.mean - mean) ** 2 for host in hosts)
+    within = math.fsum((host.n - 1) * host.sd**2 for host in hosts) / within_df
+    if within == 0:  # below a millionth of a per cent it is arithmetic
+        same = between / total < 1e-16
+        return Heterogeneity(0.0, df, 1.0, 0.0) if same else Heterogeneity(math.inf, df, 0.0, 1.0)
+    q = between / within
+    return Heterogeneity(q, df, float(fdtrc(df, within_df, q / df)), max(0.0, (q - df) / q) if q else 0.0)
+
+
+def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]:
+    """Each arm's ratio on each host, of trials that come from several hosts; [] where there is one host."""
+    found = []
+    for (engine, workload, variant), group in sorted(groups(trials).items()):
+        names = sorted({trial.host for trial in group})
+        for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(names) > 1 else []:
+            known = {name: guess for name in names if (guess := _estimate(group, name, baseline, arm, metric))}
+            ratios = tuple(_ratio(name, guess) for name, guess in known.items())
+            found.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(known.values()))))
+    return found
+
+
+def _estimate(group: Sequence[Trial], host: str, baseline: str, arm: str, metric: str) -> Estimate | None:
+    mine = [trial for trial in group if trial.host == host]
+    values = [
+        (b, c)
+        for one, other in paired(mine, baseline, arm)
+        if (b := one.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
+    ]
+    return estimate(values) if values else None
+
+
+def _ratio(host: str, guess: Estimate) -> HostRatio:
+    if guess.n < LEAST_BLOCKS:
+        return HostRatio(host, guess.ratio, None, None, guess.n)
+    half = guess.half_width(_LEVEL)
+    return HostRatio(host, guess.ratio, math.exp(guess.mean - half), math.exp(guess.mean + half), guess.n)

@@ -1,0 +1,33 @@
+"""dask-jobqueue: a worker on each of eight nodes of a Slurm cluster, and the fleet's scheduler here.
+
+The supervisor of a host ends with its job: ask for a time in which its blocks are done. Run it, then in another
+terminal:
+
+    dbbench fleet run plan.toml --scheduler tls://coordinator.lan:8786 --spread --hosts 8
+"""
+
+import signal
+
+from dask_jobqueue import SLURMCluster
+
+from dbbench.fleet import security
+
+NODES = 8
+
+if __name__ == "__main__":
+    cluster = SLURMCluster(
+        queue="bench",
+        cores=1,  # of the worker: one question at a time
+        processes=1,
+        memory="2GB",
+        walltime="12:00:00",
+        job_extra_directives=["--exclusive"],  # nobody else on the node while it measures
+        worker_extra_args=["--preload", "dbbench.fleet.preload"],
+        job_script_prologue=["export DBBENCH_FLEET_RESULTS=/var/lib/dbbench"],
+        scheduler_options={"port": 8786, "dashboard": False},
+        protocol="tls",
+        security=security.of("tls://coordinator.lan:8786", None),
+    )
+    cluster.scale(jobs=NODES)
+    print(f"{cluster.scheduler_address}: {NODES} nodes asked for")
+    signal.pause()

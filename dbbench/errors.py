@@ -559,6 +559,21 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "What it did to the others is told up to the end of the window only. Take a longer window, or a smaller table.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
+    "W108": (
+        "no snapshots beside the load",
+        "`[snapshots]` asks for what this fs setup cannot do while a server runs: the reason is given. The load ran as "
+        "without them, and its figures are not those of an arm that was snapshotted.",
+    ),
+    "W109": (
+        "a snapshot beside the load failed",
+        "One that was begun did not end, or the server on its clone did not answer. None is taken after it: what the "
+        "rest of the window was measured with is another load.",
+    ),
+    "W110": (
+        "fewer snapshots than asked for",
+        "Taking one, starting a server on it and dropping the oldest took longer than `every`: the next was begun "
+        "late. Compare arms with the same number.",
+    ),
     "W111": (
         "the apply rate fell",
         "The line through the kB/s of the seconds falls, and its 95 % interval does not hold a level one. A longer log "

@@ -82,7 +82,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
         with stage(Phase.DROP_CACHE):
             trial.note(cache=parts.drop_and_prove(engine.data_files(datadir), device, fs))
 
-        load, samples, meter = loaded(trial, parts, device, fs, datadir, place)
+        load, samples, meter = loaded(trial, parts, device, volume, fs, datadir, place)
 
         with stage(Phase.CHECK):
             parts.must_be_healthy(fs)
@@ -102,7 +102,7 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
 
 def loaded(
-    trial: Record, parts: Parts, device: Device, fs: Mounted, datadir: Path, place: Place
+    trial: Record, parts: Parts, device: Device, volume: Device, fs: Mounted, datadir: Path, place: Place
 ) -> tuple[Load, Samples, Meter]:
     """From a cold start to a clean stop: the server, the load beside its samplers, the window, the drain."""
     stage, window, engine, raw = trial.stage, trial.cell.window, parts.engine, trial.draft.raw
@@ -119,7 +119,7 @@ def loaded(
             if window.kind == "fixed" or trial.cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
-            with stage(Phase.MEASURE), meter.window():
+            with stage(Phase.MEASURE), parts.snapshotting(trial, volume, fs, datadir), meter.window():
                 load.wait(watching(trial, Phase.MEASURE))
 
         with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here

@@ -90,6 +90,7 @@ def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
         shrunk = f", compressed {ratio:.2f}" if ratio else ""
         yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
     yield from _shape(trial)
+    yield from _snapshots(trial)
     yield from _operations(trial)
     for warning in trial.warnings:
         at = f" at second {warning.second}" if warning.second is not None else ""
@@ -121,6 +122,25 @@ def _extents(number: int | None) -> str:
     if number is None:
         return "extents not known"
     return f"{number} extent{'' if number == 1 else 's'}"
+
+
+def _snapshots(trial: Trial) -> Iterator[str]:
+    facts = trial.snapshots
+    if facts is None:
+        return
+    asked = f"every {duration_text(facts.every_s)}, {facts.keep} kept"
+    if not facts.how:
+        yield f"  snapshots {asked}: not possible: {facts.note}"
+        return
+    cost = f"; the load kept {facts.cost_ratio:.3f} of its rate meanwhile" if facts.cost_ratio is not None else ""
+    yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
+    for one in facts.taken:
+        dropped = f", the oldest dropped in {duration_text(one.drop_s)}" if one.drop_s is not None else ""
+        held = f", holds {size_text(one.bytes)}" if one.bytes is not None else ""
+        yield (
+            f"    second {one.at_s:.1f}: taken in {duration_text(one.snapshot_s)}, "
+            f"answered after {duration_text(one.ready_s)} ({one.text}){held}{dropped}"
+        )
 
 
 def _operations(trial: Trial) -> Iterator[str]:

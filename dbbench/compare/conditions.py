@@ -95,12 +95,18 @@ def _read_ahead(trial: Trial) -> str | None:
     return None if kb is None else f"{kb} kB"
 
 
+def _snapshots(trial: Trial) -> str | None:
+    """An arm that cannot have them beside its load was spared what the others paid for."""
+    return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
+
+
 _CONDITIONS: Final[tuple[tuple[str, Told], ...]] = (
     ("memory", _memory),
     ("effective cache", _cache),
     ("cores", _cores),
     ("online discard", _discard),
     ("read-ahead", _read_ahead),
+    ("snapshots beside the load", _snapshots),
 )
 
 

@@ -88,6 +88,7 @@ class ApplyLoad:
         self.begin_utc, self._began = clock.now_utc(), time.monotonic()
         self._points: list[tuple[float, int]] = [(0.0, 0)]  # second, bytes applied
         self._busy_s = 0.0
+        self._busy: set[int] = set()  # seconds in which some log was waiting
         self._grown_at = 0.0
         self._told = -1
         self._hand_over()
@@ -109,7 +110,7 @@ class ApplyLoad:
     def outcome(self) -> Outcome:
         """Rate, duration, and how the rate changed over the time."""
         duration_s, done = self._points[-1]
-        rates = by_second(self._points)
+        rates = [rate if second in self._busy else None for second, rate in enumerate(by_second(self._points))]
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
         figures["kb_per_s"] = done / 1e3 / self._busy_s if self._busy_s else None
         warnings = []
@@ -140,6 +141,7 @@ class ApplyLoad:
         before_s, before = self._points[-1]
         if self._waiting:
             self._busy_s += now - before_s
+            self._busy.update(range(int(before_s), int(now) + 1))
         self._waiting = waiting
         if applied > before or not waiting:
             self._grown_at = now

@@ -13,7 +13,7 @@ from dbbench.drivers.port import Outcome
 from dbbench.engines.features import features
 from dbbench.engines.port import Engine
 from dbbench.errors import FlushesMissing
-from dbbench.judging import ceiling, limits
+from dbbench.judging import ceiling, limits, snapshots
 from dbbench.kmsg import Watch
 from dbbench.meter import Meter
 from dbbench.model import (
@@ -27,6 +27,7 @@ from dbbench.model import (
     MemoryFacts,
     OperationFacts,
     Phase,
+    SnapshotFacts,
     SpaceFacts,
     TrialWarning,
     durability_class,
@@ -58,6 +59,9 @@ def judge(trial: Record, seen: Seen) -> None:
     """Write series, summary, facts and warnings into the record. FlushesMissing where commits reached no flush."""
     _series(trial, seen)
     _facts(trial, seen)
+    if trial.run.plan.snapshots is not None:
+        beside = trial.fact("snapshots", SnapshotFacts)
+        trial.note(snapshots=snapshots.beside(beside, seen.outcome, trial.cell.window))
     _summary(trial, seen)
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
     _conditions(trial, seen)

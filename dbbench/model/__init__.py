@@ -7,7 +7,7 @@ TypeAdapter; no noun is written a second time as a schema. Units are in the name
 
 from __future__ import annotations
 
-from dbbench.model.asked import Ageing, Arm, DeviceSpec, EngineSpec, Plan, WalDevice, WorkloadSpec
+from dbbench.model.asked import Ageing, Arm, DeviceSpec, EngineSpec, Plan, SnapshotSpec, WalDevice, WorkloadSpec
 from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
 from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged, titled
 from dbbench.model.found import (
@@ -28,6 +28,8 @@ from dbbench.model.found import (
     MemoryFacts,
     OperationFacts,
     PhaseTime,
+    SnapshotFacts,
+    SnapshotTaken,
     SpaceFacts,
     Trial,
     TrialWarning,
@@ -52,7 +54,8 @@ __all__ = [
     "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DeviceCount", "DeviceFacts", "DeviceSpec",
     "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents",
     "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
-    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SpaceFacts", "Status", "Trial",
+    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec",
+    "SnapshotTaken", "SpaceFacts", "Status", "Trial",
     "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec",
     "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

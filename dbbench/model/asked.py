@@ -68,6 +68,15 @@ class Ageing:
 
 
 @dataclass(frozen=True)
+class SnapshotSpec:
+    """`[snapshots]`: while the load runs one every so often, the newest started as a second server; `keep` stay."""
+
+    __pydantic_config__ = STRICT
+    every_s: Annotated[Seconds, Field(alias="every")]
+    keep: int = 3
+
+
+@dataclass(frozen=True)
 class EngineSpec:
     """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed.
 
@@ -123,5 +132,6 @@ class Plan:
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     age: Ageing | None = None
+    snapshots: SnapshotSpec | None = None  # taken beside the load
     operations: tuple[str, ...] = ()  # of `operations.OPERATIONS`, timed on the filled filesystem after the load
     deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # over the table in record.py

@@ -230,6 +230,33 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True)
+class SnapshotTaken:
+    """One snapshot beside the load, and the second server that was started on it. Seconds of the load's clock."""
+
+    at_s: float  # when it was begun
+    until_s: float  # when the second server had stopped, and the oldest was dropped
+    snapshot_s: float
+    ready_s: float  # from the writable copy's begin to its first answer, recovery included
+    drop_s: float | None = None  # of the oldest; None: fewer than `keep` were there
+    bytes: int | None = None  # what only it and its copy hold, after the window; None: dropped before, or not known
+    text: str = ""  # what the second server answered
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """`[snapshots]` of the plan: what was taken beside the load, and what the load had left meanwhile."""
+
+    every_s: float
+    keep: int
+    how: str = ""  # "btrfs", "zfs", "lvm"; "": not possible here
+    note: str = ""  # why it was not possible, or ended early
+    taken: tuple[SnapshotTaken, ...] = ()
+    rate_within: float | None = None  # mean of the seconds with one under way: tx/s, or kB/s of an apply
+    rate_beside: float | None = None  # of the other seconds of the window
+    cost_ratio: float | None = None  # the first ÷ the second
+
+
+@dataclass(frozen=True)
 class OperationFacts:
     """A timed operation on the filled filesystem: snapshot, clone, fsck, adding a device ..."""
 
@@ -288,6 +315,7 @@ class Trial:
     io: IoFacts | None = None
     device: DeviceFacts | None = None
     age: AgeFacts | None = None
+    snapshots: SnapshotFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)

@@ -71,21 +71,22 @@ def lacks(filled: Filled) -> str | None:
 
 def snapshot(filled: Filled) -> None:
     """Read-only, of the subvolume that the data directory is or lies in."""
-    process.run(["btrfs", "subvolume", "snapshot", "-r", _source(filled), filled.fs.path / SNAPSHOT])
+    process.run(["btrfs", "subvolume", "snapshot", "-r", _source(filled), filled.fs.path / (SNAPSHOT + filled.tag)])
 
 
 @contextlib.contextmanager
 def clone(filled: Filled) -> Iterator[Path]:
     """A writable snapshot of the snapshot; it needs no mount of its own."""
-    at = filled.fs.path / CLONE
-    process.run(["btrfs", "subvolume", "snapshot", filled.fs.path / SNAPSHOT, at])
+    at = filled.fs.path / (CLONE + filled.tag)
+    process.run(["btrfs", "subvolume", "snapshot", filled.fs.path / (SNAPSHOT + filled.tag), at])
     yield at / filled.datadir.relative_to(_source(filled))  # `drop` deletes it
 
 
 def taken_bytes(filled: Filled) -> int | None:
     """What only snapshot and clone hold: their exclusive bytes of data and file metadata, as written so far."""
     filesystems.sync(filled.fs.path)
-    there = [filled.fs.path / name for name in (SNAPSHOT, CLONE) if (filled.fs.path / name).exists()]
+    both = [filled.fs.path / (name + filled.tag) for name in (SNAPSHOT, CLONE)]
+    there = [path for path in both if path.exists()]
     return parse_du(process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout)
 
 
@@ -113,7 +114,8 @@ def drop(filled: Filled) -> None:
     root = filled.fs.path
     if f"subvol=/{BACK}" in mountinfo.of(root).options:
         remounted(filled)
-    _delete(filled, *(root / name for name in (CLONE, SNAPSHOT, BACK) if (root / name).exists()))
+    mine = (CLONE + filled.tag, SNAPSHOT + filled.tag, BACK)
+    _delete(filled, *(root / name for name in mine if (root / name).exists()))
 
 
 def _delete(filled: Filled, *subvolumes: Path) -> None:

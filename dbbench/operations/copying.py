@@ -21,7 +21,7 @@ from dbbench.operations.copies import PLAIN, REFLINK
 from dbbench.operations.port import Filled, Snapshots
 from dbbench.operations.steps import ended, impossible, timed
 
-_LOCKS: Final = ("postmaster.pid", "postmaster.opts")  # of the server that ran when it was taken: its pid is alive
+LOCKS: Final = ("postmaster.pid", "postmaster.opts")  # of the server that ran when it was taken: its pid is alive
 
 
 def snapshot(filled: Filled) -> Iterator[OperationFacts]:
@@ -40,7 +40,7 @@ def clone(filled: Filled) -> Iterator[OperationFacts]:
 
 
 def _taken(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
-    if why := _log_elsewhere(filled) or how.lacks(filled):
+    if why := log_elsewhere(filled) or how.lacks(filled):
         yield impossible(name, why)
         return
     try:
@@ -82,7 +82,7 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         datadir = copy.enter_context(how.clone(filled))
         if how.ATOMIC:  # a copy of files lies there already
             yield ended(f"{name}: mount", began)
-        for lock in _LOCKS:
+        for lock in LOCKS:
             (datadir / lock).unlink(missing_ok=True)
         began = time.monotonic()
         server = copy.enter_context(filled.second(datadir))
@@ -92,7 +92,7 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         yield ended(f"{name}: query", began, found, how.taken_bytes(filled))
 
 
-def _log_elsewhere(filled: Filled) -> str | None:
+def log_elsewhere(filled: Filled) -> str | None:
     """A second server would write into the first one's log."""
     if filled.fs.wal is not None or "wal" in filled.setup.volumes:
         return "the write-ahead log lies elsewhere: a copy of one moment would need both"

@@ -33,6 +33,8 @@ def lacks(filled: Filled) -> str | None:
     facts = _facts(filled)
     if not facts["snapshot"]:
         return "the volume takes the whole group: a setup with `snapshot` leaves room"
+    if filled.tag:  # beside the load, which runs with the one that the setup holds
+        return None if facts["snapshot"] == "thin" else "the group's room is taken by the snapshot that the setup holds"
     lvm.still_held(facts)
     lvm.drop(facts, lvm.HELD)
     return None
@@ -40,7 +42,7 @@ def lacks(filled: Filled) -> str | None:
 
 def snapshot(filled: Filled) -> None:
     """Of the whole volume."""
-    lvm.snapshot(_facts(filled), SNAPSHOT, share=_SHARE)
+    lvm.snapshot(_facts(filled), SNAPSHOT + filled.tag, share=_SHARE)
 
 
 @contextlib.contextmanager
@@ -50,20 +52,20 @@ def clone(filled: Filled) -> Iterator[Path]:
     at.mkdir(parents=True, exist_ok=True)
     more = ("nouuid",) if filled.setup.mkfs.family == "xfs" else ()
     try:
-        with opened(lvm.cloned(facts, CLONE, SNAPSHOT), {}) as copy:
+        with opened(lvm.cloned(facts, CLONE + filled.tag, SNAPSHOT + filled.tag), {}) as copy:
             mounting.mount(filled.setup, copy, at, *more)
             try:
                 yield at / filled.datadir.relative_to(filled.fs.path)
             finally:
                 mounting.unmount(at, copy)
     finally:
-        lvm.drop(facts, ROOM, CLONE)
+        lvm.drop(facts, ROOM, CLONE + filled.tag)
 
 
 def taken_bytes(filled: Filled) -> int | None:
     """Chunks that the snapshot keeps, or blocks of the pool that are not the volume's."""
     filesystems.sync(filled.fs.path)
-    return lvm.used_bytes(_facts(filled), SNAPSHOT)
+    return lvm.used_bytes(_facts(filled), SNAPSHOT + filled.tag)
 
 
 def rollback(filled: Filled) -> None:
@@ -74,7 +76,7 @@ def rollback(filled: Filled) -> None:
 
 def drop(filled: Filled) -> None:
     """The copy first: it lies on the snapshot."""
-    lvm.drop(_facts(filled), SNAPSHOT, ROOM, CLONE)
+    lvm.drop(_facts(filled), SNAPSHOT + filled.tag, ROOM, CLONE + filled.tag)
 
 
 # --- Growing ---------------------------------------------------------------------------------------

@@ -35,10 +35,11 @@ class Filled:
     cold: Callable[[], CacheFacts] | None = None  # empty the cache of the data files, and prove it; no server runs
     check: Callable[[Path], str] | None = None  # the engine's integrity check of the stopped data
     data_files: Callable[[Path], Sequence[Path]] | None = None
+    tag: str = ""  # part of the names of snapshot and clone, where several are there at once
 
 
 class Snapshots(Protocol):
-    """A copy as of one moment. There is at most one at a time; its name is the module's own affair."""
+    """A copy as of one moment. There is at most one for each `tag`; the rest of its name is the module's own affair."""
 
     @property
     def ATOMIC(self) -> bool:

@@ -77,19 +77,28 @@ def lacks(filled: Filled) -> str | None:
 
 def snapshot(filled: Filled) -> None:
     """Of all datasets in one transaction group."""
-    process.run(["zfs", "snapshot", "-r", f"{_pool(filled).name}@{SNAPSHOT}"])
+    process.run(["zfs", "snapshot", "-r", f"{_pool(filled).name}@{SNAPSHOT}{filled.tag}"])
 
 
 @contextlib.contextmanager
 def clone(filled: Filled) -> Iterator[Path]:
     """A writable dataset on the snapshot of the one that the data directory lies in; `drop` destroys it."""
     name, held = _pool(filled).name, mountinfo.of(filled.datadir)
-    at = filled.room / CLONE
-    process.run(["zfs", "clone", "-o", f"mountpoint={at}", f"{held.source}@{SNAPSHOT}", f"{name}/{CLONE}"])
+    at = filled.room / (CLONE + filled.tag)
+    process.run(
+        [
+            "zfs",
+            "clone",
+            "-o",
+            f"mountpoint={at}",
+            f"{held.source}@{SNAPSHOT}{filled.tag}",
+            f"{name}/{CLONE}{filled.tag}",
+        ]
+    )
     try:
         yield at / filled.datadir.resolve().relative_to(held.point)
     finally:
-        process.run(["zfs", "unmount", f"{name}/{CLONE}"])
+        process.run(["zfs", "unmount", f"{name}/{CLONE}{filled.tag}"])
 
 
 def taken_bytes(filled: Filled) -> int | None:
@@ -117,10 +126,10 @@ def rollback(filled: Filled) -> None:
 def drop(filled: Filled) -> None:
     """The clone first: it hangs on the snapshot."""
     name = _pool(filled).name
-    if f"{name}/{CLONE}" in _datasets(name, "filesystem"):
-        process.run(["zfs", "destroy", "-r", f"{name}/{CLONE}"], timeout_s=FSCK_S)
-    if f"{name}@{SNAPSHOT}" in _datasets(name, "snapshot"):
-        process.run(["zfs", "destroy", "-r", f"{name}@{SNAPSHOT}"], timeout_s=FSCK_S)
+    if f"{name}/{CLONE}{filled.tag}" in _datasets(name, "filesystem"):
+        process.run(["zfs", "destroy", "-r", f"{name}/{CLONE}{filled.tag}"], timeout_s=FSCK_S)
+    if f"{name}@{SNAPSHOT}{filled.tag}" in _datasets(name, "snapshot"):
+        process.run(["zfs", "destroy", "-r", f"{name}@{SNAPSHOT}{filled.tag}"], timeout_s=FSCK_S)
 
 
 def _datasets(name: str, kind: str) -> list[str]:

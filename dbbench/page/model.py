@@ -22,6 +22,7 @@ from dbbench.page.nights import Course, NightPlot, night_plots
 from dbbench.page.operations import OperationTable, operation_tables
 from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
+from dbbench.page.snapshots import snapshot_tables
 from dbbench.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
@@ -57,6 +58,7 @@ class PageModel:
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
     space: SpaceTable
+    snapshots: tuple[OperationTable, ...]
     operations: tuple[OperationTable, ...]
     nights: tuple[NightPlot, ...]
     conditions: tuple[str, ...]
@@ -64,6 +66,16 @@ class PageModel:
     method: Method
     drawing: dict[str, Any]  # what the script draws from
     results: dict[str, Any]  # what can be downloaded
+
+    @property
+    def beside_and_after(self) -> list[tuple[OperationTable, str, str, str]]:
+        """The tables of snapshots and of operations: table, a word for its ID, title, what its figures are."""
+        snapshots = "The newest is started as a second server and asked; figures are medians."
+        operations = "On the filled filesystem; times are medians, bytes what the step took."
+        return [
+            *((table, "n", "Snapshots beside the load", snapshots) for table in self.snapshots),
+            *((table, "o", "Operations after the load", operations) for table in self.operations),
+        ]
 
 
 def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
@@ -85,6 +97,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         findings=warnings,
         bars=bars(found),
         space=space_table(found),
+        snapshots=snapshot_tables(found),
         operations=operation_tables(found),
         nights=night_plots(courses, marks_of(runs)),
         conditions=fair.sentences(found),
@@ -122,8 +135,8 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> di
     ]  # fmt: skip
     kept = (
             "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
-            "status", "error", "warnings", "summary", "space", "age", "operations", "drain", "checkpoints", "io",
-            "parameters",
+            "status", "error", "warnings", "summary", "space", "age", "snapshots", "operations", "drain",
+            "checkpoints", "io", "parameters",
     )  # fmt: skip
     trials = []
     for c in comparisons:

@@ -33,9 +33,11 @@ from dbbench.model import (
     CeilingFacts,
     Cell,
     Run,
+    Scalar,
+    merged,
 )
 from dbbench.operations import Filled, operated
-from dbbench.parts import facts, ground, past
+from dbbench.parts import beside, facts, ground, past
 from dbbench.parts.port import Parts
 from dbbench.parts.room import Permit, Room
 from dbbench.plan.settings import settings_of
@@ -45,6 +47,14 @@ from dbbench.samplers import Target
 # A load that makes its own files begins on a filesystem that was just made: what it reads later it must itself make
 # cold, and say so.
 _NOTHING_YET: Final = CacheFacts("no files yet", 0, 0, proved=True)
+
+
+# Of a second server on a clone, beside the trial's own: it answers a query or two, and its cache is no question.
+SMALL_CACHE: Final[dict[str, dict[str, Scalar]]] = {
+    "postgres": {"shared_buffers": "16MB"},
+    "mariadb": {"innodb_buffer_pool_size": 32 * 2**20},
+    "mysql": {"innodb_buffer_pool_size": 32 * 2**20},
+}
 
 
 def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, typed: tuple[str, ...], room: Room,
@@ -106,6 +116,9 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         confined=lambda: confined(
             cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
         ),
+        snapshotting=lambda trial, volume, fs, datadir: beside.snapshotting(
+            trial, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
+        ),
         meter=Meter,
         sync=facts.sync,
         must_be_healthy=facts.must_be_healthy,
@@ -123,6 +136,7 @@ def _filled(cell: Cell, journal: Journal, room: Room, seed: int, volume: Device,
     engine, settings = ENGINES[cell.engine.name], settings_of(cell)
     place = dataclasses.replace(room.place(cell.engine), wal=filesystems.wal_directory(cell.setup, fs))
     second = dataclasses.replace(place, sockets=room.root / "s2", logs=room.logs / "clone")
+    small = {**settings, **merged(("clone", SMALL_CACHE.get(cell.engine.name, {})))}
     (own := room.root / "operations").mkdir(exist_ok=True)
     setup = cell.setup
     if volume.facts.kind == "dir":  # the options of an existing filesystem are its owner's
@@ -134,7 +148,7 @@ def _filled(cell: Cell, journal: Journal, room: Room, seed: int, volume: Device,
         datadir=datadir,
         room=own,
         serving=lambda data: engine.serving(data, settings, place),
-        second=lambda data: engine.serving(data, settings, second),
+        second=lambda data: engine.serving(data, small, second),
         journal=journal,
         cold=lambda: _cold(volume, fs, engine.data_files(datadir), seed),
         check=lambda data: engine.check(data, settings, place),

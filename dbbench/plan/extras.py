@@ -1,4 +1,4 @@
-"""What a plan asks for beside the load: a past of the filesystem, and operations after it."""
+"""What a plan asks for beside the load: a past of the filesystem, snapshots, and operations after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dbbench.engines import SERVERLESS
-from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan
+from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan, SnapshotSpec
 from dbbench.operations import OPERATIONS
 from dbbench.operations.abilities import GROWING, of
 from dbbench.tomlfile import Document, did_you_mean
@@ -23,9 +23,11 @@ def check_extras(
     setups: Iterable[FsSetup],
     engines: Iterable[EngineSpec] = (),
 ) -> None:
-    """Note the flaws of `age` and `operations`, as written."""
+    """Note the flaws of `age`, `snapshots` and `operations`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
+    if plan is not None and plan.snapshots is not None:
+        _check_snapshots(document, plan, plan.snapshots)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
         _check_operation(document, ("operations", index), name, asked[:index], device, setups)
@@ -34,6 +36,16 @@ def check_extras(
                 document.flaw(
                     ("operations", index), f'operation "{name}" starts a server; engine "{engine.name}" has none'
                 )
+
+
+def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec) -> None:
+    if asked.every_s < 1:
+        document.flaw(("snapshots", "every"), f'"every" should be 1 s or more, not {asked.every_s:g} s')
+    elif asked.every_s >= plan.measure_s:
+        text = f'"every" should be less than the window of {plan.measure_s:g} s, or none is taken'
+        document.flaw(("snapshots", "every"), text)
+    if asked.keep < 1:
+        document.flaw(("snapshots", "keep"), f'"keep" should be 1 or more, not {asked.keep}')
 
 
 def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:

@@ -178,6 +178,7 @@ class NoOps:
             sampled=lambda *_: self.around("samplers", self),
             driving=lambda *_: self.around("load", self),
             confined=lambda: self.around("limits", Confined(Cores(frozenset({0}), frozenset({0})))),
+            snapshotting=lambda *_: self.around("snapshots", None),
             meter=lambda *_: self,  # type: ignore[arg-type, return-value]
             sync=said("sync", None),
             must_be_healthy=said("healthy", None),
@@ -207,7 +208,8 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     assert parts.said == [
         "kernel", "device", "host", "probe", "condition", "layers", "mkfs", "mount", "facts", "age", "restore",
         "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up",
-        "meter", "measure", "/meter", "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
+        "snapshots", "meter", "measure", "/meter", "/snapshots",
+        "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
         "/serve", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "operations", "/mount",
         "/layers", "/device", "/kernel", "outcome",
     ]  # fmt: skip

@@ -1,0 +1,237 @@
+"""Snapshots beside the load: how often, how many stay, what a fault does, what is made of the seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.drivers.port import Outcome
+from dbbench.engines import ENGINES
+from dbbench.errors import CommandFailed
+from dbbench.filesystems import Mounted
+from dbbench.judging import snapshots as judging
+from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
+from dbbench.operations import abilities, timed_snapshots
+from dbbench.operations.port import Filled
+from dbbench.page.snapshots import _column
+from dbbench.series import Series
+
+OPEN = Window("fixed", 2, 8)
+
+
+class Said:
+    """A family's snapshots and their second servers; each call is a line with the snapshot's tag."""
+
+    ATOMIC = True
+
+    def __init__(self, folder: Path) -> None:
+        self.lines: list[str] = []
+        self.folder = folder
+        self.fails_at = ""
+        self.seconds = 0.0
+        fs = Mounted(folder, "ext4", (), ("rw",), 128, (), True)
+        setup = FsSetup("t", Mkfs("ext4"))
+        self.filled = Filled(setup, None, fs, folder, folder, self.server, self.server)  # type: ignore[arg-type]
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        if line == self.fails_at:
+            raise CommandFailed(f"planted at {line}")
+
+    def lacks(self, _: Filled) -> None:
+        return None
+
+    def snapshot(self, filled: Filled) -> None:
+        self.say(f"take {filled.tag}")
+        time.sleep(self.seconds)
+
+    @contextlib.contextmanager
+    def clone(self, filled: Filled) -> Iterator[Path]:
+        self.say(f"clone {filled.tag}")
+        yield self.folder
+
+    def taken_bytes(self, filled: Filled) -> int:
+        return int(filled.tag) * 4096
+
+    def rollback(self, _: Filled) -> None:
+        raise AssertionError("nobody goes back beside a load")
+
+    def drop(self, filled: Filled) -> None:
+        self.say(f"drop {filled.tag}")
+
+    @contextlib.contextmanager
+    def server(self, _: Path) -> Iterator[Any]:
+        self.say("up")
+        yield self
+        self.say("down")
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
+    """The parts, registered for ext4; the second server answers by a word."""
+    found = Said(tmp_path)
+    monkeypatch.setitem(abilities.SNAPSHOTS, "ext4", found)
+    monkeypatch.setattr(timed_snapshots, "asked", lambda _server: "t: 7 rows")
+    (tmp_path / "postmaster.pid").touch()
+    return found
+
+
+def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.Taking:
+    """Take them for so long."""
+    with timed_snapshots.taking(every_s, keep, said.filled, time.time) as thread:
+        time.sleep(seconds)
+    return thread
+
+
+def test_the_oldest_goes_and_none_is_left(said: Said) -> None:
+    """Each is started and asked; no more than `keep` stay; after the window all are dropped."""
+    done = taken(said, 0.36)
+    assert said.lines == [
+        "take 1", "clone 1", "up", "down", "take 2", "clone 2", "up", "down", "take 3", "clone 3", "up", "down",
+        "drop 1", "drop 2", "drop 3",
+    ]  # fmt: skip
+    assert [one.bytes for one in done.taken] == [None, 8192, 12288]  # of those that were kept to the end
+    assert [one.drop_s is not None for one in done.taken] == [False, False, True]
+    assert {one.text for one in done.taken} == {"t: 7 rows"}
+    assert (done.fault, done.late) == ("", 0)
+
+
+def test_the_running_servers_lock_is_not_in_a_clone(said: Said) -> None:
+    """Its pid is alive: the second server would refuse to start."""
+    taken(said, 0.15)
+    assert not (said.folder / "postmaster.pid").exists()
+
+
+@pytest.mark.parametrize("at", ["take 2", "clone 2", "drop 1"])
+def test_a_fault_ends_them_and_is_told(at: str, said: Said) -> None:
+    """Wherever it happens; what was taken before stands, and what is left is dropped."""
+    said.fails_at = at
+    done = taken(said, 0.36, keep=1)
+    assert f"planted at {at}" in done.fault
+    assert done.taken[0].text == "t: 7 rows"
+    assert {line for line in said.lines if line.startswith("drop")} >= {"drop 1", "drop 2"}
+    assert "take 3" not in said.lines
+
+
+def test_late_ones_are_counted(said: Said) -> None:
+    """One that takes longer than the time between two: the next begins at once, none is made up for."""
+    said.seconds = 0.15
+    done = taken(said, 0.5)
+    assert done.late == len(done.taken) <= 4
+
+
+def test_a_load_that_fails_leaves_none(said: Said) -> None:
+    """The load's own error comes through, and everything is dropped."""
+    with pytest.raises(ZeroDivisionError), timed_snapshots.taking(0.05, 2, said.filled, time.time):
+        time.sleep(0.12)
+        raise ZeroDivisionError
+    assert said.lines[-1].startswith("drop")
+
+
+def test_who_cannot_is_told_why(said: Said, tmp_path: Path) -> None:
+    """No snapshots, or a copy of files that are written meanwhile; a log that lies elsewhere."""
+    assert timed_snapshots.lacks(said.filled) is None
+    said.ATOMIC = False
+    assert "has snapshots" in str(timed_snapshots.lacks(said.filled))
+    said.ATOMIC = True
+    elsewhere = dataclasses.replace(said.filled.fs, wal=said.filled.fs)
+    assert "lies elsewhere" in str(timed_snapshots.lacks(dataclasses.replace(said.filled, fs=elsewhere)))
+    xfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"), layers=(Layer("md", 1),)))
+    assert "has snapshots" in str(timed_snapshots.lacks(xfs))
+
+
+def facts(*spans: tuple[float, float]) -> SnapshotFacts:
+    """Snapshots under way in these seconds of a load that began at 1000."""
+    return SnapshotFacts(3, 2, "btrfs", taken=tuple(SnapshotTaken(1000 + a, 1000 + b, 0.1, 0.5) for a, b in spans))
+
+
+def outcome(**columns: list[float | None]) -> Outcome:
+    """A load that began at 1000."""
+    length = len(next(iter(columns.values())))
+    return Outcome(1000.0, float(length), 0, 0, Series(length, dict(columns)), None)
+
+
+def test_cost_is_of_whole_seconds_of_the_window() -> None:
+    """A second with any part of one counts to it; the warm-up counts to neither."""
+    rates: list[float | None] = [9, 9, 10, 10, 5, 5, 10, 10, 4, 10]
+    found = judging.beside(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
+    assert [(one.at_s, one.until_s) for one in found.taken] == [(4.2, 5.9), (8.0, 8.9)]
+    assert (found.rate_within, found.rate_beside) == (pytest.approx(14 / 3), 10)
+    assert found.cost_ratio == pytest.approx(14 / 30)
+
+
+def test_no_cost_of_too_few_seconds_or_of_batches() -> None:
+    """Below three seconds of either kind, or where log came when it came, there is no ratio."""
+    flat: list[float | None] = [10.0] * 10
+    assert judging.beside(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
+    apply, to_end = facts((1.0, 3.9)), Window("to-completion", 0, 0)
+    assert judging.beside(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio is None
+    tps: list[float | None] = [None] * 10
+    assert judging.beside(apply, outcome(tps=tps, apply_kb_per_s=flat), to_end).cost_ratio == 1
+    gaps = [*flat[:5], None, *flat[6:]]
+    assert judging.beside(apply, outcome(tps=tps, apply_kb_per_s=gaps), to_end).cost_ratio is None
+
+
+def test_the_page_shows_what_is_known() -> None:
+    """Medians over snapshots and trials; what nothing is known of has no row."""
+    one = dataclasses.replace(facts((1, 2), (4, 5)), cost_ratio=0.5)
+    column = _column([one, dataclasses.replace(one, cost_ratio=0.7), SnapshotFacts(3, 2, note="no")])
+    assert column["taken"] == "4 in 2 trials"
+    assert column["rate of the load meanwhile ÷ otherwise"] == "0.600"
+    assert "one holds" not in column
+    assert _column([SnapshotFacts(3, 2, note="no")]) == {}
+
+
+PLAN = """
+name = "x"
+fs_setups = ["ext4"]
+measure = "60s"
+[snapshots]
+{}
+[engine]
+name = "postgres"
+[workload]
+name = "pgbench-tpcb"
+"""
+
+
+@pytest.mark.parametrize(("words", "flaw"), [
+    ('every = "100ms"', '"every" should be 1 s or more, not 0.1 s'),
+    ('every = "60s"', '"every" should be less than the window of 60 s'),
+    ('every = "5s"\nkeep = 0', '"keep" should be 1 or more, not 0'),
+    ("keep = 2", "every"),
+])  # fmt: skip
+def test_a_plans_snapshots_are_checked(words: str, flaw: str, load: Callable[[str], Any]) -> None:
+    """Each flaw with its line."""
+    assert flaw in load(PLAN.format(words))
+    assert load(PLAN.format('every = "5s"')).snapshots.keep == 3
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], Any]:
+    """A plan of this text, or what is wrong with it."""
+    from dbbench import catalog, plan
+    from dbbench.errors import PlanInvalid
+
+    def loaded(text: str) -> Any:
+        (tmp_path / "plan.toml").write_text(text)
+        try:
+            return plan.load(tmp_path / "plan.toml", catalog.catalog())
+        except PlanInvalid as error:
+            return error.evidence
+
+    return loaded
+
+
+def test_small_caches_are_of_known_settings() -> None:
+    """What a second server is given is a setting that its engine has a default for."""
+    from dbbench.parts.real import SMALL_CACHE
+
+    for name, settings in SMALL_CACHE.items():
+        assert settings.keys() <= ENGINES[name].defaults(None).keys()

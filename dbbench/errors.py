@@ -270,6 +270,16 @@ class ScriptInvalid(DbbenchError):
     id, exit_code, title = "E335", EXIT_USAGE, "a script of SQL steps is wrong"
 
 
+class RecordingUnreadable(DbbenchError):
+    """A file that is no recording of statements, or one of which none can be run again."""
+
+    id, exit_code, title = "E326", EXIT_USAGE, "no statements could be taken from the recording"
+
+
+class LiveServerUnreadable(DbbenchError):
+    id, exit_code, title = "E327", EXIT_USAGE, "the running server could not be read"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.commands.text import put, put_json
-from dbbench.errors import FileTaken, ResultsUnwritable
+from dbbench.errors import FileTaken, LiveServerUnreadable, ResultsUnwritable
 
 ENGINES: Final = ("postgres", "mariadb", "mysql")
 
@@ -85,11 +85,21 @@ clients = 8
 @command_line()
 @click.option("--engine", "engines", multiple=True, type=click.Choice(ENGINES), help="Default: all that are installed.")
 @click.option("-o", "--output", default="plan.toml", metavar="FILE", show_default=True)
-def command(options: Options, engines: tuple[str, ...], output: str) -> None:
+@click.option("--from-running", is_flag=True, help="Of a server that runs here: its settings, sizes and filesystem.")
+@click.option("--socket", type=click.Path(path_type=Path), help="Its socket. Default: where packages put it.")
+@click.option("--user", help="The role that reads. Default: this account's name.")
+@click.option("--database", help="The database that is looked at.")
+def command(options: Options, engines: tuple[str, ...], output: str, from_running: bool, socket: Path | None,
+            user: str | None, database: str | None) -> None:  # fmt: skip
     """Write a commented plan.toml to begin with."""
     path = Path(output)
-    chosen = engines or _installed() or ("postgres",)
-    text = plan_text(path, tuple(name for name in ENGINES if name in chosen))
+    if not from_running and (socket or user or database):
+        raise click.UsageError("--socket, --user and --database are of --from-running")
+    if from_running:
+        chosen, text = _running(options, path, socket, user, database)
+    else:
+        chosen = engines or _installed() or ("postgres",)
+        text = plan_text(path, tuple(name for name in ENGINES if name in chosen))
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -112,6 +122,27 @@ def plan_text(path: Path, engines: tuple[str, ...]) -> str:
     text = _HEAD.format(file=path, name=name) + "".join(_ENGINE[engine] for engine in engines)
     innodb = [f'"{engine}"' for engine in engines if engine != "postgres"]
     return text + (_SYSBENCH.format(engines=", ".join(innodb)) if innodb else "")
+
+
+def _running(
+    options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
+) -> tuple[tuple[str, ...], str]:
+    """The engine and the plan of a server that runs; it is only read."""
+    from dbbench import host, live
+    from dbbench.catalog import catalog
+    from dbbench.live import planning
+
+    found = [socket] if socket else live.sockets()
+    if len(found) != 1:
+        raise LiveServerUnreadable(
+            f"{len(found)} sockets of servers are where packages put them: {', '.join(map(str, found)) or 'none'}",
+            effect="Nothing was read or written.",
+            remedy="Name one:  dbbench init --from-running --socket /run/postgresql",
+        )
+    with live.reading(found[0], user, database) as server:
+        facts = live.facts_of(server)
+        memory = host.facts().get("memory_bytes")
+        return (facts.engine,), planning.plan_text(server, facts, catalog(options.paths), path, memory)
 
 
 def _installed() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import click
 
 from dbbench.catalog import catalog, parameters
 from dbbench.commands.options import Options, command_line, global_options
+from dbbench.commands.statements import from_statements
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.model import Workload, plain
 
@@ -54,6 +55,14 @@ def show(options: Options, name: str) -> None:
             put(f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #"))
 
 
+@command_line(name="schema")
+def schema(_options: Options) -> None:
+    """The JSON Schema of a workload's file, for editors and other programs."""
+    from pydantic import TypeAdapter
+
+    put_json(TypeAdapter(Workload).json_schema())
+
+
 def _row(workload: Workload) -> dict[str, Any]:
     """A workload works where one of its engines is installed and its driver's programs are."""
     from dbbench import process
@@ -81,3 +90,5 @@ def _row(workload: Workload) -> dict[str, Any]:
 
 command.add_command(list_)
 command.add_command(show)
+command.add_command(schema)
+command.add_command(from_statements)

@@ -90,6 +90,7 @@ class EngineSpec:
     cpus_server: str | None = None
     cpus_client: str | None = None
     numa_node: int | None = None  # of the server's cores and memory
+    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that were given as a list
 
     @property
     def bin(self) -> str | None:

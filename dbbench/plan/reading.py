@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dbbench.catalog import Catalog
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
 from dbbench.plan.checks import check
 from dbbench.plan.labels import default_label, label_of
-from dbbench.plan.workloads import read_workload
+from dbbench.plan.workloads import check_list, read_workload
 from dbbench.tomlfile import Document, Key, read, typed
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
@@ -54,7 +54,7 @@ def _parts(document: Document, catalog: Catalog) -> Parts:
         if arm := _part(document, Arm, entry, key):
             arms[key] = arm
     for key, item in _items(document, "engine"):
-        if engine := _part(document, EngineSpec, item, key):
+        if engine := _engine(document, item, key):
             engines[key] = engine
     for key, item in _items(document, "workload"):
         if found := read_workload(document, item, key, catalog):
@@ -105,6 +105,27 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
     if not given:
         document.flaw((name,), f'"{name}" is empty')
     return [((name, index), item) for index, item in enumerate(given)]
+
+
+def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
+    """An entry of `engine`; a list in the place of one of its settings' values is a sweep."""
+    if isinstance(item, dict) and "sweeps" in item:
+        document.flaw((*key, "sweeps"), 'unknown key "sweeps"; a list in "settings" is one')
+    if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
+        return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
+    lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}
+    single = {name: value for name, value in item["settings"].items() if name not in lists}
+    single |= {name: values[0] for name, values in lists.items() if len(values) == 1}
+    for name, values in lists.items():
+        check_list(document, (*key, "settings", name), values, values, "setting")
+        for index, value in enumerate(values):
+            if not isinstance(value, bool | int | float | str):
+                document.flaw(
+                    (*key, "settings", name, index), f'a value of "{name}" should be one value, not {value!r}'
+                )
+    engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
+    sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
+    return dataclasses.replace(engine, sweeps=sweeps) if engine else None
 
 
 def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:

@@ -30,6 +30,7 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
     lists: list[tuple[str, Sequence[Any], Callable[[Any], str]]] = [
         (name, values, _size if name in sizes else _word) for name, values in spec.sweeps.items()
     ]
+    lists += [(name, values, _word) for name, values in engine.sweeps.items()]
     bins = dict(zip(engine.bins, distinct(engine.bins), strict=True))
     lists.append(("memory", plan.memory or (None,), _size))
     lists.append(("bin", engine.bins or (None,), bins.__getitem__))
@@ -39,12 +40,14 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
             for (name, values, word), value in zip(lists, choice, strict=True)
             if len(values) > 1
         ]
-        *own, memory, folder = choice
+        *swept, memory, folder = choice
+        own, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
+        settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
         yield Variant(
             "+".join(told),
             dict(zip(spec.sweeps, own, strict=True)),
             memory,
-            dataclasses.replace(engine, bins=() if folder is None else (folder,)),
+            dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
         )
 
 

@@ -47,3 +47,34 @@ def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
     assert "postgres pgbench-simple-update, clients=2: throughput" in dbbench("compare", "r").stdout
     page = (dbbench.folder / "results/r/report.html").read_text()
     assert "pgbench-simple-update, clients=1" in page and "pgbench-simple-update, clients=2" in page
+
+
+INTERVALS = """\
+name = "intervals"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = 0
+measure = 36
+repeat_suspect = false
+[device]
+size = "1GiB"
+[engine]
+name = "postgres"
+settings = { checkpoint_timeout = ["30s", "10min"] }
+[workload]
+name = "pgbench-simple-update"
+scale = 1
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.needs("root", "engine:postgres")
+def test_the_checkpoint_interval_is_a_sweep(dbbench: Dbbench) -> None:
+    """Every 30 s, which is the server's least: one begins in a window of 36. Every 10 minutes: none does."""
+    dbbench("run", dbbench.plan(INTERVALS), "--name", "r")
+    trials = {trial["variant"]: trial for trial in dbbench.trials().values()}
+    assert set(trials) == {"checkpoint_timeout=30s", "checkpoint_timeout=10min"}
+    for variant, trial in trials.items():
+        assert trial["effective_settings"]["checkpoint_timeout"] == variant.removeprefix("checkpoint_timeout=")
+    assert trials["checkpoint_timeout=30s"]["checkpoints"]["by_cause"].get("timed", 0) >= 1
+    assert trials["checkpoint_timeout=10min"]["checkpoints"]["begun"] == 0

@@ -8,8 +8,9 @@ import pytest
 
 from dbbench.catalog import Catalog, catalog
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Plan, titled
+from dbbench.model import Plan, Setting, titled
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+from dbbench.plan.settings import settings_of
 from dbbench.plan.variants import distinct
 
 SWEPT = """\
@@ -60,6 +61,22 @@ def swept(tmp_path: Path, known: Catalog) -> Expanded:
     return expand(plan_of(tmp_path, SWEPT, known), known)
 
 
+SETTINGS = """\
+name = "settings"
+fs_setups = ["ext4"]
+[[engine]]
+name = "postgres"
+settings = { checkpoint_timeout = ["30s", "5min"], shared_buffers = "64MB", jit = [false] }
+[[engine]]
+name = "mariadb"
+settings.innodb_buffer_pool_size = ["10G", "20G"]
+[[workload]]
+name = "sysbench-script"
+clients = 4
+rate = [100, 200]
+"""
+
+
 # --- lists -----------------------------------------------------------------------------------------
 
 
@@ -72,6 +89,38 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (8, 2, 512 * 2**20)
     assert (cell.engine.bin, cell.variant) == ("/usr/lib/postgresql/17/bin", "clients=8+memory=512MiB+bin=17")
     assert cell.title == "pgbench-tpcb, clients=8, memory=512MiB, bin=17"
+
+
+def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path, known: Catalog) -> None:
+    """Checkpoint interval, buffer pool and offered load: each one line; the server of a cell has one of the values."""
+    cells = {cell.id: cell for cell in expand(plan_of(tmp_path, SETTINGS, known), known).cells}
+    assert {name.removeprefix("ext4.") for name in cells} == {
+        f"{engine}.sysbench-script.rate={rate}+{name}={value}"
+        for rate in (100, 200)
+        for engine, name, value in (
+            ("postgres", "checkpoint_timeout", "30s"), ("postgres", "checkpoint_timeout", "5min"),
+            ("mariadb", "innodb_buffer_pool_size", "10G"), ("mariadb", "innodb_buffer_pool_size", "20G"),
+        )
+    }  # fmt: skip
+    cell = cells["ext4.postgres.sysbench-script.rate=200+checkpoint_timeout=5min"]
+    assert cell.engine.settings == {"checkpoint_timeout": "5min", "shared_buffers": "64MB", "jit": False}
+    assert settings_of(cell)["checkpoint_timeout"] == Setting("5min", "plan")
+    assert cell.engine.sweeps == {}
+
+
+def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path, known: Catalog) -> None:
+    """Empty, twice the same, no values, or the key that only the program has."""
+    text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
+    with pytest.raises(PlanInvalid) as told:
+        plan_of(
+            tmp_path,
+            text.replace('["10G", "20G"]', "[]").replace('name = "mariadb"', 'name = "mariadb"\nsweeps = {}'),
+            known,
+        )
+    assert all(word in told.value.evidence for word in (
+        '"checkpoint_timeout" has \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'a value of "jit"',
+        'unknown key "sweeps"',
+    ))  # fmt: skip
 
 
 def test_each_variant_has_every_arm(swept: Expanded) -> None:

@@ -1,0 +1,187 @@
+"""Kept statements as files: a TOML file with, beside it, scripts for pgbench or one Lua script for sysbench.
+
+Nothing of the recording is written as it stands: each statement is put together from its pieces (`tokens`), in one
+line. In pgbench's scripts no backslash and no colon of it is left; in Lua it stands in quoted strings alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.recorded.rules import Rule
+from dbbench.recorded.sorting import Kept, Sorted
+from dbbench.recorded.tokens import Token
+
+WEIGHTS: Final = 10_000  # that calls are scaled to: pgbench adds them up in an int
+Ruled = tuple[Kept, tuple[Rule, ...]]  # a rule a parameter
+
+_TOML: Final = """\
+# Made of {source}: {kept} statements of {all}, {share:.1%} of the calls.
+# Each is a transaction of its own: which of them were one is not recorded. Weights are calls.
+# Parameters are drawn by the rules in the script{plural}; those marked GUESSED are yours to edit.
+title   = "Statements recorded from {source}"
+driver  = "{driver}"
+engines = [{engines}]
+script  = "{script}"
+{beside}{dataset}
+
+[parameters.clients]
+type    = "integer"
+default = 4
+min     = 1
+help    = "sessions"
+
+[parameters.rate]
+type    = "integer"
+default = 0
+min     = 0
+help    = "statements a second by schedule, latency counts from it (open loop); 0 = as fast as they go"
+"""
+_PGBENCH: Final = """
+[parameters.threads]
+type    = "integer"
+default = 2
+min     = 1
+help    = "threads of pgbench itself (at most one a client)"
+
+[parameters.protocol]
+type    = "string"
+default = "prepared"
+choices = ["extended", "prepared"]
+help    = "how statements are sent; values have no type of their own, so not as plain text"
+"""
+_LUA: Final = """\
+-- Made of {source} for sysbench: each event is one of these statements, drawn by its weight.
+
+local con
+
+-- A whole number of [least, most], as text: there are more than an integer of sysbench holds.
+local function whole(least, most)
+   return string.format("%.0f", least + math.floor(sysbench.rand.uniform_double() * (most - least + 1)))
+end
+
+local function one_of(texts)
+   return texts[sysbench.rand.uniform(1, #texts)]
+end
+
+local STATEMENTS = {{
+{statements}
+}}
+
+local total = 0
+for _, one in ipairs(STATEMENTS) do
+   total = total + one.weight
+end
+
+function thread_init()
+   con = sysbench.sql.driver():connect()
+end
+
+function thread_done()
+   con:disconnect()
+end
+
+function event()
+   local point = sysbench.rand.uniform(1, total)
+   for kind, one in ipairs(STATEMENTS) do
+      point = point - one.weight
+      if point <= 0 then
+         con:query(one.statement())
+         dbbench_kind = kind
+         return
+      end
+   end
+end
+"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """File names with their content; the first is the TOML file."""
+
+    files: dict[str, str]
+
+
+def written(
+    name: str, source: str, found: Sorted, ruled: Sequence[Ruled], engines: Sequence[str], dataset: str
+) -> Written:
+    """The files of the workload `name`. `dataset`: the line that says what is loaded."""
+    source = re.sub(r"[^A-Za-z0-9._-]", "_", source)  # stands in comments and in a string
+    whole = sum(kept.calls for kept, _ in ruled)
+    weights = [max(1, round(WEIGHTS * kept.calls / whole)) for kept, _ in ruled]
+    if "postgres" in engines:
+        scripts = {f"{name}-{number:03}.sql": _pgbench(*one) for number, one in enumerate(ruled, 1)}
+    else:
+        rows = "\n".join(_lua(*one, weight) for one, weight in zip(ruled, weights, strict=True))
+        scripts = {f"{name}.lua": _LUA.format(source=source, statements=rows)}
+    first, *others = scripts
+    several = (
+        f"beside  = {_list(others)}\nweights = [{', '.join(map(str, weights))}]\n" if "postgres" in engines else ""
+    )
+    text = _TOML.format(
+        source=source, kept=len(ruled), all=len(found.kept) + len(found.left_out), share=found.share,
+        plural="s" if others else "", driver="pgbench" if "postgres" in engines else "sysbench",
+        engines=", ".join(f'"{engine}"' for engine in engines), script=first, beside=several, dataset=dataset,
+    )  # fmt: skip
+    return Written({f"{name}.toml": text + (_PGBENCH if "postgres" in engines else ""), **scripts})
+
+
+def _list(names: Sequence[str]) -> str:
+    return "[\n" + "".join(f'    "{name}",\n' for name in names) + "]" if names else "[]"
+
+
+def _pgbench(kept: Kept, rules: Sequence[Rule]) -> str:
+    lines = [f"-- {kept.calls} calls"]
+    pieces = {}
+    for parameter, rule in zip(kept.parameters, rules, strict=True):
+        variable = f"p{parameter[1:]}"
+        lines += [f"-- {parameter}: {rule.note}", f"\\set {variable} random({rule.least}, {rule.most})"]
+        pieces[parameter] = rule.expression.format(f":{variable}")
+    statement = "".join(pieces.get(token.text, token.text) for token in _forgiving(kept.tokens, "postgres"))
+    return "\n".join([*lines, f"{statement};"]) + "\n"
+
+
+def _lua(kept: Kept, rules: Sequence[Rule], weight: int) -> str:
+    by_name = dict(zip(kept.parameters, rules, strict=True))
+    pieces: list[str] = []
+    plain = ""
+    for token in _forgiving(kept.tokens, "mysql"):
+        if token.kind == "parameter":
+            pieces += [lua_string(plain), _drawn(by_name[token.text])]
+            plain = ""
+        else:
+            plain += token.text
+    pieces.append(lua_string(plain))
+    notes = "".join(f"\n   -- {parameter}: {rule.note}" for parameter, rule in by_name.items())
+    whole = " .. ".join(pieces)
+    return f"   -- {kept.calls} calls{notes}\n   {{weight = {weight}, statement = function() return {whole} end}},"
+
+
+def _drawn(rule: Rule) -> str:
+    if rule.texts:
+        return f"one_of({{{', '.join(map(lua_string, rule.texts))}}})"
+    return f"whole({rule.least}, {rule.most})"
+
+
+def lua_string(text: str) -> str:
+    """A quoted string of Lua: all but plain letters by number, so that nothing can end it."""
+    plain = {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=<>()*,.`'+-/?%&|!:;@~^$#[]{}"}
+    return '"' + "".join(chr(b) if chr(b) in plain else f"\\{b:03}" for b in text.encode("utf-8", "replace")) + '"'
+
+
+def _forgiving(tokens: Sequence[Token], dialect: str) -> list[Token]:
+    """An insert that does nothing where its drawn key is there already: an error would end the client."""
+    whole = list(tokens)
+    if not whole[0].is_word("insert"):
+        return whole
+    words = [token.text.lower() for token in whole if token.kind == "word"]
+    if dialect == "mysql":
+        return whole if "ignore" in words or "duplicate" in words else [whole[0], Token("word", " IGNORE"), *whole[1:]]
+    if "conflict" in words:
+        return whole
+    nothing = Token("word", " ON CONFLICT DO NOTHING ")
+    at = next((index for index, token in enumerate(whole) if token.is_word("returning")), len(whole))
+    return [*whole[:at], nothing, *whole[at:]]

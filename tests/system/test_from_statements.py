@@ -1,0 +1,151 @@
+"""From a server that runs to a workload and a plan: statements and facts of private servers, driven again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench import plan
+from dbbench.catalog import catalog
+from dbbench.datasets import generated
+from dbbench.datasets.asking import execute, rows
+from dbbench.engines import ENGINES
+from dbbench.engines.port import Place, Server
+from dbbench.errors import LiveServerUnreadable
+from dbbench.live import reading
+from dbbench.model import Dataset, Scalar, merged
+from tests.conftest import engine_bin
+from tests.system.conftest import Dbbench
+
+PGBENCH: Final = Dataset("pgbench", {"scale": 1})
+SYSBENCH: Final = Dataset("sysbench", {"tables": 1, "table_size": 500})
+PLAN: Final = """\
+name = "again"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = 0
+measure = 2
+repeat_suspect = false
+[device]
+size = "512MiB"
+[engine]
+name = "postgres"
+[workload]
+name = "ours"
+clients = 2
+scale = 1
+"""
+
+
+@contextlib.contextmanager
+def served(engine: str, dataset: Dataset, **settings: Scalar) -> Iterator[Server]:
+    """A private server with a dataset; gone at the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
+    folder.chmod(0o755)
+    kind = ENGINES[engine]
+    place = Place(folder / "s", folder / "log", engine_bin(engine) if engine == "mysql" else None)
+    try:
+        kind.create(folder / "data", place)
+        own = merged(("default", kind.defaults(None)), ("plan", settings))
+        with kind.serving(folder / "data", own, place) as server:
+            generated.build(server, dataset)
+            yield server
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    """PostgreSQL that records statements, with some of pgbench's and of a stranger."""
+    with served("postgres", PGBENCH, shared_preload_libraries="pg_stat_statements", work_mem="7MB") as server:
+        execute(server, "CREATE EXTENSION pg_stat_statements")
+        where = [f"--host={server.socket_dir}", f"--username={server.user}", server.database]
+        subprocess.run(
+            [server.bin / "pgbench", "-n", "-t", "40", "-M", "prepared", *where], check=True, capture_output=True
+        )
+        execute(server, "SELECT ':evil' AS \"x\\! touch owned\"", "SELECT max(mtime) FROM pgbench_history "
+                "WHERE mtime > timestamp '2020-01-01'")  # fmt: skip
+        yield server
+
+
+@pytest.mark.needs("root", "engine:postgres", "sysbench")
+def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server) -> None:
+    """What pg_stat_statements holds, converted with the server asked for types and ranges: each statement is called
+    by its weight, keys are those of the data, and utility and hostile ones are left out."""
+    found = rows(postgres, "SELECT query, calls FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database "
+                 "WHERE datname = current_database())")  # fmt: skip
+    (dbbench.folder / "export.json").write_text(json.dumps([{"query": q, "calls": n} for q, n in found]))
+    target = ("-o", "workloads/ours.toml", "--data-of", "pgbench-tpcb")
+    done = dbbench("workload", "from-statements", "export.json", *target,
+                   "--socket", str(postgres.socket_dir), "--user", postgres.user, "--database", postgres.database,
+                   "--json")  # fmt: skip
+    told = json.loads(done.stdout)
+    kept, left = {row["statement"]: row["calls"] for row in told["kept"]}, {r["why"] for r in told["left_out"]}
+    assert {"UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2"} <= set(kept)
+    assert any("BEGIN" in why for why in left) and any("backslash" in why or "colon" in why for why in left)
+    scripts = "".join((dbbench.folder / "workloads" / name).read_text() for name in told["files"][1:])
+    drawn = re.findall(r"the range of its column\n.set p\d random\((\d+), (\d+)\)", scripts)
+    ranges = [(int(least), int(most)) for least, most in drawn]
+    assert (1, 10) in ranges and any(1 <= least < 2000 and 98_000 < most <= 100_000 for least, most in ranges)
+    assert "evil" not in scripts and "owned" not in scripts
+    dbbench("--path", ".", "run", dbbench.plan(PLAN), "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["error"] is None and trial["summary"]["tps"] > 10 and trial["summary"]["errors"] == 0
+    printed = next(Path(dbbench.folder, "results/r/trials").glob("*/raw/pgbench.out")).read_text()
+    assert printed.count("SQL script") == len(kept)
+
+
+@pytest.mark.needs("root", "engine:postgres")
+def test_a_running_postgres_becomes_a_plan(dbbench: Dbbench, postgres: Server) -> None:
+    """Its settings, sizes and filesystem; the session cannot write; the plan loads as it is."""
+    dbbench("init", "--from-running", "--socket", str(postgres.socket_dir), "--user", postgres.user, "--database",
+            postgres.database, "-o", "live.toml")  # fmt: skip
+    _plan_is_of(dbbench, "postgres", postgres, {"work_mem": "7MB", "shared_buffers": "256MB"}, "pgbench_accounts")
+    with (
+        reading(postgres.socket, postgres.user, postgres.database) as live,
+        pytest.raises(LiveServerUnreadable, match="read-only"),
+    ):
+        live.rows("CREATE TABLE forbidden (a int)")
+    with (
+        reading(postgres.socket, postgres.user, postgres.database) as live,
+        pytest.raises(LiveServerUnreadable, match="read-only"),
+    ):
+        live.rows("DELETE FROM pgbench_tellers")
+    nobody = dbbench("init", "--from-running", "--socket", str(dbbench.folder), "-o", "none.toml", status=2)
+    assert "E327" in nobody.stderr and not (dbbench.folder / "none.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=pytest.mark.needs("root", f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_a_running_innodb_becomes_a_plan(dbbench: Dbbench, engine: str) -> None:
+    """The same of MariaDB and MySQL."""
+    with served(engine, SYSBENCH, innodb_io_capacity=1234) as server:
+        dbbench("init", "--from-running", "--socket", str(server.socket), "--user", server.user, "-o", "live.toml")
+        _plan_is_of(dbbench, engine, server, {"innodb_io_capacity": "1234"}, "dbbench.sbtest1")
+        with (
+            reading(server.socket, server.user, "dbbench") as live,
+            pytest.raises(LiveServerUnreadable, match="READ ONLY"),
+        ):
+            live.rows("DELETE FROM sbtest1")
+
+
+def _plan_is_of(dbbench: Dbbench, engine: str, server: Server, settings: dict[str, str], table: str) -> None:
+    text = (dbbench.folder / "live.toml").read_text()
+    read = tomllib.loads(text)
+    assert read["engine"][0]["name"] == engine and settings.items() <= read["engine"][0]["settings"].items()
+    assert not {"port", "data_directory", "datadir", "socket"} & read["engine"][0]["settings"].keys()
+    assert server.version in text.splitlines()[0] and table in text
+    assert ("pg_basebackup" if engine == "postgres" else "--backup --socket=") in text
+    known = catalog()
+    assert plan.expand(plan.load(dbbench.folder / "live.toml", known), known).order

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from dbbench.errors import FileMissing, RecordingUnreadable
 from dbbench.recorded.tokens import Token, tokens_of
+from dbbench.units import size_text
 
 _SLOW: Final = re.compile(r"^# (?:Time: |User@Host: |Query_time: )", re.MULTILINE)
 _ENDS: Final = re.compile(
     r"^(?:# (?:Time|User@Host|Query_time|Thread_id|Schema|Bytes_sent|Rows_affected|QC_hit|Full_scan|Filesort|explain"
     r"|administrator command)\b|\S*mysqld\S*, Version: |\S*mariadbd\S*, Version: |Tcp port: |Time\s+Id Command)"
 )
+LARGEST: Final = 2**28  # bytes: some hours of a busy server's slow log, and some seconds of reading
 _STRINGS: Final = 16  # different texts that are kept of one parameter: a choice, not a copy of the data
 _LONGEST: Final = 200  # letters of one of them
 
@@ -29,18 +31,26 @@ class Seen:
 
     least: float | None = None
     most: float | None = None
-    whole: bool = True
+    apart: tuple[float, float] | None = None  # least and most of what it was more than the literal before it
     texts: list[str] = field(default_factory=list)  # literals as written, with their quotes
 
-    def add(self, token: Token) -> None:
-        """One more value."""
+    def add(self, token: Token, before: Token | None) -> None:
+        """One more value, and the literal in front of it."""
         if token.kind == "number":
-            value = float(int(token.text, 16)) if token.text[:2].lower() == "0x" else float(token.text)
-            self.whole = self.whole and value == int(value)
+            value = number_of(token)
+            if before is not None and before.kind == "number":
+                more = value - number_of(before)
+                least, most = self.apart or (more, more)
+                self.apart = min(least, more), max(most, more)
             self.least = value if self.least is None else min(self.least, value)
             self.most = value if self.most is None else max(self.most, value)
         elif token.text not in self.texts and len(self.texts) < _STRINGS and len(token.text) <= _LONGEST:
             self.texts.append(token.text)
+
+
+def number_of(token: Token) -> float:
+    """The number of a literal."""
+    return float(int(token.text, 16)) if token.text[:2].lower() == "0x" else float(token.text)
 
 
 @dataclass
@@ -69,6 +79,8 @@ class Recording:
 def read(path: Path) -> Recording:
     """The file's statements, those called most often first. FileMissing; RecordingUnreadable where it is neither."""
     try:
+        if path.stat().st_size > LARGEST:
+            raise _unreadable(path, f"it has more than {size_text(LARGEST)}; take a part:  head -c 200M")
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise FileMissing(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
@@ -144,8 +156,8 @@ def _slow_log(text: str) -> list[Statement]:
         statement = found.setdefault(shape, Statement(shape, 0, [Seen() for _ in range(shape.count("?"))]))
         statement.calls += 1
         if shape == whole:  # of a shortened one it is not known which value stood where
-            for seen, token in zip(statement.seen, literals, strict=False):
-                seen.add(token)
+            for seen, token, before in zip(statement.seen, literals, [None, *literals], strict=False):
+                seen.add(token, before)
     return list(found.values())
 
 

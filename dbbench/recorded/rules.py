@@ -13,6 +13,8 @@ LEAST: Final = 1  # of a number that nobody knows anything of; marked in the fil
 MOST: Final = 100_000
 SPAN_S: Final = 6 * 365 * 86400  # of times: six years from 2020 on
 ROWS: Final = 10  # LIMIT
+WIDTH: Final = 99  # of BETWEEN, in values of its column: a hundred, as in sysbench's ranges
+WIDTH_S: Final = 86_399  # of times: a day
 # Types of PostgreSQL -> the expression, {} being a whole number that was drawn. Others are left out.
 EXPRESSIONS: Final[dict[str, str]] = {
     **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision", "oid"), "{}"),
@@ -51,6 +53,7 @@ class Rule:
     texts: tuple[str, ...] = ()
     guessed: bool = False
     note: str = ""
+    after: str = ""  # the parameter that [least, most] is added to: BETWEEN $1 AND $2
 
 
 def rule_of(kept: Kept, index: int, told: Told | None) -> Rule | None:
@@ -60,11 +63,36 @@ def rule_of(kept: Kept, index: int, told: Told | None) -> Rule | None:
         return Rule(1, ROWS, note="a number of rows")
     if before == "offset":
         return Rule(0, 0, note="from the first row on")
+    if first := _begin_of(kept, kept.parameters[index]):
+        return _width(kept, index, told, first)
     if told is not None:
         return _by_type(told)
     if index < len(kept.seen):
         return _by_values(kept.seen[index])
     return Rule(LEAST, MOST, guessed=True, note="GUESSED: no server was asked for its type and range; edit it")
+
+
+def _width(kept: Kept, index: int, told: Told | None, first: str) -> Rule | None:
+    """The end of a range follows from its begin: two ends drawn by themselves would span a third of the table."""
+    if told is not None:
+        rule = _by_type(told)
+        most = WIDTH_S if rule and ("interval" in rule.expression or told.type == "date") else WIDTH
+        return Rule(0, most, rule.expression, note=f"{told.type}, GUESSED: up to {most} above {first}", guessed=True,
+                    after=first) if rule else None  # fmt: skip
+    if index < len(kept.seen) and (apart := kept.seen[index].apart):
+        return Rule(int(apart[0]), int(apart[1]), note=f"as far above {first} as in the log", after=first)
+    if index < len(kept.seen) and kept.seen[index].texts:
+        return _by_values(kept.seen[index])
+    return Rule(0, WIDTH, guessed=True, note=f"GUESSED: up to {WIDTH} above {first}; edit it", after=first)
+
+
+def _begin_of(kept: Kept, parameter: str) -> str:
+    """The parameter that this one is the end of a range to (`BETWEEN $1 AND $2`); "" where it is none."""
+    whole = [token for token in kept.tokens if token.kind != "blank"]
+    at = next(index for index, token in enumerate(whole) if token.text == parameter)
+    if at < 3 or not whole[at - 1].is_word("and") or not whole[at - 3].is_word("between"):
+        return ""
+    return whole[at - 2].text if whole[at - 2].kind == "parameter" and whole[at - 2].text != parameter else ""
 
 
 def _by_type(told: Told) -> Rule | None:

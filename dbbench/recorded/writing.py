@@ -138,7 +138,8 @@ def _pgbench(kept: Kept, rules: Sequence[Rule]) -> str:
     pieces = {}
     for parameter, rule in zip(kept.parameters, rules, strict=True):
         variable = f"p{parameter[1:]}"
-        lines += [f"-- {parameter}: {rule.note}", f"\\set {variable} random({rule.least}, {rule.most})"]
+        first = f":p{rule.after[1:]} + " if rule.after else ""
+        lines += [f"-- {parameter}: {rule.note}", f"\\set {variable} {first}random({rule.least}, {rule.most})"]
         pieces[parameter] = rule.expression.format(f":{variable}")
     statement = "".join(pieces.get(token.text, token.text) for token in _forgiving(kept.tokens, "postgres"))
     return "\n".join([*lines, f"{statement};"]) + "\n"
@@ -147,23 +148,32 @@ def _pgbench(kept: Kept, rules: Sequence[Rule]) -> str:
 def _lua(kept: Kept, rules: Sequence[Rule], weight: int) -> str:
     by_name = dict(zip(kept.parameters, rules, strict=True))
     pieces: list[str] = []
-    plain = ""
+    plain, begins = "", dict.fromkeys(rule.after for rule in rules if rule.after)
+    first = "".join(f"local {_local(name)} = {_drawn(by_name[name])} " for name in begins)
     for token in _forgiving(kept.tokens, "mysql"):
         if token.kind == "parameter":
-            pieces += [lua_string(plain), _drawn(by_name[token.text])]
+            drawn = _local(token.text) if token.text in begins else _drawn(by_name[token.text])
+            pieces += [lua_string(plain), drawn]
             plain = ""
         else:
             plain += token.text
     pieces.append(lua_string(plain))
     notes = "".join(f"\n   -- {parameter}: {rule.note}" for parameter, rule in by_name.items())
     whole = " .. ".join(pieces)
-    return f"   -- {kept.calls} calls{notes}\n   {{weight = {weight}, statement = function() return {whole} end}},"
+    return (
+        f"   -- {kept.calls} calls{notes}\n   {{weight = {weight}, statement = function() {first}return {whole} end}},"
+    )
 
 
 def _drawn(rule: Rule) -> str:
     if rule.texts:
         return f"one_of({{{', '.join(map(lua_string, rule.texts))}}})"
-    return f"whole({rule.least}, {rule.most})"
+    begin = f"{_local(rule.after)} + " if rule.after else ""
+    return f"whole({begin}{rule.least}, {begin}{rule.most})"
+
+
+def _local(parameter: str) -> str:
+    return f"p{parameter[1:]}"
 
 
 def lua_string(text: str) -> str:

@@ -63,6 +63,14 @@ def test_json_may_be_lines_or_lie_in_an_object(tmp_path: Path) -> None:
         ]
 
 
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    """A slow log of a year would fill the memory."""
+    with (tmp_path / "slow.log").open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(RecordingUnreadable, match="head -c"):
+        read(tmp_path / "slow.log")
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "query,calls\nSELECT 1,many\n", "[1, 2]", "{", "[" * 100_000])
 def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
     """E326 with what would be one; nothing falls over."""
@@ -198,6 +206,22 @@ def test_rules_follow_types_values_or_a_guess() -> None:
     assert limit is not None and (limit.least, limit.most) == (1, 10)
     assert offset is not None and (offset.least, offset.most) == (0, 0)
     assert guess is not None and guess.guessed and (guess.least, guess.most) == (1, 100_000) and "GUESSED" in guess.note
+
+
+def test_the_end_of_a_range_follows_its_begin() -> None:
+    """Two ends that are drawn by themselves would span a third of the table; the log says how far they were apart."""
+    one = kept("SELECT a FROM b WHERE c BETWEEN $1 AND $2 AND d = $3")
+    first, end, other = (rule_of(one, index, Told("integer", 1, 5000)) for index in range(3))
+    assert first is not None and end is not None and other is not None
+    assert (end.after, end.least, end.most) == ("$1", 0, 99) and first.after == other.after == ""
+    found = sort(Recording("x", "postgres", (Statement(one.text, 1),)))
+    script = written("w", "x", found, [(found.kept[0], (first, end, other))], ["postgres"], DATA).files["w-001.sql"]
+    assert "\\set p2 :p1 + random(0, 99)" in script
+    logged = next(each for each in sorted_out(read(FIXTURES / "slow.log")).kept if "SUM(k)" in each.text)
+    rules = tuple(rule_of(logged, index, None) for index in range(2))
+    assert rules[1] is not None and (rules[1].least, rules[1].most, rules[1].after) == (99, 99, "?1")
+    files = written("w", "x", found, [(logged, tuple(r for r in rules if r))], ["mysql"], DATA).files
+    assert re.search(r"local p1 = whole\(\d+, \d+\) return .* p1 .* whole\(p1 \+ 99, p1 \+ 99\)", files["w.lua"])
 
 
 # --- writing ---------------------------------------------------------------------------------------

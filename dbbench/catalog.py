@@ -132,7 +132,13 @@ def _converted(parameter: Parameter, value: Any) -> Scalar:
         return seconds_of(value)
     if parameter.type == "size":
         return bytes_of(value)
-    kinds: dict[str, Any] = {"integer": int, "number": (int, float), "string": str, "boolean": bool}
+    kinds: dict[str, Any] = {
+        "tables": (int, str),
+        "integer": int,
+        "number": (int, float),
+        "string": str,
+        "boolean": bool,
+    }
     is_flag = isinstance(value, bool) and parameter.type != "boolean"  # true is an int to Python
     if is_flag or not isinstance(value, kinds[parameter.type]):
         raise ValueError(f"should be of type {parameter.type}, not {value!r}")

@@ -280,6 +280,36 @@ class LiveServerUnreadable(DbbenchError):
     id, exit_code, title = "E327", EXIT_USAGE, "the running server could not be read"
 
 
+class SourceMissing(DbbenchError):
+    """What a plan names as `source` is not there, or is nothing that a dataset can be made of."""
+
+    id, exit_code, title = "E320", EXIT_USAGE, "the source is nothing that can be loaded"
+
+
+class SourceInUse(DbbenchError):
+    """The data directory of a server that runs, or of one that did not stop."""
+
+    id, exit_code, title = "E321", EXIT_REFUSED, "the source is in use"
+
+
+class SourceForeign(DbbenchError):
+    """Of another engine, another release, or with pages of another size."""
+
+    id, exit_code, title = "E322", EXIT_USAGE, "the source is not for this server"
+
+
+class SourceIncomplete(DbbenchError):
+    """A backup that lacks a tablespace, its log or a part; a name of the plan that is not in it."""
+
+    id, exit_code, title = "E323", EXIT_USAGE, "the source lacks something"
+
+
+class SourceChanged(DbbenchError):
+    """It is another one than when the run was begun, and no copy of the earlier one is left."""
+
+    id, exit_code, title = "E324", EXIT_USAGE, "the source has changed"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 
@@ -567,6 +597,22 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W112": (
         "the statement beside the load ended after the window",
         "What it did to the others is told up to the end of the window only. Take a longer window, or a smaller table.",
+    ),
+    "W100": (
+        "restored by reflink",
+        "The data files share their blocks with a copy beside them. The first write of each block goes elsewhere, as "
+        "in a snapshot or a clone: that is slower than the same filesystem is without, and breaks files into pieces.",
+    ),
+    "W101": (
+        "settings of the source are not in force",
+        "Servers run with dbbench's settings, the workload's, the fs setup's and the plan's. What the user's own "
+        "server was told beside them (in its files, or by ALTER SYSTEM and ALTER DATABASE) is left out, so that arms "
+        "differ in their filesystem alone. What the data needs belongs into the plan's `settings`.",
+    ),
+    "W102": (
+        "one tablespace alone is on the filesystem",
+        "The rest of the cluster, with its log, lies on another disk: commits are flushed there. The durability class "
+        "is that of the filesystem under test alone.",
     ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
     "W108": (

@@ -25,6 +25,7 @@ from dbbench.parts import Permit, Room, golden_of, real_parts
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.store import Draft
+from dbbench.store.trials import ELSEWHERE
 from dbbench.trial import run_trial
 
 RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
@@ -51,7 +52,8 @@ def main(argv: list[str]) -> int:
             return _beside_others(work, folder, emit)
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
         keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
-        return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME), emit), RUNTIME, keep=keep)
+        keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
+        return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME, folder / ELSEWHERE), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)
 
@@ -70,7 +72,10 @@ def _trial(run: Run, folder: Path, trial_id: str, room: Room, emit: Emit) -> Non
     record = Record(run, spec, cell, Draft(folder, trial_id), emit)
     typed = tuple(os.environ.get(WIPE, "").splitlines())
     parts = real_parts(run, cell, Journal(folder / "journal.jsonl"), images.of(run, folder), typed, room, emit)
-    run_trial(record, parts, room)
+    try:
+        run_trial(record, parts, room)
+    finally:
+        shutil.rmtree(room.elsewhere, ignore_errors=True)
 
 
 def _guarded(work: Callable[[Room], None], room: Room, emit: Emit) -> int:
@@ -90,7 +95,7 @@ def _beside_others(work: Callable[[Room], None], folder: Path, emit: Emit) -> in
     journal = Journal(folder / "journal.jsonl")
     journal.note("take", what="runtime", path=str(runtime))
     try:
-        return _guarded(work, Room(runtime), emit)
+        return _guarded(work, Room(runtime, folder / ELSEWHERE), emit)
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
         journal.note("give_back", what="runtime", path=str(runtime))

@@ -202,7 +202,7 @@ def running(
     *,
     stdout: Path | int = subprocess.DEVNULL,
     stderr: Path | int = subprocess.STDOUT,
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
     as_user: User | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -221,7 +221,7 @@ def running(
     killed when this process is killed: as root by the trial's namespaces, else by setpriv's --pdeathsig.
 
     `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read or
-    to write (`Running.popen.stdout`, `.stdin`).
+    to write (`Running.popen.stdout`, `.stdin`), or the `stdin` of another program.
     """
     words = _resolved(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
@@ -277,7 +277,7 @@ def _start(
     words: tuple[str, ...],
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
-    stdin: int,
+    stdin: int | IO[bytes],
     as_user: User | None,
     env: Mapping[str, str] | None,
     cwd: Path | None,

@@ -71,7 +71,8 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = parts.restored(fs)
-            datadir = fs.path / "data"
+            trial.note(dataset=restored.facts)
+            datadir = restored.datadir or fs.path / "data"
             place = parts.log_moved(fs, datadir, place)
 
         with stage(Phase.SETTLE):

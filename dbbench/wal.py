@@ -58,7 +58,8 @@ def mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal)
 def moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
     """Move the restored log to where it belongs; the place with its folder, or as it was."""
     folder = filesystems.wal_directory(cell.setup, fs)
-    if folder is None or cell.engine.name in SERVERLESS:
+    alone = "tablespace" in cell.dataset.parameters  # on the filesystem under test; the log is with the cluster
+    if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
         return place
     if cell.wal_setup is not None:
         folder.mkdir(mode=0o700)

@@ -53,6 +53,7 @@ def lacking(
             effect=UNTOUCHED,
             remedy='Type it with sudo, or use kind = "dir" in [device].',
         )
+    yield from _sources(expanded)
     yield from _cores(plan)
     yield from _writable(results)
     yield from _space(plan, expanded, results, images)
@@ -98,6 +99,23 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
         reason = filesystems.works(setup)
         if reason is not None and not filesystems.missing_programs(setup):
             yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs list")
+
+
+def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
+    """Whether each engine can take what the plan names as its source; a copy that is there already needs none."""
+    from dbbench.datasets import golden, sources
+
+    told: set[str] = set()
+    for cell in expanded.cells:
+        if cell.dataset.kind != "source":
+            continue
+        try:
+            if not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
+                sources.of(cell.dataset, cell.engine)
+        except DbbenchError as error:
+            if error.evidence not in told:
+                yield error
+            told.add(error.evidence)
 
 
 def _cores(plan: Plan) -> Iterator[DbbenchError]:

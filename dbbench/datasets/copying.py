@@ -30,11 +30,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from dbbench import mounts
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
 from dbbench.errors import FilesystemFull, RestoreFailed, RestoreUnequal
+from dbbench.model import DatasetFacts
 from dbbench.pagecache import syncfs
 from dbbench.process import User
 from dbbench.units import size_text
@@ -46,6 +47,14 @@ NAMED: Final = 5  # files that an error names
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
+Advance = Callable[[int], None]  # bytes more
+Check = Callable[[Entry], None]  # compare this file, which is written, some time from now
+
+
+class Writer(Protocol):
+    """A way of writing a copy's files into the folder, whose folders are there. Each is handed to `check` once."""
+
+    def __call__(self, golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,13 +65,18 @@ class Restored:
     files: int
     copy_s: float  # until all was written and synced: the restore rate is bytes ÷ copy_s
     seconds: float  # with what the comparison took beyond that
+    datadir: Path | None = None  # the server's, where it is not where the files are; None: it is
+    facts: DatasetFacts | None = None
 
 
-def restored(golden: Golden, datadir: Path, owner: User, progress: Progress | None = None) -> Restored:
+def restored(
+    golden: Golden, datadir: Path, owner: User, progress: Progress | None = None, write: Writer | None = None
+) -> Restored:
     """Restore `golden` as `datadir`, which is not there yet or is an empty folder (its attributes stay), for `owner`.
 
-    All of it is on the device and equal to the manifest when this returns. Raises FilesystemFull,
-    RestoreUnequal (the copy, or the golden copy itself, is not what the manifest says) and RestoreFailed.
+    `write`: another way than plain copies (`methods`). All of it is on the device and equal to the manifest when this
+    returns. Raises FilesystemFull, RestoreUnequal (the copy, or the golden copy itself, is not what the manifest says)
+    and RestoreFailed.
     """
     manifest, began = golden.manifest, time.monotonic()
     with in_use(golden), _writing(golden, datadir):
@@ -71,14 +85,16 @@ def restored(golden: Golden, datadir: Path, owner: User, progress: Progress | No
         for entry in manifest.of_kind("dir"):
             (datadir / entry.path).mkdir(0o700)
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
-            equal = _copy_files(golden, datadir, owner, checkers, progress)
+            later = _Later(datadir, checkers)
+            (write or _copied)(golden, datadir, owner, _counted(progress, manifest.logical_bytes), later.check)
+            answers = later.all()
             _finish(manifest, datadir, owner)
             syncfs(datadir)
             copied = time.monotonic()
-        wrong = [entry for entry, answer in equal if not answer.result()]
+        wrong = [entry for entry, answer in answers if not answer.result()]
     if wrong:
         raise _blamed(golden, wrong)
-    return Restored(manifest.logical_bytes, len(equal), copied - began, time.monotonic() - began)
+    return Restored(manifest.logical_bytes, len(answers), copied - began, time.monotonic() - began)
 
 
 def needed_bytes(manifest: Manifest) -> int:
@@ -97,9 +113,9 @@ def _make_root(datadir: Path) -> None:
 def _check_space(golden: Golden, datadir: Path) -> None:
     if _compresses(datadir):
         return  # what it will need is not known before
-    needed, free = needed_bytes(golden.manifest), _free_bytes(datadir)
+    needed, free = needed_bytes(golden.manifest), free_bytes(datadir)
     if needed > free:
-        raise _full(golden, datadir, needed, free, "before anything was written")
+        raise full(golden, datadir, needed, free, "before anything was written")
 
 
 def _compresses(path: Path) -> bool:
@@ -107,39 +123,59 @@ def _compresses(path: Path) -> bool:
     return mount is not None and any(option.startswith("compress") for option in mount.options)
 
 
-def _free_bytes(path: Path) -> int:
+def free_bytes(path: Path) -> int:
     """Free for the server, which is not root: ext4 keeps a reserve that it could not use."""
     found = os.statvfs(path)
     return found.f_frsize * found.f_bavail
 
 
-def _copy_files(
-    golden: Golden, datadir: Path, owner: User, checkers: ThreadPoolExecutor, progress: Progress | None
-) -> list[tuple[Entry, Future[bool]]]:
-    """Write all files in the manifest's order; whether each is equal when read again, LAG bytes later."""
-    answers: list[tuple[Entry, Future[bool]]] = []
-    written: deque[Entry] = deque()
-    buffer, done, lag = memoryview(bytearray(BLOCK)), 0, 0
+class _Later:
+    """Whether each file is equal when read again, LAG bytes after it was written."""
 
-    def check_oldest() -> int:
-        entry = written.popleft()
-        answers.append((entry, checkers.submit(_equal, datadir / entry.path, entry)))
-        return entry.size
+    def __init__(self, datadir: Path, checkers: ThreadPoolExecutor) -> None:
+        self._datadir, self._checkers = datadir, checkers
+        self._answers: list[tuple[Entry, Future[bool]]] = []
+        self._written: deque[Entry] = deque()
+        self._lag = 0
 
-    for entry in golden.manifest.of_kind("file"):
-        _copy(golden, entry, datadir / entry.path, owner, buffer)
-        written.append(entry)
-        done, lag = done + entry.size, lag + entry.size
-        while lag > LAG:
-            lag -= check_oldest()
+    def check(self, entry: Entry) -> None:
+        self._written.append(entry)
+        self._lag += entry.size
+        while self._lag > LAG:
+            self._check_oldest()
+
+    def all(self) -> list[tuple[Entry, Future[bool]]]:
+        while self._written:
+            self._check_oldest()
+        return self._answers
+
+    def _check_oldest(self) -> None:
+        entry = self._written.popleft()
+        self._lag -= entry.size
+        self._answers.append((entry, self._checkers.submit(equal, self._datadir / entry.path, entry)))
+
+
+def _counted(progress: Progress | None, whole: int) -> Advance:
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
         if progress is not None:
-            progress(done, golden.manifest.logical_bytes)
-    while written:
-        check_oldest()
-    return answers
+            progress(done, whole)
+
+    return advance
 
 
-def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview) -> None:
+def _copied(golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None:
+    """Write all files in the manifest's order, one after the other."""
+    buffer = memoryview(bytearray(BLOCK))
+    for entry in golden.manifest.of_kind("file"):
+        _copy(golden, entry, datadir / entry.path, owner, buffer, advance)
+        check(entry)
+
+
+def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview, advance: Advance) -> None:
     source = -1
     out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -153,6 +189,7 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
             written = 0
             while written < count:  # a filesystem that gets full writes less than asked once, then says so
                 written += os.write(out, buffer[written:count])
+            advance(count)
         if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
             os.fchown(out, owner.uid, owner.gid)
         os.fchmod(out, entry.mode)
@@ -162,7 +199,8 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
             os.close(source)
 
 
-def _equal(target: Path, entry: Entry) -> bool:
+def equal(target: Path, entry: Entry) -> bool:
+    """Whether the file is as the manifest says."""
     return crc_of(target) == (entry.size, entry.crc32)
 
 
@@ -196,7 +234,7 @@ def _blamed(golden: Golden, wrong: list[Entry]) -> RestoreUnequal:
 
 def _source_equal(golden: Golden, entry: Entry) -> bool:
     with _reading(golden, entry):
-        return _equal(golden.data / entry.path, entry)
+        return equal(golden.data / entry.path, entry)
 
 
 def _named(entries: list[Entry]) -> str:
@@ -225,11 +263,12 @@ def _writing(golden: Golden, datadir: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             needed = needed_bytes(golden.manifest)
-            raise _full(golden, datadir, needed, _free_bytes(datadir.parent), "in the middle of it") from error
+            raise full(golden, datadir, needed, free_bytes(datadir.parent), "in the middle of it") from error
         raise RestoreFailed(f"{datadir} could not be written: {error}") from error
 
 
-def _full(golden: Golden, datadir: Path, needed: int, free: int, when: str) -> FilesystemFull:
+def full(golden: Golden, datadir: Path, needed: int, free: int, when: str) -> FilesystemFull:
+    """The error, with what is needed and what is free."""
     return FilesystemFull(
         f"the dataset needs {size_text(needed)} ({needed} bytes) and the filesystem's own metadata; "
         f"{size_text(free)} ({free} bytes) are free at {datadir}, {when}",

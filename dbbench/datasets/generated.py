@@ -57,6 +57,8 @@ CHUNK_ROWS: Final = 20_000  # InnoDB: rows of a transaction, so that undo and te
 def completed(dataset: Dataset, engine: str) -> Dataset:
     """The dataset with all parameters of its kind, sizes in bytes. PlanInvalid: unknown, impossible, or not for
     this engine."""
+    if dataset.kind == "source":
+        return dataset
     known = PARAMETERS[dataset.kind]
     if engine not in ENGINES_OF.get(dataset.kind, (engine,)):
         raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
@@ -100,6 +102,8 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
         case "archive":  # while it is built: the base copy, the primary, the log of the primary and the one kept
             base = size_bytes(_base(completed(dataset, engine), engine), engine)
             return 2 * base + 3 * _int(own, "log_bytes")
+        case "source":
+            loaded = _int(own, "bytes")
         case _:
             loaded = 0
     loaded += _int(own, "large_bytes") * 115 // 100 if "large_bytes" in own else 0

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import engines, namespaces, process
-from dbbench.datasets import archive, generated, manifest
+from dbbench.datasets import archive, generated, manifest, sources
 from dbbench.datasets.cache import alone, cache_folder, exists, make_room
 from dbbench.datasets.copying import Restored, restored
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, in_use, load, lock_of
 from dbbench.engines.port import Engine, Place
-from dbbench.errors import DatasetBuildFailed, ProgramMissing
+from dbbench.errors import DatasetBuildFailed, PlanInvalid, ProgramMissing
 from dbbench.model import Dataset, EngineSpec, Scalar, Settings, merged, plain
 from dbbench.pagecache import syncfs
 from dbbench.process import User
@@ -42,6 +42,7 @@ SERVERS: Final = ("postgres", "mariadbd", "mysqld")
 # away. InnoDB stops slowly: undo is purged and the change buffer merged, so that no trial starts with the rest of it.
 # Logs are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64: all of it is restored.
 _CACHE: Final = 512 * 2**20
+_NOT_BYTES: Final = ("path", "bytes")  # of a user's own data: where it lay, and a guess of how large it becomes
 TABLESPACE_ROOM: Final = 1.5  # a tablespace on a bare device cannot grow: rows that a load adds need room
 FAST: Final[dict[str, dict[str, Scalar]]] = {
     "postgres": {
@@ -81,7 +82,9 @@ class Recipe:
     def key(self) -> str:
         """A name for a folder: readable in front, and a hash of everything."""
         settings = {name: setting.value for name, setting in self.settings.items()}
-        whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, plain(self.dataset), settings]
+        loaded = plain(self.dataset)
+        loaded["parameters"] = {name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES}
+        whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, loaded, settings]
         whole += [self.tablespace_bytes] if self.tablespace_bytes else []
         whole += [{name: setting.value for name, setting in self.primary.items()}] if self.primary else []
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
@@ -97,6 +100,8 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", effect="Nothing was changed.", remedy="dbbench doctor")
     whole = generated.completed(dataset, spec.name)
+    if raw and dataset.kind == "source":
+        raise PlanInvalid("a user's own data cannot be put into the one tablespace of a bare device")
     one: dict[str, Scalar] = {"innodb_file_per_table": False} if raw else {}
     settings = merged(("default", engine.defaults(None)), ("build", {**FAST[spec.name], **one}))
     space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
@@ -164,6 +169,8 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             compressibility=manifest.compressibility(found.data_files),
             entries=entries,
             settings={name: setting.value for name, setting in made_of.settings.items()},
+            told=found.told,
+            tablespaces=found.tablespaces,
         )
         manifest.save(making, whole)
         syncfs(making)
@@ -179,52 +186,72 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
 class _Found:
     page_size: int | None
     data_files: list[Path]
+    told: tuple[str, ...] = ()
+    tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
     """Make the data directory, load the dataset, stop the server and check what it left."""
     engine: Engine = engines.ENGINES[made_of.engine.name]
-    with _reachable(making, engine.account(), place) as seen:
+    source = sources.of(made_of.dataset, made_of.engine)
+    told: tuple[str, ...] = ()
+    with reachable(making, engine.account(), place.sockets.parent / "golden") as seen:
         data = seen / "data"
-        tell(f"making an empty {made_of.engine.name}")
-        engine.create(data, place)
+        if source is not None and source.physical:
+            tell(f"copying {sources.described(source)}")
+            told += sources.laid(source, data, place)
+        else:
+            tell(f"making an empty {made_of.engine.name}")
+            engine.create(data, place)
         with engine.serving(data, made_of.settings, place) as server:
-            tell(f"loading the dataset {made_of.dataset.kind}")
-            generated.build(server, made_of.dataset)
+            if source is not None:
+                tell(f"loading {sources.described(source)}")
+                told += sources.loaded(source, made_of.dataset, server, data)
+            else:
+                tell(f"loading the dataset {made_of.dataset.kind}")
+                generated.build(server, made_of.dataset)
             server.settle()
             page_size = _page_size(server.effective_settings())
+            spaces = sources.tablespaces_of(server)
+        if source is not None:
+            told += sources.sealed(source, data, place)
         tell("checking it")
         engine.check(data, made_of.settings, place)
         if made_of.primary:
             archive.record(seen, engine, made_of.primary, made_of.dataset, place, tell)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
-    return _Found(page_size, files)
+    return _Found(page_size, files, told, spaces)
 
 
 @contextlib.contextmanager
-def _reachable(making: Path, account: User, place: Place) -> Iterator[Path]:
-    """A way to `making` that the engine's account may go.
+def reachable(making: Path, account: User, open_place: Path) -> Iterator[Path]:
+    """A way to the folder `making` that the engine's account may go: itself, or `open_place`.
 
     The cache lies in the home folder of root, which is closed to others. In a mount namespace of our own the folder
     is bound to a place that is open; elsewhere there is no such way.
     """
+    way = way_to(making, account, open_place)
+    try:
+        yield way
+    finally:
+        if way != making:
+            namespaces.unmount(way, lazy=True)
+
+
+def way_to(making: Path, account: User, open_place: Path) -> Path:
+    """`reachable` for as long as this process's mount namespace is there."""
     test = [process.find("test") or "test", "-x", making]
     if account.uid == os.geteuid() or process.run(test, ok=(0, 1), as_user=account).returncode == 0:
-        yield making
-        return
+        return making
     if not _own_mounts():
         raise DatasetBuildFailed(
             f"the account {account.name} cannot reach {making}",
             effect="Nothing was built.",
             remedy="Set DBBENCH_CACHE to a folder that it can reach, such as /var/cache/dbbench.",
         )
-    open_place = place.sockets.parent / "golden"
     open_place.mkdir(0o755, exist_ok=True)
     namespaces.mount(making, open_place, flags=namespaces.MS_BIND)
-    try:
-        yield open_place
-    finally:
-        namespaces.unmount(open_place, lazy=True)
+    return open_place
 
 
 def _own_mounts() -> bool:

@@ -62,6 +62,8 @@ class Manifest:
     compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of the data files
     entries: tuple[Entry, ...]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the server while it was built
+    told: tuple[str, ...] = ()  # of a user's own data: what was left out or changed, in sentences
+    tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT
 
     def of_kind(self, kind: str) -> list[Entry]:
@@ -75,10 +77,11 @@ class Golden:
 
     path: Path
     manifest: Manifest
+    inside: str = ""  # of a part of a copy: the folder of `data` that its names begin at
 
     @property
     def data(self) -> Path:
-        return self.path / "data"
+        return self.path / "data" / self.inside
 
     @property
     def lock(self) -> Path:
@@ -89,6 +92,19 @@ class Golden:
     @property
     def key(self) -> str:
         return self.manifest.key
+
+
+def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
+    """What lies in that folder of the copy, and all the rest, each as a copy of its own (of the same files)."""
+    below = f"{folder}/"
+    within = tuple(dataclasses.replace(entry, path=entry.path.removeprefix(below))
+                   for entry in golden.manifest.entries if entry.path.startswith(below))  # fmt: skip
+    rest = tuple(entry for entry in golden.manifest.entries if not f"{entry.path}/".startswith(below))
+    parts = [
+        dataclasses.replace(golden.manifest, entries=entries, logical_bytes=sum(entry.size for entry in entries))
+        for entries in (within, rest)
+    ]
+    return Golden(golden.path, parts[0], folder), Golden(golden.path, parts[1])
 
 
 _MANIFEST: TypeAdapter[Manifest] | None = None

@@ -68,7 +68,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 def command(server: Server, cell: Cell, seed: int, scratch: Path) -> list[str]:
     """The argv. Prepared statements by default: what is compared is storage, not the parser."""
-    parameters = {**cell.dataset.parameters, **cell.parameters}
+    parameters = _parameters(cell)
     rate = parameters.get("rate") or 0
     return [
         str(server.bin / "pgbench"),
@@ -88,6 +88,11 @@ def command(server: Server, cell: Cell, seed: int, scratch: Path) -> list[str]:
         *_script(cell, parameters),
         server.database,
     ]
+
+
+def _parameters(cell: Cell) -> dict[str, Scalar]:
+    """The cell's, and those of a generated dataset; what says where a user's own data lay is no script's."""
+    return {**(cell.dataset.parameters if cell.dataset.kind != "source" else {}), **cell.parameters}
 
 
 def _script(cell: Cell, parameters: dict[str, Scalar]) -> list[str]:
@@ -112,7 +117,7 @@ def _workers(parameters: dict[str, Scalar]) -> int:
 
 def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
     """Read the logs of all workers and hold them against pgbench's own summary."""
-    logs, workers = pgbench_log.log_files(scratch, _PREFIX), _workers({**cell.dataset.parameters, **cell.parameters})
+    logs, workers = pgbench_log.log_files(scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
     counts, skipped = pgbench_log.parse(logs, begin_utc, load.seconds)

@@ -1,4 +1,4 @@
-"""scan: every table of the dataset read from end to end, each in a session of its own, all at once.
+"""scan: tables of the dataset read from end to end, each in a session of its own, all at once.
 
 It begins with the window, when nothing else is at work in the server. Duration is from the common start to the end of
 the last session; MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions a second:
@@ -26,6 +26,7 @@ from dbbench.model import Cell
 from dbbench.series import FIRST, Series
 
 _CANCEL_S: Final = 10.0
+_NAMED: Final = 8  # tables that an error names
 
 
 def programs() -> tuple[str, ...]:
@@ -54,10 +55,29 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 
 def _tables(dialect: Dialect, connection: Any, cell: Cell) -> list[Table]:
+    """All of a generated dataset; of a user's own data those named, or so many of the largest."""
     tables, asked = dialect.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
+    if cell.dataset.kind == "source":
+        return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
     if not tables or (asked is not None and len(tables) != asked):
         raise DriverFailed(f"the dataset has {len(tables)} tables to scan, {asked} were asked for")
     return tables
+
+
+def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
+    """Those of the names "a,b,c", or the `asked` largest that are not empty (fewer where there are fewer); of one
+    `tablespace` alone where that is under test. DriverFailed where one is not there, or none."""
+    there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
+    if isinstance(asked, str):
+        names = [name.strip() for name in asked.split(",") if name.strip()]
+        if absent := [name for name in names if name not in there]:
+            where = f" in the tablespace {tablespace}" if tablespace else ""
+            raise DriverFailed(f"no table {', '.join(absent)}{where}; there are {', '.join(sorted(there)[:_NAMED])}")
+        return [there[name] for name in names]
+    filled = sorted((table for table in there.values() if table.size_bytes), key=lambda table: -table.size_bytes)
+    if not filled:
+        raise DriverFailed("the data has no table that is not empty")
+    return filled[: int(str(asked))]
 
 
 class _Session(threading.Thread):

@@ -15,8 +15,9 @@ from dbbench.errors import DriverFailed
 class Table:
     """A table and the logical bytes that a scan of it reads."""
 
-    name: str
+    name: str  # with its schema, where that is not the one that is looked in first
     size_bytes: int
+    tablespace: str = ""  # PostgreSQL: its own one
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,26 @@ _POSTGRES_SESSION: Final = {
 def _postgres_tables(connection: Any) -> list[Table]:
     found = rows_of(
         connection,
-        "SELECT relname, pg_relation_size(oid) FROM pg_class"
-        " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY oid",
+        "SELECT n.nspname, c.relname, pg_relation_size(c.oid), coalesce(t.spcname, '') FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace"
+        " WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname NOT LIKE 'pg\\_%'"
+        " AND n.nspname <> 'information_schema' ORDER BY c.oid",
     )
-    return [Table(name, int(size)) for name, size in found]
+    return [
+        Table(name if schema == "public" else f"{schema}.{name}", int(size), space)
+        for schema, name, size, space in found
+    ]
 
 
 def _postgres_statement(connection: Any, table: str) -> str:
     for name, value in _POSTGRES_SESSION.items():
         rows_of(connection, f"SET {name} = '{value}'")
     # TIMING OFF: a clock reading for each row would make the scan wait for the processor, not for the disk.
-    return f'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM "{table}"'
+    return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {_quoted(table)}"
+
+
+def _quoted(table: str) -> str:
+    return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
 
 
 def _postgres_scan(connection: Any, statement: str) -> str:
@@ -91,15 +101,25 @@ def _mysql_tables(connection: Any) -> list[Table]:
 
 
 def _innodb_statement(connection: Any, table: str) -> str:
-    """A condition on a column that no index has, true for no row: every row of the clustered index is read."""
+    """A condition on a column that no index has, true for no row: every row of the clustered index is read.
+
+    Where every column has an index, the clustered one is named instead.
+    """
     columns = rows_of(
         connection,
         "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE()"
         f" AND table_name = '{table}' AND column_key = '' ORDER BY ordinal_position DESC LIMIT 1",
     )
-    if not columns:
-        raise DriverFailed(f"every column of {table} is in an index: a full scan cannot be forced")
-    return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}` WHERE LENGTH(`{columns[0][0]}`) < 0"
+    if columns:
+        return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}` WHERE LENGTH(`{columns[0][0]}`) < 0"
+    key = rows_of(
+        connection,
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE()"
+        f" AND table_name = '{table}' AND column_key = 'PRI' LIMIT 1",
+    )
+    if not key:
+        raise DriverFailed(f"every column of {table} is in an index and none is its primary key: no full scan")
+    return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}` USE INDEX (PRIMARY) WHERE LENGTH(`{key[0][0]}`) < 0"
 
 
 def _innodb_scan(connection: Any, statement: str) -> str:

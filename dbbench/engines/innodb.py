@@ -18,7 +18,7 @@ from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
 from dbbench.engines.moving import moved, written
 from dbbench.engines.mysqld import Kind, Mysqld
 from dbbench.engines.port import Place
-from dbbench.engines.serving import Launch, drop_tree, forget, own, put, serving_program, tail
+from dbbench.engines.serving import Launch, database_of, drop_tree, forget, own, put, serving_program, tail
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
 from dbbench.model import Durability, Scalar, Settings
 
@@ -38,7 +38,7 @@ _ROLE: Final = f"""CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb
 CREATE USER IF NOT EXISTS {USER}@localhost;
 GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost;
 """
-_SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
+SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
 _CHECKERS: Final = 4
@@ -78,6 +78,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "innodb_stats_persistent": True, "innodb_stats_auto_recalc": True, "innodb_undo_log_truncate": False,
         "large_pages": False, "performance_schema": False, "character_set_server": "utf8mb4",
         "max_connections": 300, "table_open_cache": 2000, "max_prepared_stmt_count": 1_000_000,
+        "event_scheduler": "OFF",  # a user's data may have events of its own; MySQL would run them
     }  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def serving(
     )
 
     def answer(running: process.Running) -> InnodbServer | None:
-        return InnodbServer.when_ready(kind, running, program, socket, log)
+        return InnodbServer.when_ready(kind, running, program, socket, log, database_of(datadir))
 
     try:
         with serving_program(launch, answer) as server:
@@ -141,6 +142,7 @@ def configuration(settings: Settings, private: dict[str, Scalar], binlog: Path |
     `binlog`: the folder of the binary log, where there is one; None: the data directory.
     """
     lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]", "skip_networking"]
+    lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica has a primary to connect to
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
     files = binlog / "binlog" if binlog else "binlog"
     for name, setting in settings.items():
@@ -170,7 +172,7 @@ def check(
     offset = log.stat().st_size if log.exists() else 0
     try:
         with serving(datadir, settings, place) as server:
-            tables = server.tables(_SYSTEM_SCHEMAS)
+            tables = server.tables(SYSTEM_SCHEMAS)
             with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
                 bad = [line for lines in pool.map(server.check_table, tables) for line in lines]
     except (EngineStartFailed, EngineDied) as error:
@@ -239,7 +241,7 @@ def data_files(datadir: Path) -> list[Path]:
     tables = [
         path
         for schema in schemas
-        if schema.name not in _SYSTEM_SCHEMAS
+        if schema.name not in SYSTEM_SCHEMAS
         for path in schema.iterdir()
         if path.suffix in _TABLE_FILES
     ]

@@ -52,10 +52,12 @@ class InnodbServer:
     """See `port.Server`."""
 
     user = USER
-    database = DATABASE
 
-    def __init__(self, engine: str, running: Running, program: Mysqld, socket: Path, log: Path) -> None:
+    def __init__(
+        self, engine: str, running: Running, program: Mysqld, socket: Path, log: Path, database: str = DATABASE
+    ) -> None:
         self.engine = engine
+        self.database = database
         self.version = program.version
         self.socket_dir = socket.parent
         self.socket = socket
@@ -72,11 +74,13 @@ class InnodbServer:
         self._under_way = (0.0, 0.0)  # the cycle: InnoDB's checkpoint and the end of the redo when it began
 
     @classmethod
-    def when_ready(cls, engine: str, running: Running, program: Mysqld, socket: Path, log: Path) -> InnodbServer | None:
+    def when_ready(
+        cls, engine: str, running: Running, program: Mysqld, socket: Path, log: Path, database: str
+    ) -> InnodbServer | None:
         """The server once it answers, None before. mysql.connector.Error where it refuses for good."""
         import mysql.connector
 
-        server = cls(engine, running, program, socket, log)
+        server = cls(engine, running, program, socket, log, database)
         if not socket.exists():
             return None
         try:
@@ -102,7 +106,7 @@ class InnodbServer:
         return mysql.connector.connect(
             unix_socket=str(self.socket),
             user=USER,
-            database=(DATABASE if database is None else database) or None,
+            database=(self.database if database is None else database) or None,
             autocommit=True,
             use_pure=True,
             ssl_disabled=True,

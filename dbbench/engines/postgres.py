@@ -92,6 +92,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "jit": False, "random_page_cost": 1.1, "effective_io_concurrency": 16, "maintenance_io_concurrency": 16,
         "io_method": "worker", "io_workers": 3, "io_combine_limit": "128kB",
         "max_parallel_workers_per_gather": 2, "max_parallel_workers": 8, "max_worker_processes": 8,
+        "max_logical_replication_workers": 0,  # a copy of a user's cluster has publishers to connect to
         "track_io_timing": False, "default_toast_compression": "pglz", "timezone": "UTC",
     }  # fmt: skip
 
@@ -138,6 +139,8 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
         "hba_file": str(hba),
         "ident_file": str(ident),
     }
+    if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
+        private["allow_in_place_tablespaces"] = True  # of a user's cluster: no link of a copy leads out of it
     config = put(_config(known, private), "postgresql.conf", sockets, place.logs, owner)
     # On the command line too: postgresql.auto.conf of a restored cluster would win over the file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
@@ -205,8 +208,11 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """Tables, indexes and their maps, in all databases and tablespaces."""
-    roots = [datadir / "base", *sorted((datadir / "pg_tblspc").glob("*"))]
+    """Tables, indexes and their maps, in all databases and tablespaces. A tablespace by a link is one that was put
+    onto the filesystem under test alone: then its files are meant."""
+    spaces = sorted((datadir / "pg_tblspc").glob("*"))
+    linked = [space for space in spaces if space.is_symlink()]
+    roots = linked or [datadir / "base", *spaces]
     files = (path for root in roots for path in root.rglob("[0-9]*"))
     return sorted(path for path in files if _RELATION.fullmatch(path.name) and path.is_file())
 

@@ -24,6 +24,7 @@ START_S: Final = 300.0  # recovery after a crash replays at most the redo of one
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
 POLL_S: Final = 0.01  # MariaDB answers 100 ms after its start
 LOG_LINES: Final = 12
+_DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it has it
 
 Answer = TypeVar("Answer")
 
@@ -192,6 +193,19 @@ def _in_datadir(launch: Launch) -> list[int]:
                 if exe == program and str((entry / "cwd").readlink()) == datadir:
                     found.append(int(entry.name))
     return found
+
+
+def remember_database(datadir: Path, name: str) -> None:
+    """From now on servers of that data directory, and of copies of it, have the database `name` as theirs."""
+    (datadir / _DATABASE_FILE).write_text(name + "\n")
+
+
+def database_of(datadir: Path) -> str:
+    """The database that drivers connect to: a user's own where one is remembered, else `dbbench`."""
+    try:
+        return (datadir / _DATABASE_FILE).read_text().strip()
+    except OSError:
+        return "dbbench"
 
 
 def drop_tree(path: Path) -> None:

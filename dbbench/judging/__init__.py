@@ -20,6 +20,7 @@ from dbbench.model import (
     CacheFacts,
     CeilingFacts,
     CoresFacts,
+    DatasetFacts,
     DeviceFacts,
     DrainFacts,
     FilesystemFacts,
@@ -64,6 +65,7 @@ def judge(trial: Record, seen: Seen) -> None:
         trial.note(snapshots=snapshots.beside(beside, seen.outcome, trial.cell.window))
     _summary(trial, seen)
     trial.warn(*seen.outcome.warnings, *seen.samples.warnings(), *seen.meter.warnings())
+    trial.warn(*_dataset_warnings(seen.restored.facts))
     _conditions(trial, seen)
     _canary(trial)
     _window_warnings(trial, seen.meter)
@@ -71,6 +73,17 @@ def judge(trial: Record, seen: Seen) -> None:
     trial.warn(*_failed_operations(trial.fact("operations", tuple)))
     _device_warnings(trial)
     _durability(trial, seen)
+
+
+def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
+    if facts is None:
+        return []
+    found = [TrialWarning("W101", text) for text in facts.told if "taken out" in text or "reset" in text]
+    if facts.restore == "reflink":
+        found.append(TrialWarning("W100", "the data files share their blocks with a copy beside them"))
+    if facts.tablespace:
+        found.append(TrialWarning("W102", f"the tablespace {facts.tablespace}; the log is on another disk"))
+    return found
 
 
 def _canary(trial: Record) -> None:
@@ -233,7 +246,8 @@ def _durability(trial: Record, seen: Seen) -> None:
     own = seen.engine.durability(trial.fact("effective_settings", dict), seen.tears)
     flags = durability.combined(facts.durability_flags, own)
     trial.note(filesystem=dataclasses.replace(facts, durability_flags=flags, durability_class=durability_class(flags)))
-    commits = _commits(seen.outcome.transactions, meter.engine_write_bytes)
+    elsewhere = seen.restored.facts is not None and seen.restored.facts.tablespace and facts.wal is None
+    commits = 0 if elsewhere else _commits(seen.outcome.transactions, meter.engine_write_bytes)
     forced = durability.forced_writes(trial.fact("effective_settings", dict), facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.note(io=dataclasses.replace(trial.fact("io", IoFacts), flushes_note=text))

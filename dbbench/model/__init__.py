@@ -18,6 +18,7 @@ from dbbench.model.found import (
     CheckpointFacts,
     ConditionFacts,
     CoresFacts,
+    DatasetFacts,
     DeviceFacts,
     DrainFacts,
     Fault,
@@ -51,7 +52,8 @@ from dbbench.model.words import (
 
 __all__ = [
     "SCHEMA", "STRICT", "AgeFacts", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts", "CeilingRow", "Cell",
-    "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DeviceCount", "DeviceFacts", "DeviceSpec",
+    "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts", "DeviceCount", "DeviceFacts",
+    "DeviceSpec",
     "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents",
     "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
     "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec",

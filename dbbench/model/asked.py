@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.words import SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
+from dbbench.model.words import ONE_FOR_ALL, SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class EngineSpec:
 class WorkloadSpec:
     """A workload of the plan with its parameters (the workload's own keys beside `name`).
 
+    `source`: the user's own data in place of the workload's dataset; of it one `tablespace` alone may be put onto the
+    filesystem under test, and one `database` be worked on.
+
     `sweeps`: those that were given as a list; each value is a cell of its own.
     """
 
@@ -109,6 +112,9 @@ class WorkloadSpec:
     engines: tuple[EngineName, ...] = ()
     warmup_s: float | None = None
     measure_s: float | None = None
+    source: Annotated[dict[str, str], ONE_FOR_ALL] = field(default_factory=dict)  # engine ("": each) -> path
+    tablespace: str = ""
+    database: str = ""
     parameters: dict[str, Scalar] = field(default_factory=dict)
     sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
 
@@ -132,6 +138,7 @@ class Plan:
     equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # of every filesystem
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
+    restore: Literal["copy", "tar", "reflink"] = "copy"  # how a golden copy comes onto the filesystem
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken beside the load
     operations: tuple[str, ...] = ()  # of `operations.OPERATIONS`, timed on the filled filesystem after the load

@@ -94,7 +94,7 @@ class Parameter:
     """A workload's own parameter, as a plan may set it."""
 
     __pydantic_config__ = STRICT
-    type: Literal["integer", "number", "string", "boolean", "duration", "size"]
+    type: Literal["integer", "number", "string", "boolean", "duration", "size", "tables"]
     default: Scalar | None = None
     min: float | None = None
     max: float | None = None
@@ -104,9 +104,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is loaded. `parameters` (scale, tables, table_size ...) are those of its kind."""
+    """What is loaded. `parameters` (scale, tables, table_size ...) are those of its kind; "source": the user's own."""
 
-    kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none"]
+    kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none", "source"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
 
 

@@ -181,6 +181,20 @@ class SpaceFacts:
 
 
 @dataclass(frozen=True)
+class DatasetFacts:
+    """What was restored, and how."""
+
+    kind: str
+    key: str  # of the golden copy
+    bytes: int  # on the filesystem under test
+    compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of tables and indexes
+    restore: str  # copy, tar, reflink
+    source: str = ""  # of the user's own data: form, engine, version
+    tablespace: str = ""  # the only one on the filesystem under test
+    told: tuple[str, ...] = ()  # what of the source was left out or changed
+
+
+@dataclass(frozen=True)
 class AgeFacts:
     """What was done to the filesystem before the restore, and what its free space looked like."""
 
@@ -314,6 +328,7 @@ class Trial:
     space: SpaceFacts | None = None
     io: IoFacts | None = None
     device: DeviceFacts | None = None
+    dataset: DatasetFacts | None = None
     age: AgeFacts | None = None
     snapshots: SnapshotFacts | None = None
     operations: tuple[OperationFacts, ...] = ()

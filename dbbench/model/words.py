@@ -23,6 +23,11 @@ def _several(given: Any) -> Any:
     return given if isinstance(given, list | tuple) else () if given is None else (given,)
 
 
+def _one_for_all(given: Any) -> Any:
+    return {"": given} if isinstance(given, str) else given
+
+
+ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # one value, or a table
 SEVERAL: Final = BeforeValidator(_several)  # one value, or a list of them
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.model import DeviceFacts, FilesystemFacts, Run, Setting, Trial
+from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Run, Setting, Trial
 from dbbench.page.groups import ENGINE_TITLES, Group
 from dbbench.page.numbers import MISSING
 from dbbench.page.theme import Mark
@@ -110,6 +110,8 @@ def facts(trial: Trial) -> dict[str, str]:
     if (device := trial.device) is not None:
         found |= _device(device)
         found |= {f"log: {key}": value for key, value in _device(device.wal).items()} if device.wal else {}
+    if trial.dataset is not None:
+        found |= _dataset(trial.dataset)
     if trial.cache is not None:
         proof = "proved" if trial.cache.proved else f"not proved: {trial.cache.reason}".rstrip(": ")
         found["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
@@ -127,6 +129,17 @@ def _made(fs: FilesystemFacts) -> dict[str, str]:
         "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
         "geometry": ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items()),
         **{f"queue: {key}": value for key, value in fs.queue.items()},
+    }
+
+
+def _dataset(dataset: DatasetFacts) -> dict[str, str]:
+    packed = "" if dataset.compressibility is None else f"{dataset.compressibility:.2f} by zlib"
+    return {
+        "dataset": dataset.source or dataset.kind,
+        "restored by": dataset.restore,
+        "compressibility of the data": packed,
+        "tablespace alone on the filesystem": dataset.tablespace,
+        "left out of the source": "; ".join(dataset.told),
     }
 
 

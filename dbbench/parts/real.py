@@ -20,7 +20,7 @@ from dbbench import (
     store,
     wal,
 )
-from dbbench.datasets import Golden, Restored
+from dbbench.datasets import Golden
 from dbbench.devices.port import Device, Images
 from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.filesystems import Mounted
@@ -37,7 +37,7 @@ from dbbench.model import (
     merged,
 )
 from dbbench.operations import Filled, operated
-from dbbench.parts import beside, facts, ground, past
+from dbbench.parts import beside, facts, ground, past, restoring
 from dbbench.parts.port import Parts
 from dbbench.parts.room import Permit, Room
 from dbbench.plan.settings import settings_of
@@ -63,23 +63,6 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
     serverless = cell.engine.name in SERVERLESS
 
-    def restored(fs: Mounted) -> Restored:
-        golden, datadir = golden_of(cell, room, emit), filesystems.data_directory(cell.setup, fs)
-        found = copied(golden, datadir, fs)
-        if cell.dataset.kind == "archive":
-            datasets.archive.handed(golden, datadir, engine, room.scratch)
-        return found
-
-    def copied(golden: Golden, datadir: Path, fs: Mounted) -> Restored:
-        if run.plan.device.kind == "dir":  # the options of an existing filesystem are its owner's
-            return datasets.restored(golden, datadir, engine.account())
-        filesystems.apply_attributes(cell.setup, datadir)
-        found = datasets.restored(golden, datadir, engine.account())
-        filesystems.verify_files(cell.setup, engine.data_files(datadir))
-        if fs.raw is not None:
-            engine.move_data(datadir, fs.raw)
-        return found
-
     return Parts(
         engine=engine,
         settings=settings_of(cell),
@@ -96,7 +79,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         filesystem_facts=lambda device, made, fs: facts.filesystem_facts(cell, device, made, fs),
         aged=lambda volume, fs: ageing.aged(fs, volume.facts.size_bytes, run.plan.age, run.plan.seed)
         if run.plan.age and fs.raw is None else None,
-        restored=restored,
+        restored=lambda fs: restoring.restored(run, cell, room, golden_of(cell, room, emit), fs, emit),
         log_moved=lambda fs, datadir, place: wal.moved(cell, engine, fs, datadir, place),
         effective=lambda server, datadir, place: facts.effective(engine, server, datadir, place),
         held=facts.held,

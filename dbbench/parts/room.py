@@ -17,6 +17,7 @@ class Room:
     """The private folder of a trial: a tmpfs of its own namespaces, or a temporary folder without root."""
 
     root: Path
+    elsewhere: Path = Path("elsewhere")  # on the disk of the run: of a cluster what is not under test
 
     @property
     def mount(self) -> Path:

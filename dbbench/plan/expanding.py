@@ -13,6 +13,7 @@ from dbbench.catalog import Catalog, dataset_of, defaults, parameters
 from dbbench.model import (
     Arm,
     Cell,
+    Dataset,
     FsSetup,
     Plan,
     TrialSpec,
@@ -23,6 +24,8 @@ from dbbench.model import (
 )
 from dbbench.plan.checks import engines_of
 from dbbench.plan.sizes import sized
+from dbbench.plan.sources import dataset_of as dataset_from
+from dbbench.plan.sources import own_values
 from dbbench.plan.variants import Variant, variants
 
 
@@ -67,15 +70,27 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
         beside = tuple(map(str, catalog.beside(workload)))
         complete = dataclasses.replace(workload, script=str(script or workload.script), beside=beside)
         for engine in engines_of(spec, workload, plan.engine):
+            loaded = dataset_from(spec, engine.name)
             for variant in variants(plan, spec, engine, parameters(workload)):
                 for arm, setup in setups:
-                    cell = _cell(plan, arm, setup, variant, spec, complete)
+                    cell = _cell(plan, arm, setup, variant, spec, complete, loaded)
                     cells.append(dataclasses.replace(cell, wal_setup=log) if arm.wal else cell)
     return cells
 
 
-def _cell(plan: Plan, arm: Arm, setup: FsSetup, variant: Variant, spec: WorkloadSpec, workload: Workload) -> Cell:
-    values = {**defaults(workload), **spec.parameters, **variant.parameters}
+def _cell(
+    plan: Plan,
+    arm: Arm,
+    setup: FsSetup,
+    variant: Variant,
+    spec: WorkloadSpec,
+    workload: Workload,
+    loaded: Dataset | None,
+) -> Cell:
+    given = {**spec.parameters, **variant.parameters}
+    values = {**defaults(workload), **given}
+    if loaded is not None:
+        values = own_values(workload, values, given)
     values = sized(str(workload.dataset["kind"]), values, variant.memory_bytes)
     name = f"{arm.label}.{variant.engine.name}.{workload.name}"
     return Cell(
@@ -85,7 +100,7 @@ def _cell(plan: Plan, arm: Arm, setup: FsSetup, variant: Variant, spec: Workload
         engine=variant.engine,
         workload=workload,
         parameters=values,
-        dataset=dataset_of(workload, values),
+        dataset=loaded or dataset_of(workload, values),
         window=_window(plan, spec, workload),
         memory_bytes=variant.memory_bytes,
         checkpoints=plan.checkpoints,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dbbench.datasets.methods import REFLINKING
 from dbbench.engines import SERVERLESS
 from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan, SnapshotSpec
 from dbbench.operations import OPERATIONS
@@ -26,8 +27,10 @@ def check_extras(
     """Note the flaws of `age`, `snapshots` and `operations`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
-    if plan is not None and plan.snapshots is not None:
-        _check_snapshots(document, plan, plan.snapshots)
+    if plan is not None:
+        _check_restore(document, plan, setups)
+        if plan.snapshots is not None:
+            _check_snapshots(document, plan, plan.snapshots)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
         _check_operation(document, ("operations", index), name, asked[:index], device, setups)
@@ -46,6 +49,18 @@ def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec) -> Non
         document.flaw(("snapshots", "every"), text)
     if asked.keep < 1:
         document.flaw(("snapshots", "keep"), f'"keep" should be 1 or more, not {asked.keep}')
+
+
+def _check_restore(document: Document, plan: Plan, setups: Iterable[FsSetup]) -> None:
+    """A way of restoring that a filesystem cannot go; a tablespace beside what works on whole data directories."""
+    if plan.restore == "reflink" and plan.device.kind != "dir":
+        for setup in setups:
+            if setup.mkfs.family not in REFLINKING:
+                document.flaw(("restore",), f'restore = "reflink": fs setup "{setup.name}" cannot share blocks between '
+                                            f'files; {", ".join(REFLINKING)} can')  # fmt: skip
+    for name in ("operations", "snapshots"):
+        if getattr(plan, name) and any(spec.tablespace for spec in plan.workload):
+            document.flaw((name,), f'"{name}" work on a whole data directory, not beside a "tablespace"')
 
 
 def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:

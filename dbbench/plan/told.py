@@ -29,9 +29,29 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     """What will be the same for all, what will not, and what the figures will mean, as far as it is known now."""
     return tuple(
         dict.fromkeys(
-            (*_memory(cells), *_cores(cells), *_checkpoints(plan, cells), *_warm_up(cells), *_device(plan, cells))
+            (
+                *_sources(plan, cells),
+                *_memory(cells),
+                *_cores(cells),
+                *_checkpoints(plan, cells),
+                *_warm_up(cells),
+                *_device(plan, cells),
+            )
         )
     )
+
+
+def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        own = cell.dataset.parameters
+        if cell.dataset.kind == "source":
+            alone = f"; of it the tablespace {own['tablespace']} alone" if "tablespace" in own else ""
+            yield (f"{cell.workload.name} works on your own data: {own['path']}, {own['form']} of {cell.engine.name} "
+                   f"{own['version']}{alone}.")  # fmt: skip
+    if plan.restore == "reflink":
+        yield "Data files share their blocks with a copy beside them: the first write of each goes elsewhere (W100)."
+    elif plan.restore == "tar":
+        yield "Datasets are restored as a stream of tar."
 
 
 def _memory(cells: Sequence[Cell]) -> Iterator[str]:

@@ -9,11 +9,13 @@ from typing import Any, Final
 from dbbench.catalog import Catalog, checked, parameters
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Parameter, Scalar, Workload, WorkloadSpec
+from dbbench.plan.sources import check_source
 from dbbench.plan.variants import twins
 from dbbench.tomlfile import Document, Key, did_you_mean, typed
 from dbbench.units import seconds_of
 
-_COMMON: Final = ("name", "engines", "warmup", "measure")  # every workload has these; the rest are its own
+_TYPED: Final = ("name", "engines", "source", "tablespace", "database")
+_COMMON: Final = (*_TYPED, "warmup", "measure")  # every workload has these; the rest are its own
 
 
 def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> tuple[WorkloadSpec, Workload] | None:
@@ -21,7 +23,7 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if not isinstance(item, dict):
         document.flaw(key, f'an entry of "workload" should be a table, not {item!r}')
         return None
-    spec = typed(document, WorkloadSpec, {name: item[name] for name in ("name", "engines") if name in item}, key)
+    spec = typed(document, WorkloadSpec, {name: item[name] for name in _TYPED if name in item}, key)
     warmup_s, measure_s = (_seconds(document, item, name, key) for name in ("warmup", "measure"))
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
@@ -34,6 +36,7 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if spec is None or workload is None:
         return None
     own = _own(document, item, key, workload)
+    check_source(document, key, spec, own)
     lists = {name: values for name, values in own.items() if len(values) > 1}
     single = {name: values[0] for name, values in own.items() if len(values) == 1}
     spec = dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=single, sweeps=lists)

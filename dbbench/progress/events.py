@@ -6,6 +6,7 @@ Kinds and their data:
   trial_begin  id, position, total, arm, block, attempt, engine, workload
   phase_begin  trial, phase, expected_s?
   phase_end    trial, phase, seconds
+  copied       phase, bytes, of, mb_per_s, left_s    of the restore, once a second
   second       trial, phase, second, of, tps, p95_ms    second 1 .. of, within the phase; null: not known
   warning      trial, id, text
   trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dbbench.progress.events import Emit, Event
 from dbbench.progress.state import State
-from dbbench.progress.wording import eta, figure, mean_and_spread, opening, result, spark, trial_name
+from dbbench.progress.wording import copied, eta, figure, mean_and_spread, opening, result, spark, trial_name
 from dbbench.units import inert, time_text
 
 _REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing
@@ -86,7 +86,11 @@ def _phases(state: State, now: float) -> list[str]:
         word = _WORDS.get(name, name)
         if seconds is None:
             spent = state.phase_s(now)
-            if state.expected_s:
+            if state.copied.get("phase") == name:
+                words.append(
+                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} {copied(state.copied)}"
+                )
+            elif state.expected_s:
                 share = min(1.0, spent / state.expected_s)
                 words.append(f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}")
             else:

@@ -10,7 +10,7 @@ from typing import Any, Final, TextIO
 
 from dbbench.progress.events import Emit, Event
 from dbbench.progress.state import State
-from dbbench.progress.wording import eta, figure, opening, result, trial_name
+from dbbench.progress.wording import copied, eta, figure, opening, result, trial_name
 from dbbench.units import inert, time_text
 
 EVERY_S: Final = 30.0
@@ -87,6 +87,8 @@ class _Lines:
         of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
         words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
                  f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
+        if state.copied.get("phase") == state.phase:
+            words.append(copied(state.copied))
         if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
             words.append(f"{figure(state.second['tps'])} tx/s")
             words.append(f"p95 {figure(state.second.get('p95_ms'))} ms")

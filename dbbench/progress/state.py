@@ -23,6 +23,7 @@ class State:
     trial: dict[str, Any] = field(default_factory=dict)  # of trial_begin; empty between trials
     phases: dict[str, float | None] = field(default_factory=dict)  # seconds, None while it lasts
     second: dict[str, Any] = field(default_factory=dict)  # the last one told
+    copied: dict[str, Any] = field(default_factory=dict)  # how far the restore is
     tps: list[float | None] = field(default_factory=list)
     expected_s: float | None = None  # of the phase that lasts
     finished: int = 0  # trials with a result, in this and earlier sittings
@@ -80,7 +81,7 @@ class State:
 
     def _trial_begin(self, data: dict[str, Any], now: float) -> None:
         self.trial, self.began, self.preparing = data, now, ""
-        self.phases, self.second, self.tps = {}, {}, []
+        self.phases, self.second, self.tps, self.copied = {}, {}, [], {}
 
     def _phase_begin(self, data: dict[str, Any], now: float) -> None:
         self.phases[str(data["phase"])] = None
@@ -89,6 +90,9 @@ class State:
     def _phase_end(self, data: dict[str, Any], now: float) -> None:
         phase = str(data["phase"])
         self.phases[phase] = float(data["seconds"])
+
+    def _copied(self, data: dict[str, Any], now: float) -> None:
+        self.copied = data
 
     def _second(self, data: dict[str, Any], now: float) -> None:
         self.second = data

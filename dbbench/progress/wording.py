@@ -31,6 +31,12 @@ def eta(left: tuple[float, float] | None, wall: float | None = None) -> str:
     return f"ETA {at}{margin}"
 
 
+def copied(told: dict[str, Any]) -> str:
+    """ "45 % at 310 MB/s, 12 s left" of the last `copied`."""
+    share = 100 * told["bytes"] / max(1, told["of"])
+    return f"{share:.0f} % at {figure(told['mb_per_s'])} MB/s, {math.ceil(told['left_s'])} s left"
+
+
 def spark(values: Sequence[float | None]) -> str:
     """One bar a second, scaled to the largest; a gap is a space."""
     top = max((value for value in values if value is not None), default=0.0)

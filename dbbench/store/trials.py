@@ -14,6 +14,7 @@ from dbbench.series import Series, write_csv_gz
 from dbbench.store.files import read_bytes, sha256, sync, write_json, write_text, writing
 
 SUMS = "SHA256SUMS"
+ELSEWHERE = ".elsewhere"  # of the run: what of a cluster is not on the filesystem under test
 
 
 class Draft:
@@ -69,7 +70,10 @@ def damage(folder: Path) -> list[str]:
 
 
 def leftovers(run_folder: Path) -> list[Path]:
-    """Folders of trials that were cut off."""
+    """Folders of trials that were cut off, and what of a trial lay beside its filesystem."""
+    beside = run_folder / ELSEWHERE
+    found = [beside] if beside.is_dir() and not beside.is_symlink() else []
     if (run_folder / "trials").is_symlink():
-        return []
-    return sorted(Path(entry.path) for entry in os.scandir(run_folder / "trials") if entry.name.startswith(".partial-"))
+        return found
+    entries = os.scandir(run_folder / "trials")
+    return found + sorted(Path(entry.path) for entry in entries if entry.name.startswith(".partial-"))

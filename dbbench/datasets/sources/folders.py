@@ -1,0 +1,211 @@
+"""What a folder is: a dump of many files, a backup, or the data directory of a server that has stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import struct
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from dbbench.datasets.sources import archive
+from dbbench.datasets.sources.source import UNTOUCHED, Source, measured
+from dbbench.errors import SourceIncomplete, SourceInUse
+
+# pg_control.h: system identifier (8 bytes), versions of pg_control and catalogue (4 each), the cluster's state.
+_STATE_AT: Final = 16
+_STOPPED: Final = (1, 2)  # shut down; shut down in recovery (a standby)
+CHECKPOINTS: Final = ("xtrabackup_checkpoints", "mariadb_backup_checkpoints")
+INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
+_FLAGS_AT: Final = 54  # of page 0 of a tablespace: 38 of the page's header, 16 of the space's (fsp0fsp.h)
+_FULL_CRC32: Final = 0x10  # MariaDB from 10.5 on: the page size is in the lowest four bits then
+_FLOCK: Final = "hhqqi"  # struct flock
+
+
+def looked(path: Path) -> Source | None:
+    """What the folder is; None: nothing that is known. SourceInUse, SourceIncomplete."""
+    if (path / "PG_VERSION").is_file():
+        return _cluster(path)
+    if (path / "toc.dat").is_file():
+        return _dump_directory(path)
+    if tar := next(path.glob("base.tar*"), None):
+        return _tars(path, tar)
+    if any((path / name).is_file() for name in CHECKPOINTS):
+        return _backup(path)
+    if (path / "ibdata1").is_file():
+        return _innodb(path)
+    if (path / "metadata").is_file() and any(path.glob("*-schema*.sql*")):
+        return _mydumper(path)
+    return None
+
+
+# --- PostgreSQL ------------------------------------------------------------------------------------
+
+
+def _cluster(path: Path) -> Source:
+    if (path / "postmaster.pid").exists():
+        raise SourceInUse(
+            f"{path} has a postmaster.pid: its server runs, or was killed",
+            effect=UNTOUCHED,
+            remedy="Take a backup with pg_basebackup, or stop the server first.",
+        )
+    label = (path / "backup_label").is_file()
+    try:
+        control = (path / "global/pg_control").read_bytes()
+        version = (path / "PG_VERSION").read_text().strip()
+    except OSError as error:
+        raise SourceIncomplete(f"{error.filename} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
+    state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
+    if not label and state not in _STOPPED:
+        raise SourceInUse(
+            f"{path} is neither a backup (no backup_label) nor of a server that was shut down",
+            effect=UNTOUCHED,
+            remedy="Take a backup with pg_basebackup, or stop the server cleanly first.",
+        )
+    _wal_is_there(path / "pg_wal")
+    size = measured(path, *(target for _, target in tablespaces(path)))
+    return Source(path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size)
+
+
+def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
+    """(OID, folder) of a cluster's tablespaces. A link that leads nowhere is looked for beside the cluster and in it,
+    by the name of the folder that it led to. SourceIncomplete."""
+    found, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
+    named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
+    if (table := cluster / "tablespace_map").is_file():
+        named |= {oid: Path(to) for oid, _, to in (line.partition(" ") for line in table.read_text().splitlines())}
+    for oid, target in named.items():
+        places = (cluster / "pg_tblspc" / oid, target, cluster.parent / target.name, cluster.parent / oid)
+        here = next((place for place in places if any(place.glob("PG_*"))), None)
+        if here is None:
+            raise SourceIncomplete(
+                f"the tablespace {oid} of {cluster}, which was at {target}, is not there",
+                effect=UNTOUCHED,
+                remedy=f"Put its folder beside the backup, as {cluster.parent / target.name}.",
+            )
+        found.append((oid, here))
+    return found
+
+
+def _wal_is_there(wal: Path) -> None:
+    if not any(re.fullmatch("[0-9A-F]{24}", file.name) for file in wal.glob("*")):
+        raise SourceIncomplete(
+            f"{wal} has no log: it was taken without it",
+            effect=UNTOUCHED,
+            remedy="Take the backup with pg_basebackup -X stream, or put the log there.",
+        )
+
+
+def _tars(path: Path, base: Path) -> Source:
+    suffix = base.name.removeprefix("base.tar")
+    version = ""
+    if suffix in ("", ".gz"):  # what Python unpacks by itself; of the others the server tells
+        with tarfile.open(base, "r:*") as tar:
+            names = (member for member in tar if member.name.removeprefix("./") == "PG_VERSION")
+            file = tar.extractfile(found) if (found := next(names, None)) else None
+            version = file.read().decode().strip() if file else ""
+    return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
+
+
+def _dump_directory(path: Path) -> Source:
+    with (path / "toc.dat").open("rb") as file:
+        told = archive.header(file.read(4096))
+    if told is None:
+        raise SourceIncomplete(f"{path}/toc.dat is no table of contents of pg_dump", effect=UNTOUCHED)
+    return Source(path, "pg_dump directory", "postgres", told.server_version, *measured(path))
+
+
+# --- MariaDB and MySQL -----------------------------------------------------------------------------
+
+
+def _backup(path: Path) -> Source:
+    lines = _pairs(next(path / name for name in CHECKPOINTS if (path / name).is_file()))
+    if lines.get("backup_type", "").startswith("incremental"):
+        raise SourceIncomplete(
+            f"{path} is an incremental backup", effect=UNTOUCHED, remedy="Apply it to its full backup, and name that."
+        )
+    if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
+        raise SourceIncomplete(f"{packed} is packed", effect=UNTOUCHED, remedy="Unpack the backup first.")
+    told: dict[str, str] = {}
+    for name in INFOS:
+        told |= _pairs(path / name)
+    is_mariadb = "MariaDB" in told.get("server_version", "") or "maria" in told.get("tool_name", "")
+    version = re.match(r"\d+\.\d+\.\d+", told.get("server_version", ""))
+    engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
+    return Source(path, form, engine, version[0] if version else "", *measured(path), _page_size(path / "ibdata1"))
+
+
+def is_prepared(backup: Path) -> bool:
+    """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
+    lines = [_pairs(backup / name) for name in CHECKPOINTS]
+    return any(told.get("backup_type") in ("log-applied", "full-prepared") for told in lines)
+
+
+def _innodb(path: Path) -> Source:
+    if _locked(path / "ibdata1"):
+        raise SourceInUse(
+            f"{path}/ibdata1 is locked: its server runs",
+            effect=UNTOUCHED,
+            remedy="Take a backup with mariabackup or xtrabackup, or stop the server first.",
+        )
+    if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
+        raise SourceIncomplete(
+            f"{path} has its system tablespace in several files: {', '.join(systems)}",
+            effect=UNTOUCHED,
+            remedy="Take a dump: such files need their own innodb_data_file_path.",
+        )
+    is_mysql = (path / "mysql.ibd").is_file()  # its dictionary, from 8.0 on; MariaDB has none
+    version = _mysql_version(path) if is_mysql else _mariadb_version(path)
+    engine = "mysql" if is_mysql else "mariadb"
+    return Source(path, "data directory", engine, version, *measured(path), _page_size(path / "ibdata1"))
+
+
+def _mydumper(path: Path) -> Source:
+    """mydumper tells no version of its server; the text of a table does not depend on it."""
+    schemas = [file.read_text(errors="replace") for file in sorted(path.glob("*-schema*.sql"))[:20]]
+    is_mysql = any("utf8mb4_0900" in text for text in schemas)  # a collation that only MySQL has
+    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
+
+
+def _mysql_version(path: Path) -> str:
+    try:
+        history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
+        return str(history[-1]["version"]).partition("-")[0]
+    except (OSError, ValueError, KeyError, IndexError):
+        return ""
+
+
+def _mariadb_version(path: Path) -> str:
+    for name in ("mariadb_upgrade_info", "mysql_upgrade_info"):
+        if (path / name).is_file():
+            found = re.match(r"\d+\.\d+\.\d+", (path / name).read_text(errors="replace"))
+            return found[0] if found else ""
+    return ""
+
+
+def _page_size(tablespace: Path) -> int | None:
+    try:
+        with tablespace.open("rb") as file:
+            flags = int.from_bytes(file.read(_FLAGS_AT + 4)[_FLAGS_AT:])
+    except OSError:
+        return None
+    shift = flags & 0xF if flags & _FULL_CRC32 else flags >> 6 & 0xF
+    return 512 << shift if shift else 16384
+
+
+def _locked(file: Path) -> bool:
+    """Whether a process has a lock on the file. It is asked for, not tried."""
+    with file.open("rb") as opened:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
+        kind: int = struct.unpack_from("h", fcntl.fcntl(opened, fcntl.F_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK
+
+
+def _pairs(file: Path) -> dict[str, str]:
+    """`name = value` lines; {} where the file is missing."""
+    if not file.is_file():
+        return {}
+    lines = file.read_text(errors="replace").splitlines()
+    return {name.strip(): value.strip() for name, sign, value in (line.partition("=") for line in lines) if sign}

@@ -1,0 +1,123 @@
+"""MariaDB's and MySQL's dumps and physical copies as a data directory of ours.
+
+A physical copy loses what made it somebody's server: its identity, its binary and relay logs, what it replicates from,
+settings that MySQL persisted. A backup whose log was not applied is prepared on the copy, by the tool that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.datasets.sources.folders import is_prepared
+from dbbench.datasets.sources.source import Source
+from dbbench.engines import innodb
+from dbbench.engines.innodb import SYSTEM_SCHEMAS
+from dbbench.engines.innodb_server import DATABASE, USER
+from dbbench.engines.port import Place, Server
+from dbbench.engines.serving import own, remember_database
+from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+
+LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
+_LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.log", "*.pid", "*.err",
+                "*.sock", "*.sock.lock", "*.pem", "#innodb_temp", "master.info", "relay-log.info", "multi-master.info",
+                "*relay*.[0-9]*", "*relay*.index", "binlog.*", "*-bin.[0-9]*", "*-bin.index", "*-bin.state",
+                "debian-*.flag")  # fmt: skip
+_PREPARED_BY: Final = {"mariabackup": "mariadb-backup", "xtrabackup": "xtrabackup"}
+_MEMORY: Final = "--use-memory=256M"
+_SIZES: Final = ("SELECT table_schema, coalesce(sum(data_length), 0) FROM information_schema.tables"
+                 " WHERE table_type = 'BASE TABLE' GROUP BY table_schema")  # fmt: skip
+
+
+def programs(source: Source) -> tuple[str, ...]:
+    """See `building.programs`."""
+    if source.form == "mysqldump":
+        return ("mariadb",)
+    if source.form == "mydumper":
+        return ("myloader",)
+    if source.form in _PREPARED_BY and not is_prepared(source.path):
+        return (_PREPARED_BY[source.form],)
+    return ()
+
+
+def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
+    """See `building.laid`. Links of tables that lie elsewhere become the files."""
+    del place
+    account = innodb.account()
+    own(data, account)
+    unwanted = shutil.ignore_patterns(*_LEFT)
+    shutil.copytree(
+        source.path, data, dirs_exist_ok=True,
+        ignore=lambda folder, names: unwanted(folder, names) if Path(folder) == source.path else set(),
+    )  # fmt: skip
+    if source.form in _PREPARED_BY and not is_prepared(data):
+        try:
+            process.run([_PREPARED_BY[source.form], "--prepare", _MEMORY, f"--target-dir={data}"], timeout_s=LOAD_S)
+        except CommandFailed as error:
+            raise DatasetBuildFailed(f"{source.path} could not be prepared: {error.evidence}") from error
+    for pattern in ("xtrabackup_*", "mariadb_backup_*", "backup-my.cnf"):
+        for file in data.glob(pattern):
+            file.unlink()
+    for path in (data, *data.rglob("*")):
+        if os.geteuid() == 0:
+            os.chown(path, account.uid, account.gid)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    kept = (source.path / "mysqld-auto.cnf").is_file()
+    return ("settings that MySQL persisted (mysqld-auto.cnf) are taken out",) if kept else ()
+
+
+def loaded(source: Source, server: Server, data: Path, wanted: str) -> tuple[str, ...]:
+    """See `building.loaded`. A schema keeps its name: statements may name it, and nothing renames one."""
+    if source.form == "mysqldump":
+        _client(source, server)
+    elif source.form == "mydumper":
+        _myloader(source, server)
+    found = {str(name): int(size) for name, size in _sql(server, _SIZES) if str(name) not in SYSTEM_SCHEMAS}
+    if wanted and wanted not in found:
+        raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(found) or "none"}')
+    if not found:
+        raise SourceIncomplete(f"{source.path} has no table")
+    chosen = wanted or max(found, key=found.__getitem__)
+    if not source.physical:
+        _analyse(server, chosen)
+    if chosen == DATABASE:
+        return ()
+    remember_database(data, chosen)
+    return (f"the largest database, {chosen}, is the one that is worked on",) if not wanted else ()
+
+
+def _client(source: Source, server: Server) -> None:
+    argv = ["mariadb", "--no-defaults", f"--socket={server.socket}", f"--user={USER}", "--max-allowed-packet=1G",
+            "--default-character-set=utf8mb4", f"--execute=source {source.path}", server.database]  # fmt: skip
+    try:
+        process.run(argv, timeout_s=LOAD_S)
+    except CommandFailed as error:
+        raise DatasetBuildFailed(f"{source.path} could not be loaded: {error.evidence}") from error
+
+
+def _myloader(source: Source, server: Server) -> None:
+    argv = ["myloader", f"--directory={source.path}", f"--socket={server.socket}", f"--user={USER}",
+            f"--threads={len(os.sched_getaffinity(0))}", "--overwrite-tables"]  # fmt: skip
+    try:
+        done = process.run(argv, timeout_s=LOAD_S)
+    except CommandFailed as error:
+        raise DatasetBuildFailed(f"{source.path} could not be loaded: {error.evidence}") from error
+    if wrong := [line for line in done.stderr.splitlines() if "CRITICAL" in line]:
+        raise DatasetBuildFailed(f"myloader says of {source.path}: {wrong[0]}")
+
+
+def _analyse(server: Server, schema: str) -> None:
+    tables = _sql(server, "SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+                          f" AND table_schema = '{schema}'")  # fmt: skip
+    for (table,) in tables:
+        _sql(server, f"ANALYZE TABLE `{schema}`.`{table}`")
+
+
+def _sql(server: Server, statement: str) -> list[tuple[Any, ...]]:
+    with contextlib.closing(server.connect("")) as connection, contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description is not None else []

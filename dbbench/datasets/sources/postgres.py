@@ -1,0 +1,280 @@
+"""PostgreSQL's dumps and physical copies as a cluster of ours.
+
+A physical copy keeps its tables as they are. It loses what made it somebody's server: its configuration files,
+replication slots, what it would connect to. Its recovery, and the making of our role, are done by the server without a
+network (`--single`). Tablespaces become folders within the data directory (`allow_in_place_tablespaces`), so that no
+link of it leads anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.datasets.sources.folders import tablespaces
+from dbbench.datasets.sources.source import Source
+from dbbench.engines import postgres
+from dbbench.engines.port import Place, Server
+from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
+from dbbench.engines.serving import own
+from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+
+LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
+# Nothing of these is needed to start, or it is another server's: slots hold back log, the rest is made anew.
+_EMPTIED: Final = ("pg_replslot", "pg_stat_tmp", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_subtrans")
+_LEFT: Final = ("postmaster.opts", "backup_manifest", "tablespace_map", "log", "pg_log", "standby.signal",
+                "recovery.signal", "current_logfiles", "server.key", "server.crt", "conf.d")  # fmt: skip
+_CONFIGURATION: Final = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
+_SETTING: Final = re.compile(r"^\s*([a-z_.]+)\s*=?\s*(.*?)\s*(?:#.*)?$")
+_SHOWN: Final = ("shared_preload_libraries", "session_preload_libraries")  # what a database may not work without
+_ROLE: Final = (
+    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dbbench') THEN CREATE ROLE dbbench; END IF; "
+    "ALTER ROLE dbbench SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL 'infinity'; "
+    "ALTER ROLE dbbench RESET ALL; END $$;\n"
+)
+_FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
+# A dump names owners and tablespaces that are not here: everything is then the superuser's, in the data directory.
+_HARMLESS: Final = re.compile(r'role ".*" does not exist|invalid value for parameter "default_tablespace"')
+_LINES: Final = 6
+
+
+def block_size(bin: Path | None) -> int:
+    """Bytes of a page as the server was built."""
+    server = Path(postgres.programs(bin)[0])
+    said = process.run([server, "-C", "block_size", "-D", "/", "--config-file=/dev/null"], note=False, ok=(0, 1)).stdout
+    return int(said) if said.strip().isdigit() else BLOCK
+
+
+def page_size(source: Source, bin: Path | None) -> int | None:
+    """Bytes of a page of a cluster that lies there as files; None of others, which the server refuses itself."""
+    if not (source.path / "global/pg_control").is_file():
+        return None
+    said = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
+    found = re.search(r"^Database block size:\s+(\d+)", said, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+# --- physical --------------------------------------------------------------------------------------
+
+
+def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
+    """See `building.laid`."""
+    account = postgres.account()
+    own(data, account)
+    if source.form == "pg_basebackup tar":
+        _unpack(source.path, data)
+    else:
+        _copy(source.path, data)
+        for oid, folder in tablespaces(source.path):
+            target = data / "pg_tblspc" / oid
+            target.unlink(missing_ok=True)
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+    told = _cleaned(data)
+    for path in (data, *data.rglob("*")):
+        if os.geteuid() == 0:
+            os.lchown(path, account.uid, account.gid)
+        if not path.is_symlink():
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    _recovered(data, place, account)
+    return told
+
+
+def _copy(source: Path, data: Path) -> None:
+    def left(folder: str, names: list[str]) -> list[str]:
+        inside = Path(folder)
+        if inside == source:
+            return [name for name in names if name in _LEFT]
+        if inside.parent == source and inside.name in _EMPTIED:
+            return names
+        if inside.name == "pg_tblspc":
+            return names
+        return [name for name in names if name.startswith("pgsql_tmp") or name == "pg_internal.init"]
+
+    shutil.copytree(source, data, ignore=left, dirs_exist_ok=True)  # follows pg_wal, where it is a link
+
+
+def _unpack(backup: Path, data: Path) -> None:
+    """base.tar, a tar file for each tablespace, pg_wal.tar; packed in whatever way `tar` knows."""
+    for tar in sorted(backup.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)):
+        name = tar.name.partition(".tar")[0]
+        target = data if name == "base" else data / "pg_wal" if name == "pg_wal" else data / "pg_tblspc" / name
+        target.mkdir(parents=True, exist_ok=True)
+        process.run(["tar", "--extract", f"--file={tar}", f"--directory={target}", "--no-same-owner"], timeout_s=LOAD_S)
+    map_ = data / "tablespace_map"
+    wanted = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
+    if absent := [oid for oid in wanted if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
+        raise SourceIncomplete(f"{backup} has no {absent[0]}.tar, a tablespace of the cluster")
+    for name in _LEFT:
+        shutil.rmtree(data / name, ignore_errors=True)
+        with contextlib.suppress(IsADirectoryError):
+            (data / name).unlink(missing_ok=True)
+
+
+def _cleaned(data: Path) -> tuple[str, ...]:
+    """Take the configuration away; what of it a database may depend on is told."""
+    asked: dict[str, str] = {}
+    for name in _CONFIGURATION[:2]:
+        lines = (data / name).read_text(errors="replace").splitlines() if (data / name).is_file() else []
+        asked |= {match[1]: match[2].strip("'") for line in lines if (match := _SETTING.match(line)) and match[2]}
+    for name in _CONFIGURATION:
+        (data / name).write_text("")  # the server wants an auto.conf; all that counts is on its command line
+    told = [f"{name} = '{asked[name]}'" for name in _SHOWN if asked.get(name)]
+    return (f"{', '.join(told)}: taken out; `settings` of [[engine]] brings it back",) if told else ()
+
+
+def _recovered(data: Path, place: Place, account: process.User) -> None:
+    """Recovery to the backup's end, and the role `dbbench`, without anybody being able to connect."""
+    server = postgres.programs(place.bin)[0]
+    argv = [server, "--single", "-D", str(data), "--config-file=/dev/null", "-c", "fsync=off",
+            "-c", "allow_in_place_tablespaces=on", "-c", "lc_messages=C", "template1"]  # fmt: skip
+    if not any((data / "pg_tblspc").iterdir()):  # versions before 15 may not know the setting
+        del argv[-5:-3]
+    try:
+        done = process.run(argv, timeout_s=LOAD_S, as_user=account, stdin=_ROLE)
+    except CommandFailed as error:
+        raise DatasetBuildFailed(f"the copy does not start: {error.evidence}") from error
+    if wrong := _FAILED.findall(done.stderr) and _said(done.stderr):
+        raise DatasetBuildFailed(f"the copy does not start:\n{wrong}")
+
+
+def sealed(data: Path, place: Place) -> tuple[str, ...]:
+    """Turn data checksums on where the source had none: they are on in all datasets."""
+    said = process.run([_program(place.bin, "pg_controldata"), data], as_user=postgres.account()).stdout
+    if not re.search(r"^Data page checksum version:\s+0$", said, re.MULTILINE):
+        return ()
+    argv: list[str | Path] = [_program(place.bin, "pg_checksums"), "--enable", "--no-sync", f"--pgdata={data}"]
+    process.run(argv, timeout_s=LOAD_S, as_user=postgres.account())
+    return ("its pages had no checksums; the copy has them",)
+
+
+# --- dumps, and what both end with -----------------------------------------------------------------
+
+
+def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, ...]:
+    """See `building.loaded`."""
+    if not source.physical:
+        _loaders()[source.form](source, server)
+    oid = _tablespace(server, tablespace) if tablespace else ""
+    told = _adopted(server, data, wanted, oid)
+    if not source.physical:
+        _sql(server, "VACUUM (FREEZE, ANALYZE)")
+    return told
+
+
+def _loaders() -> dict[str, Callable[[Source, Server], None]]:
+    return {"pg_dump plain": _psql, "pg_dump custom": _restore, "pg_dump directory": _restore, "pg_dump tar": _restore}
+
+
+def _psql(source: Source, server: Server) -> None:
+    """The whole script; what is _HARMLESS is passed over."""
+    argv: list[str | Path] = [
+        server.bin / "psql",
+        "--no-psqlrc",
+        "--quiet",
+        "--output=/dev/null",
+        f"--file={source.path}",
+        *_where(server),
+    ]
+    done = process.run(argv, timeout_s=LOAD_S, ok=(0, 1, 3))
+    lines = [line for line in done.stderr.splitlines() if "ERROR:" in line or "error:" in line]
+    if wrong := [line for line in lines if not _HARMLESS.search(line)]:
+        raise DatasetBuildFailed(f"psql says of {source.path}:\n" + "\n".join(f"  {line}" for line in wrong[:_LINES]))
+
+
+def _restore(source: Source, server: Server) -> None:
+    jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
+    argv: list[str | Path] = [server.bin / "pg_restore", "--no-owner", "--no-privileges", "--no-tablespaces",
+                              "--exit-on-error", f"--jobs={jobs}", *_where(server), source.path]  # fmt: skip
+    try:
+        process.run(argv, timeout_s=LOAD_S)
+    except CommandFailed as error:
+        raise DatasetBuildFailed(f"{source.path} could not be restored: {error.evidence}") from error
+
+
+def _where(server: Server) -> list[str]:
+    port = server.socket.name.rpartition(".")[2]
+    return [f"--host={server.socket_dir}", f"--port={port}", f"--username={server.user}", f"--dbname={server.database}"]
+
+
+def tablespaces_of(server: Server) -> dict[str, str]:
+    """See `building.tablespaces_of`."""
+    return {str(name): str(oid) for oid, name in _sql(
+        server, "SELECT oid, spcname FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')")}  # fmt: skip
+
+
+def _tablespace(server: Server, name: str) -> str:
+    """The OID of the tablespace."""
+    known = tablespaces_of(server)
+    if name not in known:
+        there = ", ".join(known) or "no tablespace of its own"
+        raise SourceIncomplete(f'no tablespace "{name}" in the source; it has {there}')
+    return known[name]
+
+
+def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, ...]:
+    """Call the database that is worked on `dbbench`, the one that drivers connect to: the one named, else the largest.
+
+    Settings of it would win over those of the plan: they are reset, but for its search_path.
+    """
+    own_name = server.database
+    sizes = {name: _bytes(data, oid, tablespace) for oid, name in _sql(
+        server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", at="template1")}  # fmt: skip
+    if wanted and wanted not in sizes:
+        raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(sizes)}')
+    others = {name: size for name, size in sizes.items() if name not in (own_name, "postgres")}
+    filled = bool(_sql(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
+    candidates = {own_name: sizes[own_name]} if filled else others or {"postgres": sizes["postgres"]}
+    chosen = wanted or max(candidates, key=candidates.__getitem__)
+    told: tuple[str, ...] = ()
+    if chosen != own_name:
+        _rename(server, chosen, own_name, filled)
+        told = (f"the database {chosen} is called {own_name} in the copy",)
+    for extension in EXTENSIONS:
+        with contextlib.suppress(Exception):  # of the contrib package: used where they are there
+            _sql(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
+    return (*told, *_reset(server))
+
+
+def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
+    gone = f'ALTER DATABASE {own_name} RENAME TO "{own_name}_of_source"' if filled else f"DROP DATABASE {own_name}"
+    quoted = chosen.replace('"', '""')
+    _sql(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {own_name}', at="template1")
+    if chosen == "postgres":  # servers are asked there whether they answer
+        _sql(server, "CREATE DATABASE postgres", at="template1")
+
+
+def _reset(server: Server) -> tuple[str, ...]:
+    rows = _sql(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase"
+                        " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
+    names = [str(row[0]) for row in rows if not str(row[0]).startswith("search_path=")]
+    for name in names:
+        _sql(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
+    return (f"of the database's own settings {', '.join(names)} are reset",) if names else ()
+
+
+def _bytes(data: Path, database: object, tablespace: str) -> int:
+    roots = data.glob(f"pg_tblspc/{tablespace}/PG_*/{database}") if tablespace else [data / "base" / str(database)]
+    return sum(file.stat().st_size for root in roots for file in root.glob("*"))
+
+
+def _sql(server: Server, *statements: str, at: str | None = None) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    with contextlib.closing(server.connect(at)) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            rows = list(cursor.fetchall()) if cursor.description is not None else []
+    return rows
+
+
+def _program(bin: Path | None, name: str) -> Path:
+    return Path(postgres.programs(bin)[0]).with_name(name)
+
+
+def _said(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines()[-_LINES:])

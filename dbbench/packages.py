@@ -69,6 +69,11 @@ TOOLS: Final = (
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
+    # Sources of a user's own: dumps and backups of MariaDB and MySQL. Only who has such a source needs them.
+    Tool("test", ("mariadb",), "mariadb-client-core", "mariadb"),
+    Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb"),
+    Tool("test", ("mydumper", "myloader"), "mydumper", "mydumper", optional=True),
+    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup"),
     Tool("test", ("setfattr",), "attr", "attr"),
     Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", optional=True),  # the operation base-backup
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),

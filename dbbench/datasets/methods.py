@@ -80,16 +80,17 @@ def _streamed(golden: Golden, datadir: Path, owner: User, advance: Advance, chec
         ):
             if reader.popen.stdout is not None:
                 reader.popen.stdout.close()  # else the writer's death would not be the reader's end
-            _watch(writer, advance)
+            seen = _watch(writer, advance)
             failed = writer.wait(_STREAM_S) or reader.wait(_STREAM_S)
         if failed:
             raise _failure(golden, datadir, said.read_text(errors="replace").strip())
+    advance(golden.manifest.logical_bytes - seen)
     for entry in files:
         check(entry)
 
 
-def _watch(writer: process.Running, advance: Advance) -> None:
-    """Tell what the writer has written so far, by the kernel's own count, until it ends."""
+def _watch(writer: process.Running, advance: Advance) -> int:
+    """Tell what the writer has written so far, by the kernel's own count, until it ends; the last that was told."""
     seen = 0
     while writer.poll() is None:
         try:
@@ -100,6 +101,7 @@ def _watch(writer: process.Running, advance: Advance) -> None:
         advance(written - seen)
         seen = written
         time.sleep(_POLL_S)
+    return seen
 
 
 def _failure(golden: Golden, datadir: Path, said: str) -> DbbenchError:

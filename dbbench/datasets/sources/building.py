@@ -14,6 +14,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, SourceChanged
 from dbbench.model import Dataset, EngineSpec
+from dbbench.packages import package_of
 from dbbench.units import size_text
 
 INNODB_PAGE: Final = 16384  # no other is asked of a server here
@@ -45,7 +46,12 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         source = dataclasses.replace(source, page_size=postgres.page_size(source, bin_))
     fits(source, spec.name, version, page)
     if lacking := [name for name in programs(source) if process.find(name) is None]:
-        raise ProgramMissing(f"not installed: {', '.join(lacking)}, for {source.form}", effect=UNTOUCHED)
+        packages = " ".join(package_of(name) or name for name in lacking)
+        raise ProgramMissing(
+            f"not installed: {', '.join(lacking)}, for {source.form}",
+            effect=UNTOUCHED,
+            remedy=f"apt-get install --no-install-recommends {packages}",
+        )
     return source
 
 

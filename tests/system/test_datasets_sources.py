@@ -1,0 +1,325 @@
+"""Sources made by a private server each, turned into golden copies, restored: every table is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import datasets, filesystems, process
+from dbbench.datasets import METHODS, Restored, golden, manifest, sources
+from dbbench.datasets.manifest import Golden
+from dbbench.datasets.sources.folders import is_prepared
+from dbbench.devices.port import Device
+from dbbench.engines import ENGINES
+from dbbench.engines.port import Place, Server
+from dbbench.errors import ProgramMissing, RestoreFailed, SourceForeign, SourceIncomplete, SourceInUse
+from dbbench.model import Dataset, EngineSpec, FsSetup, Mkfs, merged
+from tests.conftest import engine_bin
+
+# Sums of PostgreSQL's tables by their text, those of InnoDB by CHECKSUM TABLE.
+POSTGRES_SUMS: Final = (
+    "SELECT (SELECT md5(string_agg(o::text, ',' ORDER BY id)) FROM own.orders o),"
+    " (SELECT md5(string_agg(i::text, ',' ORDER BY id)) FROM items i)"
+)
+INNODB_SUMS: Final = "CHECKSUM TABLE orders, items"
+FILL: Final = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, "
+
+
+class Room:
+    """A folder that the servers' accounts can reach, and what the tests keep in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.number = root, 0
+
+    def place(self, engine: str) -> Place:
+        """A place of its own for a server."""
+        self.number += 1
+        folder = self.root / str(self.number)
+        folder.mkdir()
+        return Place(folder / "s", folder / "logs", engine_bin(engine) if engine == "mysql" else None)
+
+    @contextlib.contextmanager
+    def serving(self, engine: str, data: Path) -> Iterator[Server]:
+        """A server with a trial's defaults."""
+        own = ENGINES[engine]
+        with own.serving(data, merged(("default", own.defaults(None))), self.place(engine)) as server:
+            yield server
+
+
+def spec(engine: str) -> EngineSpec:
+    """The engine as a plan names it."""
+    return EngineSpec(engine, bins=(str(engine_bin(engine)),) if engine == "mysql" else ())  # type: ignore[arg-type]
+
+
+def sql(server: Server, *statements: str, at: str | None = None) -> list[tuple[Any, ...]]:
+    """The answer of the last statement."""
+    rows: list[tuple[Any, ...]] = []
+    with contextlib.closing(server.connect(at)) as connection, contextlib.closing(connection.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            rows = list(cursor.fetchall()) if cursor.description else []
+    return rows
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Room]:
+    """Removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="dbbench-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield Room(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def postgres(room: Room) -> tuple[Path, Any]:
+    """A user's cluster, with a tablespace and settings of its own, in every form; and the sums of its tables."""
+    engine, root = ENGINES["postgres"], room.root / "postgres"
+    root.mkdir()
+    engine.create(root / "stopped", room.place("postgres"))
+    (root / "fast").mkdir()
+    shutil.chown(root / "fast", engine.account().name)
+    with room.serving("postgres", root / "stopped") as server:
+        sql(server, "CREATE ROLE shopper LOGIN PASSWORD 'secret'", "CREATE DATABASE shop OWNER shopper",
+            f"CREATE TABLESPACE fast LOCATION '{root}/fast'", "ALTER DATABASE shop SET work_mem = '9MB'",
+            "ALTER SYSTEM SET shared_preload_libraries = 'not_here'", at="postgres")  # fmt: skip
+        rows = "SELECT n AS id, md5(n::text) || repeat('x', 100) AS t FROM generate_series(1, 20000) n"
+        more = rows.replace("20000", "60000")
+        sql(server, "CREATE SCHEMA own AUTHORIZATION shopper", f"CREATE TABLE own.orders AS {rows}",
+            "ALTER TABLE own.orders OWNER TO shopper", f"CREATE TABLE items TABLESPACE fast AS {more}",
+            at="shop")  # fmt: skip
+        sums = sql(server, POSTGRES_SUMS, at="shop")
+        where = [f"--host={server.socket_dir}", f"--username={server.user}"]
+        for word in ("plain", "custom", "directory"):
+            process.run([server.bin / "pg_dump", *where, f"--format={word}", f"--file={root / word}", "shop"])
+        take = [server.bin / "pg_basebackup", *where, "--wal-method=stream", "--checkpoint=fast"]
+        process.run([*take, f"--pgdata={root / 'base'}", f"--tablespace-mapping={root}/fast={root}/mapped"])
+        process.run([*take, f"--pgdata={root / 'tar'}", "--format=tar", "--gzip"])
+        with pytest.raises(SourceInUse):
+            sources.look(root / "stopped")
+    (root / "mapped").rename(root / "base.fast")  # moved after it was taken: the link leads nowhere
+    (root / "base/pg_tblspc").iterdir().__next__().unlink()
+    (root / "base/pg_tblspc" / _oid(root)).symlink_to("/elsewhere/base.fast")
+    return root, sums
+
+
+def _oid(root: Path) -> str:
+    """Of the tablespace: the name of its tar file."""
+    return next(file.name.partition(".")[0] for file in (root / "tar").glob("[0-9]*.tar*"))
+
+
+def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
+    """The golden copy of a source."""
+    dataset = sources.dataset_of(sources.look(path), **chosen)
+    return golden.ensure(spec(engine), dataset, room.place(engine), cache=room.root / "cache")
+
+
+def sums_of(room: Room, engine: str, copy: Golden, query: str) -> tuple[Any, str]:
+    """Restored, started with a trial's settings: the sums of its tables, and the database that drivers get."""
+    data = room.root / f"restored-{copy.key}"
+    datasets.restored(copy, data, ENGINES[engine].account())
+    with room.serving(engine, data) as server:
+        return sql(server, query), server.database
+
+
+@pytest.mark.needs("root", "engine:postgres", "psql")
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("plain", "pg_dump plain"),
+        ("custom", "pg_dump custom"),
+        ("directory", "pg_dump directory"),
+        ("base", "pg_basebackup plain"),
+        ("stopped", "data directory"),
+    ],
+)
+def test_postgres_data_is_the_users(name: str, form: str, postgres: tuple[Path, Any], room: Room) -> None:
+    """In each form all tables are equal by their sums; what the user's server was told is out, and told."""
+    root, sums = postgres
+    assert sources.look(root / name).form == form
+    copy = built(room, "postgres", root / name)
+    assert sums_of(room, "postgres", copy, POSTGRES_SUMS) == (sums, "dbbench")
+    if name in ("base", "stopped"):
+        assert "the database shop is called dbbench in the copy" in copy.manifest.told
+        assert any("shared_preload_libraries = 'not_here'" in line for line in copy.manifest.told)
+        assert any("work_mem=9MB" in line for line in copy.manifest.told)
+        assert list(copy.manifest.tablespaces) == ["fast"]
+        assert not [entry for entry in copy.manifest.entries if entry.kind == "link"]
+
+
+@pytest.mark.needs("root", "engine:postgres", "mkfs.xfs", "fs:xfs", "psql")
+def test_one_tablespace_alone_on_the_device(
+    postgres: tuple[Path, Any], room: Room, dbbench: Any, nothing_left: None
+) -> None:
+    """A whole trial: its tables are scanned from the device, the cluster with its log lies in the run's folder and
+    goes with the trial; the result says so, and how it was restored."""
+    root, _sums = postgres
+    (dbbench.folder / "plan.toml").write_text(f"""
+name = "own"
+fs_setups = ["xfs"]
+blocks = 1
+restore = "tar"
+repeat_suspect = false
+[device]
+size = "320MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "scan"
+source = "{root}/tar"
+tablespace = "fast"
+""")
+    assert "pg_basebackup tar of postgres 15" in dbbench("plan", "plan.toml").stdout
+    dbbench("run", "plan.toml", "--name", "own")
+    (file,) = (dbbench.folder / "results/own/trials").glob("*/trial.json")
+    trial = json.loads(file.read_text())
+    assert trial["error"] is None
+    found = trial["dataset"]
+    assert (found["kind"], found["restore"], found["tablespace"]) == ("source", "tar", "fast")
+    assert found["compressibility"] > 1
+    size = 60000 * 170  # and a little room in each page
+    assert size * 0.9 < trial["space"]["logical_bytes"] < size * 1.3
+    assert trial["summary"]["dataset_bytes"] < 2 * size
+    assert trial["cache"]["proved"] is True  # dropped, and a sample of these files came from the device
+    assert {"W101", "W102"} <= {warning["id"] for warning in trial["warnings"]}
+    scanned = json.loads((file.parent / "raw/scan.json").read_text())["tables"]
+    assert [table["table"] for table in scanned] == ["items"]
+    assert not (dbbench.folder / "results/own/.elsewhere").exists()
+    page = (dbbench.folder / "results/own/report.html").read_text()
+    assert "compressibility of the data" in page
+
+
+@pytest.mark.needs("root", "engine:postgres", "psql")
+def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any], room: Room) -> None:
+    """A tablespace or database that is not there is refused with those that are, and nothing is left in the cache."""
+    root, _sums = postgres
+    with pytest.raises(SourceIncomplete, match='no tablespace "slow" in the source; it has fast'):
+        built(room, "postgres", root / "base", tablespace="slow")
+    with pytest.raises(SourceIncomplete, match=r'no database "sop" in the source; it has .*shop'):
+        built(room, "postgres", root / "stopped", database="sop")
+    assert not list((room.root / "cache").glob(".making-*"))
+
+
+@pytest.mark.needs("root", "engine:postgres", "engine:mariadb", "psql")
+def test_what_is_of_another_engine_or_was_changed_is_refused(postgres: tuple[Path, Any], room: Room) -> None:
+    """Before anything is built."""
+    root, _sums = postgres
+    with process.recording() as started, pytest.raises(SourceForeign, match="of postgres"):
+        built(room, "mariadb", root / "custom")
+    assert started == []
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
+    """A user's MariaDB or MySQL in every form that is taken of it here, and the sums of its tables."""
+    name, root = request.param, room.root / request.param
+    root.mkdir()
+    ENGINES[name].create(root / "stopped", room.place(name))
+    with room.serving(name, root / "stopped") as server:
+        sql(server, "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id int PRIMARY KEY, t varchar(90)) ENGINE=InnoDB",
+            f"INSERT INTO shop.orders {FILL} repeat(char(65 + i % 26), 80) FROM n",
+            "CREATE TABLE shop.items (id int PRIMARY KEY, k int, KEY (k)) ENGINE=InnoDB",
+            f"INSERT INTO shop.items {FILL} i * 7 FROM n", at="")  # fmt: skip
+        sums = [row[1] for row in sql(server, "CHECKSUM TABLE shop.orders, shop.items", at="")]
+        where = [f"--socket={server.socket}", f"--user={server.user}"]
+        process.run(["mariadb-dump", "--no-defaults", *where, "shop"], stdout_to=root / "dump.sql")
+        with contextlib.suppress(ProgramMissing):
+            process.run(["mydumper", *where, "--database=shop", f"--outputdir={root / 'mydumper'}"])
+        if name == "mariadb":
+            data, to = f"--datadir={root}/stopped", f"--target-dir={root}/backup"
+            process.run(["mariadb-backup", "--no-defaults", "--backup", *where, data, to])
+        with pytest.raises(SourceInUse):
+            sources.look(root / "stopped")
+    return name, root, sums
+
+
+def _innodb_equal(innodb: tuple[str, Path, Any], room: Room, form: str, name: str, database: str) -> Golden:
+    engine, root, sums = innodb
+    assert sources.look(root / name).form == form
+    before = manifest.scan(root / name, 2) if (root / name).is_dir() else None
+    copy = built(room, engine, root / name)
+    found, connected = sums_of(room, engine, copy, INNODB_SUMS)
+    assert ([row[1] for row in found], connected) == (sums, database)
+    if before is not None:
+        assert manifest.scan(root / name, 2) == before  # the source was only read
+    return copy
+
+
+INNODB: Final = ("root", "engine:mariadb", "engine:mysql", "mariadb", "mariadb-dump")
+
+
+@pytest.mark.needs(*INNODB)
+def test_a_mysqldump_is_loaded(innodb: tuple[str, Path, Any], room: Room) -> None:
+    """Into MariaDB and real MySQL, equal by the sums of every table."""
+    _innodb_equal(innodb, room, "mysqldump", "dump.sql", "dbbench")
+
+
+@pytest.mark.needs(*INNODB)
+def test_a_stopped_data_directory_is_copied(innodb: tuple[str, Path, Any], room: Room) -> None:
+    """Its largest schema is the one that drivers connect to; its identity is not taken along."""
+    copy = _innodb_equal(innodb, room, "data directory", "stopped", "shop")
+    if (identity := innodb[1] / "stopped/auto.cnf").is_file():
+        assert (copy.data / "auto.cnf").read_text() != identity.read_text()
+
+
+@pytest.mark.needs(*INNODB, "mydumper", "myloader", "mariadb-backup")
+def test_a_mydumper_folder_and_a_backup(innodb: tuple[str, Path, Any], room: Room) -> None:
+    """mydumper's; mariabackup's, not yet prepared."""
+    name, root, _sums = innodb
+    if name == "mariadb":
+        _innodb_equal(innodb, room, "mydumper", "mydumper", "shop")
+        assert not is_prepared(root / "backup")
+        _innodb_equal(innodb, room, "mariabackup", "backup", "shop")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Golden:
+    """A golden copy of a few files, without a server."""
+    data = tmp_path / "copy/data"
+    (data / "base/5").mkdir(parents=True)
+    for number in range(5):
+        (data / "base/5" / str(number)).write_bytes(bytes([number]) * (2**20 + number))
+    (data / "base/5").chmod(0o550)
+    (data / "link").symlink_to("base")
+    entries = manifest.scan(data, 2)
+    size = sum(entry.size for entry in entries)
+    whole = manifest.Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "", size, 1.0, 1.0, entries)
+    manifest.save(tmp_path / "copy", whole)
+    return Golden(tmp_path / "copy", whole)
+
+
+@pytest.mark.needs("root", "mkfs.xfs", "fs:xfs", "fs:ext4", "mkfs.ext4")
+@pytest.mark.parametrize(("family", "method"), [("xfs", "tar"), ("xfs", "reflink"), ("ext4", "reflink")])
+def test_each_way_of_restoring_gives_the_same_bytes(
+    family: str, method: str, small: Golden, loop_device: Device, tmp_path: Path
+) -> None:
+    """Names, bytes, modes and owners; reflinked files share their blocks; where a filesystem cannot, that is said and
+    nothing is left there."""
+    setup, owner = FsSetup(family, Mkfs(family), mount=("noatime",)), process.User("nobody", 65534, 65534)
+    filesystems.make(setup, loop_device)
+    told: list[int] = []
+    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+
+        def restore() -> Restored:
+            return METHODS[method](small, fs.path / "data", owner, lambda done, _of: told.append(done))
+
+        if family == "ext4":
+            with pytest.raises(RestoreFailed, match="cannot share blocks"):
+                restore()
+            assert [path.name for path in fs.path.iterdir()] == ["lost+found"]
+            return
+        found = restore()
+        assert manifest.scan(fs.path / "data", 2) == small.manifest.entries
+        assert {path.lstat().st_uid for path in (fs.path / "data").rglob("*")} == {65534}
+        assert found.bytes == small.manifest.logical_bytes
+        assert max(told) == found.bytes
+        assert (fs.path / "data.golden").is_dir() == (method == "reflink")
+        shown = process.run(["filefrag", "-v", fs.path / "data/base/5/1"]).stdout
+        assert ("shared" in shown) == (method == "reflink")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench import catalog, plan
+from dbbench.datasets import split
+from dbbench.datasets.copying import restored
+from dbbench.errors import PlanInvalid
+from dbbench.parts.restoring import pace
+from dbbench.progress.events import Event
+from dbbench.progress.state import State
+from dbbench.progress.wording import copied
+from tests.unit.test_datasets_copying import ME, a_copy
+
+
+def test_a_copy_is_split_into_a_folder_and_the_rest(tmp_path: Path) -> None:
+    """Both are restored by themselves, and together they are the whole."""
+    made = a_copy(tmp_path / "copy")
+    within, rest = split(made, "base/5")
+    assert {entry.path for entry in within.manifest.entries} == {"16384", "16385"}
+    assert within.manifest.logical_bytes + rest.manifest.logical_bytes == made.manifest.logical_bytes
+    assert not [entry.path for entry in rest.manifest.entries if entry.path.startswith("base/5")]
+    restored(within, tmp_path / "part", ME)
+    assert (tmp_path / "part/16384").read_bytes() == (made.data / "base/5/16384").read_bytes()
+    restored(rest, tmp_path / "rest", ME)
+    assert (tmp_path / "rest/base").is_dir()
+
+
+def test_progress_tells_rate_and_time_left_once_a_second() -> None:
+    """From the bytes and the clock; both renderers read the same words."""
+    told: list[Event] = []
+    times = iter([0.0, 0.5, 2.0, 2.1, 4.0])
+    tell = pace(told.append, lambda: next(times))
+    for done in (10, 100_000_000, 110_000_000, 300_000_000):
+        tell(done, 400_000_000)
+    assert [event.data["bytes"] for event in told] == [100_000_000, 300_000_000]
+    state = State()
+    state.take(told[-1], 0.0)
+    assert copied(state.copied) == "75 % at 75 MB/s, 2 s left"
+
+
+def test_reflink_is_refused_where_a_filesystem_cannot(tmp_path: Path) -> None:
+    """By the plan already, with the setup's name; and operations on whole copies do not go with one tablespace."""
+    known, file = catalog.catalog(), tmp_path / "plan.toml"
+    head = 'name = "p"\nrestore = "reflink"\n'
+    rest = '[[engine]]\nname = "postgres"\n[[workload]]\nname = "pgbench-tpcb"\n'
+    file.write_text(f'{head}fs_setups = ["xfs", "ext4"]\n{rest}')
+    with pytest.raises(PlanInvalid, match='fs setup "ext4" cannot share blocks'):
+        plan.load(file, known)
+    file.write_text(f'{head}fs_setups = ["xfs", "btrfs"]\n{rest}')
+    assert plan.load(file, known).restore == "reflink"
+    file.write_text(
+        f'name = "p"\nfs_setups = ["xfs"]\noperations = ["snapshot"]\n{rest}source = "x"\ntablespace = "fast"\n'
+    )
+    with pytest.raises(PlanInvalid, match='not beside a "tablespace"'):
+        plan.load(file, known)

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench import catalog, plan
+from dbbench.datasets import generated, golden, sources
+from dbbench.datasets.sources import Source, folders, looking
+from dbbench.datasets.sources.archive import header
+from dbbench.drivers.scan import chosen
+from dbbench.drivers.scan_queries import Table
+from dbbench.errors import (
+    DriverFailed,
+    PlanInvalid,
+    SourceForeign,
+    SourceIncomplete,
+    SourceInUse,
+    SourceMissing,
+)
+from dbbench.model import EngineSpec
+
+REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
+STOPPED: Final = 1
+RUNNING: Final = 6
+
+
+def cluster(folder: Path, state: int = STOPPED, label: bool = False) -> Path:
+    """What of a cluster's data directory is looked at."""
+    for name in ("global", "pg_wal", "pg_tblspc", "base/5"):
+        (folder / name).mkdir(parents=True)
+    (folder / "PG_VERSION").write_text("15\n")
+    (folder / "global/pg_control").write_bytes(bytes(16) + state.to_bytes(4, "little") + bytes(8172))
+    (folder / "pg_wal/000000010000000000000002").touch()
+    (folder / "base/5/16384").write_bytes(bytes(8192))
+    if label:
+        (folder / "backup_label").touch()
+    return folder
+
+
+def innodb(folder: Path, page0: str = "ibdata1.page0") -> Path:
+    """What of a MariaDB's data directory is looked at."""
+    (folder / "shop").mkdir(parents=True)
+    shutil.copy(REAL / page0, folder / "ibdata1")
+    (folder / "mysql_upgrade_info").write_text("10.11.19-MariaDB")
+    return folder
+
+
+def put(name: str, to: Path) -> Path:
+    """A recorded file, copied."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(REAL / name, to)
+    return to
+
+
+def seen(path: Path) -> tuple[str, str, str]:
+    """Form, engine and version of what lies there."""
+    found = looking.look(path)
+    return found.form, found.engine, found.version
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("pg_dump.sql", ("pg_dump plain", "postgres", "15.18")),
+        ("pg_dump.custom", ("pg_dump custom", "postgres", "15.18")),
+        ("mariadb-dump.sql", ("mysqldump", "mariadb", "10.11.19")),
+        ("mysql-dump.sql", ("mysqldump", "mysql", "9.7.4")),
+    ],
+)
+def test_a_dump_tells_whose_it_is(name: str, found: tuple[str, str, str]) -> None:
+    """A file is known by what its writer put at its head, whatever its name; MariaDB's tool dumps MySQL too."""
+    assert seen(REAL / name) == found
+
+
+def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    """Dumps of many files, backups and data directories, of each engine."""
+    put("toc.dat", tmp_path / "dir/toc.dat")
+    assert seen(tmp_path / "dir") == ("pg_dump directory", "postgres", "15.18")
+    assert seen(cluster(tmp_path / "pg")) == ("data directory", "postgres", "15")
+    assert seen(cluster(tmp_path / "backup", RUNNING, label=True)) == ("pg_basebackup plain", "postgres", "15")
+    (tmp_path / "tar").mkdir()
+    with tarfile.open(tmp_path / "tar/base.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "pg/PG_VERSION", "PG_VERSION")
+    assert seen(tmp_path / "tar") == ("pg_basebackup tar", "postgres", "15")
+    assert seen(innodb(tmp_path / "my")) == ("data directory", "mariadb", "10.11.19")
+    mysql = innodb(tmp_path / "mysql", "mysql-ibdata1.page0")
+    (mysql / "mysql.ibd").touch()
+    put("mysql_upgrade_history", mysql / "mysql_upgrade_history")
+    assert seen(mysql) == ("data directory", "mysql", "9.7.4")
+    backup = innodb(tmp_path / "mb")
+    for name in ("xtrabackup_checkpoints", "xtrabackup_info"):
+        put(name, backup / name)
+    assert seen(backup) == ("mariabackup", "mariadb", "10.11.19")
+    assert not folders.is_prepared(backup)
+    (tmp_path / "md").mkdir()
+    (tmp_path / "md/metadata").write_text("Started dump at: 2026-11-21 17:43:24\n")
+    (tmp_path / "md/shop.orders-schema.sql").write_text("CREATE TABLE `orders` (`id` int);\n")
+    assert seen(tmp_path / "md") == ("mydumper", "mariadb", "")
+
+
+def test_the_page_size_is_read_from_the_first_page() -> None:
+    """MariaDB's full_crc32 and MySQL's tablespaces keep it in different bits."""
+    assert folders._page_size(REAL / "ibdata1.page0") == 16384
+    assert folders._page_size(REAL / "mysql-ibdata1.page0") == 16384
+
+
+def test_an_archive_that_is_cut_off_is_none() -> None:
+    """No cut of a real header is read as another version, and none raises."""
+    whole = (REAL / "pg_dump.custom").read_bytes()
+    told = header(whole)
+    assert told is not None
+    assert (told.format, told.database, told.server_version) == ("custom", "dbbench", "15.18")
+    for length in range(120):
+        cut = header(whole[:length])
+        assert cut is None or cut.server_version in ("", "1", "15", "15.1", "15.18")
+
+
+def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
+    """A missing path, an empty folder and a text are no source; a packed file says how to unpack it."""
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "empty").mkdir()
+    for name in ("gone", "empty", "notes.txt"):
+        with pytest.raises(SourceMissing):
+            looking.look(tmp_path / name)
+    (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
+    with pytest.raises(SourceIncomplete) as packed:
+        looking.look(tmp_path / "shop.sql.gz")
+    assert packed.value.remedy == "Unpack it first: gunzip -k shop.sql.gz"
+
+
+def test_a_cluster_that_runs_or_crashed_is_refused(tmp_path: Path) -> None:
+    """By its pid file, or by the state that its control file has; a base backup is in it too, with its label."""
+    crashed = cluster(tmp_path / "crashed", RUNNING)
+    with pytest.raises(SourceInUse, match="neither a backup"):
+        looking.look(crashed)
+    running = cluster(tmp_path / "running")
+    (running / "postmaster.pid").write_text("1\n")
+    with pytest.raises(SourceInUse, match=r"postmaster\.pid"):
+        looking.look(running)
+
+
+def test_a_backup_without_its_log_or_tablespace_is_refused(tmp_path: Path) -> None:
+    """Both are named; a tablespace whose link leads nowhere is found beside the backup."""
+    backup = cluster(tmp_path / "backup", RUNNING, label=True)
+    (backup / "pg_tblspc/16400").symlink_to("/nowhere/fast")
+    with pytest.raises(SourceIncomplete, match=r"16400 .* was at /nowhere/fast"):
+        looking.look(backup)
+    (tmp_path / "fast/PG_15_202209061").mkdir(parents=True)
+    (tmp_path / "fast/PG_15_202209061/16385").write_bytes(bytes(100))
+    assert folders.tablespaces(backup) == [("16400", tmp_path / "fast")]
+    assert looking.look(backup).bytes >= 8192 + 100
+    (backup / "pg_wal/000000010000000000000002").unlink()
+    with pytest.raises(SourceIncomplete, match="no log"):
+        looking.look(backup)
+
+
+def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> None:
+    """Incremental and packed backups; a system tablespace in several files."""
+    backup = innodb(tmp_path / "mb")
+    (backup / "xtrabackup_checkpoints").write_text("backup_type = incremental\n")
+    with pytest.raises(SourceIncomplete, match="incremental"):
+        looking.look(backup)
+    put("xtrabackup_checkpoints", backup / "xtrabackup_checkpoints")
+    (backup / "shop/orders.ibd.qp").touch()
+    with pytest.raises(SourceIncomplete, match="packed"):
+        looking.look(backup)
+    (several := innodb(tmp_path / "two") / "ibdata2").touch()
+    with pytest.raises(SourceIncomplete, match=r"ibdata1, ibdata2"):
+        looking.look(several.parent)
+
+
+def source(form: str, engine: str, version: str, page: int | None = None) -> Source:
+    """A source of that form."""
+    return Source(Path("/backup/shop"), form, engine, version, 10**6, "abc", page)
+
+
+@pytest.mark.parametrize(
+    ("one", "engine", "version", "said"),
+    [
+        (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "of postgres, and the cell's"),
+        (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "later than the server here"),
+        (source("data directory", "postgres", "14"), "postgres", "15.18", "of postgres 14; the server here is 15.18"),
+        (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "of mariadb 10.6; the server"),
+        (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "pages of 32768"),
+        (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "of mysql"),
+    ],
+)
+def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
+    """Another engine, a later dump, files of any other release, other pages: each with both sides in the reason."""
+    with pytest.raises(SourceForeign, match=said) as refused:
+        sources.fits(one, engine, version, 8192 if engine == "postgres" else 16384)
+    assert refused.value.exit_code == 2
+    assert refused.value.effect == "Nothing was changed."
+
+
+def test_what_a_server_can_take_is_taken() -> None:
+    """Older dumps, the same release of files, and a mydumper folder, which does not tell its server."""
+    sources.fits(source("pg_dump plain", "postgres", "9.6.24"), "postgres", "15.18", 8192)
+    sources.fits(source("data directory", "postgres", "15"), "postgres", "15.18", 8192)
+    sources.fits(source("mariabackup", "mariadb", "10.11.2"), "mariadb", "10.11.19", 16384)
+    sources.fits(source("mydumper", "mariadb", ""), "mysql", "9.7.4", 16384)
+
+
+def test_another_content_is_another_dataset(tmp_path: Path) -> None:
+    """The key of the copy follows from names, sizes and times, and not from where the source lies."""
+    first, moved = cluster(tmp_path / "a"), tmp_path / "b"
+    shutil.copytree(first, moved)
+    identities = [looking.look(path).identity for path in (first, moved)]
+    assert identities[0] == identities[1]
+    keys = [_key(path) for path in (first, moved)]
+    assert keys[0] == keys[1]
+    file = moved / "base/5/16384"
+    os.utime(file, (1, 1))
+    assert looking.look(moved).identity != identities[0]
+    assert _key(moved) != keys[0]
+
+
+def _key(path: Path) -> str:
+    dataset = sources.dataset_of(looking.look(path))
+    return golden.Recipe(EngineSpec("postgres"), "15.18", "", dataset, {}).key
+
+
+PLAN: Final = """
+name = "own"
+fs_setups = ["ext4"]
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "{workload}"
+{own}
+"""
+
+
+def expanded(tmp_path: Path, own: str, workload: str = "scan") -> plan.Expanded:
+    """The cells of a plan with these lines in its workload."""
+    known, file = catalog.catalog(), tmp_path / "plan.toml"
+    file.write_text(PLAN.format(own=own, workload=workload))
+    return plan.expand(plan.load(file, known), known)
+
+
+def test_a_plan_names_its_source(tmp_path: Path) -> None:
+    """A path, or a table of engines; what is generated otherwise says nothing of it, but for what the plan gives."""
+    data = cluster(tmp_path / "pg")
+    for written in (f'"{data}"', f'{{ postgres = "{data}" }}'):
+        (cell,) = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
+        assert cell.dataset.kind == "source"
+        assert cell.dataset.parameters["form"] == "data directory"
+        assert cell.dataset.parameters["tablespace"] == "fast"
+        assert cell.parameters == {"tables": "a,b"}
+    (cell,) = expanded(tmp_path, f'source = "{data}"', "pgbench-select-only").cells
+    assert cell.parameters == {"clients": 4, "threads": 2, "rate": 0, "protocol": "prepared"}
+    assert generated.size_bytes(cell.dataset, "postgres") > int(cell.dataset.parameters["bytes"])
+
+
+def test_a_changed_source_is_another_plan(tmp_path: Path) -> None:
+    """So that a run is never resumed with other data."""
+    data, known = cluster(tmp_path / "pg"), catalog.catalog()
+    before = expanded(tmp_path, f'source = "{data}"')
+    (data / "base/5/16385").touch()
+    after = expanded(tmp_path, f'source = "{data}"')
+    asked = plan.load(tmp_path / "plan.toml", known)
+    assert plan.identity(asked, before.cells) != plan.identity(asked, after.cells)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ('tablespace = "fast"', '"tablespace" is one of a "source"'),
+        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" is of a dataset that is generated'),
+        ('source = { oracle = "SQL" }', '"oracle" is no engine'),
+        ('source = { mariadb = "SQL" }', "has no path for postgres"),
+        ('source = "SQL"\ntablespace = "fast"', "only a physical copy of PostgreSQL has tablespaces"),
+    ],
+)
+def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Path) -> None:
+    """Each is said with its reason before anything is looked at on the machine."""
+    dump = put("pg_dump.sql", tmp_path / "shop.sql")
+    with pytest.raises(PlanInvalid, match=said):
+        expanded(tmp_path, own.replace("SQL", str(dump)))
+
+
+TABLES: Final = [Table("a", 10), Table("b", 30, "fast"), Table("own.c", 20, "fast"), Table("empty", 0)]
+
+
+def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
+    """Of the tablespace under test alone, where there is one; a name that is not there is an error."""
+    assert [table.name for table in chosen(TABLES, 2, "")] == ["b", "own.c"]
+    assert [table.name for table in chosen(TABLES, 9, "")] == ["b", "own.c", "a"]
+    assert [table.name for table in chosen(TABLES, "own.c, a", "")] == ["own.c", "a"]
+    assert [table.name for table in chosen(TABLES, 9, "fast")] == ["b", "own.c"]
+    with pytest.raises(DriverFailed, match=r"no table a in the tablespace fast; there are b, own.c"):
+        chosen(TABLES, "a", "fast")
+    with pytest.raises(DriverFailed, match="no table that is not empty"):
+        chosen(TABLES[3:], 4, "")

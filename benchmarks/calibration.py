@@ -18,7 +18,9 @@ from typing import Any, Final
 import numpy
 import scipy.signal
 
-from dbbench.compare import changepoints, compare
+from dbbench.compare import by_host, changepoints, compare
+from dbbench.fleet import dealing
+from dbbench.model import Status, Trial, TrialSpec
 
 WARMUP_S: Final = 5
 MEASURE_S: Final = 30
@@ -42,6 +44,11 @@ class Host:
     slowed: tuple[float, float] = (0.1, 0.4)
     noticed: float = 0.8  # share of them that telemetry marks suspect: their block is repeated as a whole
 
+
+# A fleet: the blocks of a run dealt over hosts whose own speeds differ by so much (`fleet run --spread`).
+FLEET_HOSTS: Final = (2, 4, 8)
+FLEET_BLOCKS: Final = 8
+HOST_CV: Final = 0.30
 
 HOSTS: Final = (
     Host("quiet"),
@@ -167,6 +174,44 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
         yield Figure(f"the interval covers 0.62, n = {blocks}", share(sets, host, 0.62, blocks, rng, covers), 0.92)
 
 
+def spread(
+    hosts: int, ratio: float, rng: numpy.random.Generator, blocks: int = FLEET_BLOCKS, apart: float = 0.0
+) -> tuple[dict[str, Any], list[Trial]]:
+    """A run of two arms dealt by whole blocks over hosts of unlike speed: as `compare` takes it, and as trials with
+    their hosts. `apart`: standard deviation of the hosts' own log ratios."""
+    speed, own = rng.normal(0, HOST_CV, hosts), rng.normal(0, apart, hosts)
+    order = tuple(TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0) for block in range(1, blocks + 1) for arm in "ab")
+    entries, trials = list[dict[str, Any]](), list[Trial]()
+    for number, mine in enumerate(dealing.deal(order, [f"h{n}" for n in range(hosts)], "spread").items()):
+        host, dealt = mine
+        for spec in dealing.of_host(order, dealt):
+            level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(own[number]))
+            entry = _trial(HOSTS[0], spec.cell, level, spec.block, 1, speed[number], 0.0, rng)
+            tps = float(numpy.mean(entry["tps"][WARMUP_S:]))
+            trials.append(Trial(spec.id, "", host, spec.cell, "", "", spec.block, 1, 0, Status.OK,
+                                summary={"tps": tps}))  # fmt: skip
+            entries.append(entry)
+    return {"trials": entries, "baseline": "a", "candidate": "b"}, trials
+
+
+def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """A/A and power of runs that are dealt over unlike hosts; how often hosts are called unlike that are not."""
+    for hosts in FLEET_HOSTS:
+        words = [compare(spread(hosts, 1.0, rng)[0])["verdict"] for _ in range(sets)]
+        false = sum(word in ("slower", "faster") for word in words) / sets
+        yield Figure(f"A/A called different, {hosts} hosts, n = {FLEET_BLOCKS}", false, FALSE_ALARMS, at_most=True)
+    found = sum(compare(spread(4, 0.9, rng)[0])["verdict"] == "slower" for _ in range(sets)) / sets
+    yield Figure(f"−10 % found, 4 hosts, n = {FLEET_BLOCKS}", found, 0.9)
+    for apart, limit, at_most in ((0.0, FALSE_ALARMS, True), (0.1, 0.8, False)):
+        told = sum(_disagree(spread(4, 1.0, rng, 12, apart)[1]) for _ in range(sets)) / sets
+        said = "alike called unlike" if at_most else "10 % apart called unlike"
+        yield Figure(f"4 hosts {said}, n = 12", told, limit, at_most=at_most)
+
+
+def _disagree(trials: list[Trial]) -> bool:
+    return any(one.spread is not None and one.spread.disagree for one in by_host(trials, "a", "tps"))
+
+
 def series(
     kind: Nights, rng: numpy.random.Generator, step: float = 1.0, at: int = 0, nights: int = NIGHTS
 ) -> list[float | None]:
@@ -200,6 +245,8 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
     """(host with its parameters, its figures)."""
     for host in HOSTS:
         yield f"host {dataclasses.asdict(host)}", list(verdicts(host, sets, numpy.random.default_rng(seed)))
+    about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
+    yield about, list(fleet(sets, numpy.random.default_rng(seed)))
     for kind in SERIES:
         few = max(20, sets // 5)  # a series has 100 nights
         yield f"nights {dataclasses.asdict(kind)}", list(nightly(kind, few, numpy.random.default_rng(seed)))

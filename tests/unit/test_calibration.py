@@ -32,6 +32,13 @@ def test_verdicts_are_calibrated(host: Host) -> None:
     assert [figure.line() for figure in figures if not holds(figure)] == []
 
 
+def test_spread_over_unlike_hosts_is_calibrated() -> None:
+    """Blocks dealt over hosts whose speeds differ by 30 %: false alarms, power, and when hosts are called unlike."""
+    figures = list(calibration.fleet(SETS, numpy.random.default_rng(13)))
+    assert len(figures) == 6
+    assert [figure.line() for figure in figures if not holds(figure)] == []
+
+
 @pytest.mark.parametrize("kind", [SERIES[1], SERIES[5], SERIES[6]], ids=lambda kind: kind.name)
 def test_nights_are_calibrated(kind: Nights) -> None:
     """False alarms of quiet series and the place of steps."""

@@ -25,8 +25,8 @@ class Hosts:
 
     def __init__(self, names: list[str], folder: Path) -> None:
         self.names, self.folder = names, folder
-        self.now, self._entered = 1e9, time.perf_counter()
-        self._theirs, self._theirs_cpu, self._cpu = 0.0, 0.0, time.thread_time()  # in here
+        self.now = 1e9
+        self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds in here, and when all began
         self.order: dict[str, tuple[TrialSpec, ...]] = {}
         self.ready: dict[str, float] = {}  # when the trial that goes on is finished
         self.finished: dict[str, list[str]] = {}
@@ -36,13 +36,13 @@ class Hosts:
         self.lose = 0  # so many answers get lost
 
     def clock(self) -> float:
-        """The hosts' time, and what the coordinator itself took."""
-        return self.now + (time.perf_counter() - self._entered - self._theirs)
+        """The hosts' time, and what the coordinator itself took: CPU time, so that other load does not count."""
+        return self.now + self.own_s
 
     @property
     def own_s(self) -> float:
         """CPU seconds of the coordinator."""
-        return time.thread_time() - self._cpu - self._theirs_cpu
+        return time.thread_time() - self._began - self._theirs
 
     def hosts(self) -> dict[str, float]:
         """All but the dead."""
@@ -70,12 +70,11 @@ class Hosts:
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
         """What is done in here is none of the coordinator's."""
-        began, cpu = time.perf_counter(), time.thread_time()
+        began = time.thread_time()
         try:
             yield
         finally:
-            self._theirs += time.perf_counter() - began
-            self._theirs_cpu += time.thread_time() - cpu
+            self._theirs += time.thread_time() - began
 
     def _next(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
         due = sorted((w for w in self.waiting if w[1] not in self.dead), key=lambda w: w[:2])

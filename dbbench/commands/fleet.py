@@ -147,7 +147,7 @@ def certs(options: Options, names: str, output: str | None) -> None:
     """Make an authority and a certificate for each machine, readable by the owner only (mode 0600)."""
     from dbbench.fleet import security
 
-    folder = Path(output) if output else security.default_folder()
+    folder = Path(output).resolve() if output else security.default_folder()
     made = security.make(folder, [word.strip() for word in names.split(",") if word.strip()])
     if options.json:
         put_json([{"name": path.name, "path": str(path)} for path in made])

@@ -45,7 +45,7 @@ class Coordinator:
         self._runs = {name: store.load_spec(results / name) for name in sorted(self._names())}
         self._start = True  # supervisors
         self._unsaved: set[str] = set()
-        self._saved, self._save_s, self._told = 0.0, 0.0, 0.0
+        self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
         self.books = {host: self._book(host) for host in fleet.dealing}
 
     def work(self) -> None:
@@ -75,7 +75,7 @@ class Coordinator:
         """Ask who is not asked, take what has come."""
         now = self._clock()
         for book in self.books.values():
-            if book.open and not book.asked and now >= book.retry_at and (self._start or not book.current):
+            if not book.asked and book.open and now >= book.retry_at and (self._start or not book.current):
                 book.asked = True
                 self.engine.ask(book.host, self._question(book))
         for host, answer in self.engine.answers(_TELL_S):
@@ -177,7 +177,10 @@ class Coordinator:
     # --- hosts that are lost ---
 
     def _look(self) -> None:
-        there, now = self.engine.hosts(), self._clock()
+        now = self._clock()
+        if now - self._looked < _TELL_S:
+            return
+        self._looked, there = now, self.engine.hosts()
         for book in self.books.values():
             book.heard = max(book.heard, there.get(book.host, 0.0))
             if book.open and now - book.heard > self._gone_after_s:

@@ -36,7 +36,8 @@ def again(
 
 def of_host(order: Sequence[TrialSpec], mine: Sequence[int]) -> tuple[TrialSpec, ...]:
     """The trials of those blocks in the order of the plan, blocks as they were dealt."""
-    inside = blocks(order)
+    wanted = set(mine)
+    inside = blocks([spec for spec in order if spec.block in wanted])
     return tuple(spec for block in mine for spec in inside.get(block, ()))
 
 

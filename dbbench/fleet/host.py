@@ -24,7 +24,7 @@ from dbbench.catalog import NAME
 from dbbench.errors import CommandFailed, DbbenchError, ImportRefused, RunNameTaken
 from dbbench.fleet.room import Room
 from dbbench.fleet.supervisor import described
-from dbbench.fleet.words import Answer, Deal, Dealt, Halt, Leave, Piece, Question, Refused, See, Seen
+from dbbench.fleet.words import Answer, Deal, Dealt, Halt, Leave, Piece, Question, Refused, See, Seen, State
 from dbbench.model import Run, plain
 from dbbench.runner import kept_environment, pending
 from dbbench.store import merging, taking
@@ -164,6 +164,7 @@ def _start(room: Room) -> None:
             f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without a trial",
             remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
         )
+    room.tell(State(note="starting"))  # what stopped the last one is over
     with contextlib.suppress(CommandFailed):  # another one was quicker, or it ended: the state says why
         process.run([*HERE.supervisor, str(room.folder)], env=kept_environment(), timeout_s=60, note=False)
 

@@ -21,7 +21,13 @@ from typing import Any
 import psutil
 import pytest
 
-distributed = pytest.importorskip("distributed")
+from dbbench.errors import FleetUnreachable
+from dbbench.fleet import security
+from dbbench.fleet.engine import Dask, Lasting
+from dbbench.fleet.starting import free_address, waited
+
+dask = pytest.importorskip("dask")
+pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
 
 PLAN = """
@@ -187,3 +193,78 @@ def test_nothing_is_left_running(killed: Killing) -> None:
     """Workers, the scheduler and supervisors have ended; no image lies about."""
     assert [process.cmdline() for process in matching(str(killed.results))] == []
     assert list(killed.hosts.glob("*/r/.dbbench*.img")) == []
+
+
+# --- who may speak ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def daemons(dbbench: Any, *commands: tuple[str, ...]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Those commands of dbbench beside the block."""
+    started = [dbbench.start(*words) for words in commands]
+    try:
+        yield started
+    finally:
+        for child in reversed(started):
+            child.terminate()
+        for child in started:
+            child.communicate(timeout=30)
+
+
+def registered(address: str, certs: Path | None, name: str) -> bool:
+    """Whether a host of that name comes to the scheduler within half a minute. FleetUnreachable."""
+    engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
+    try:
+        return name in waited(engine, lambda found: name in found, 30)
+    finally:
+        engine.close()
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses that a process listens on."""
+    return {found.laddr.ip for found in psutil.Process(pid).net_connections() if found.status == psutil.CONN_LISTEN}
+
+
+def test_without_tls_nothing_listens_beyond_loopback(dbbench: Any) -> None:
+    """Neither worker nor scheduler; another address is refused with exit 5 before anything is started."""
+    address = free_address()
+    scheduler = ("fleet", "scheduler", "--listen", address)
+    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w")) as children:
+        assert registered(address, None, "w")
+        assert [listening(child.pid) for child in children] == [{"127.0.0.1"}, {"127.0.0.1"}]
+    for refused in (("fleet", "worker", "tcp://192.0.2.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
+        assert "E833" in dbbench(*refused, status=5).stderr
+
+
+@pytest.mark.needs("openssl")
+def test_certificates_are_asked_of_both_sides(dbbench: Any) -> None:
+    """With those of one authority a host is found; with another's, or none, the scheduler does not answer."""
+    for folder in ("ours", "theirs"):
+        dbbench("fleet", "certs", "--for", "localhost,db1", "-o", folder)
+    files = [path for path in dbbench.folder.glob("*s/**/*") if path.is_file()]
+    assert len(files) == 18 and {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    address = free_address().replace("tcp://127.0.0.1", "tls://localhost")
+    ours, theirs = (dbbench.folder / name / "db1" for name in ("ours", "theirs"))
+    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours/localhost")
+    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", str(ours))):
+        assert registered(address, ours, "w")
+        with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
+            with pytest.raises(FleetUnreachable):
+                Dask(address, security.of(address, theirs))
+            with pytest.raises(FleetUnreachable):
+                Dask(address.replace("tls", "tcp"))
+
+
+def test_workers_of_others_are_hosts_too(dbbench: Any) -> None:
+    """`dask worker --preload dbbench.fleet.preload` has its place and its name from the environment."""
+    address = free_address()
+    env = {**dbbench.env, "DBBENCH_FLEET_NAME": "theirs", "DBBENCH_FLEET_RESULTS": str(dbbench.folder / "there")}
+    words = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard",
+             "--no-nanny", "--preload", "dbbench.fleet.preload"]  # fmt: skip
+    with daemons(dbbench, ("fleet", "scheduler", "--listen", address)):
+        child = subprocess.Popen(words, env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL)
+        try:
+            assert registered(address, None, "theirs")
+        finally:
+            child.terminate()
+            child.wait(30)

@@ -12,6 +12,7 @@ from dbbench.model import Status
 from dbbench.page.fair import differences
 from dbbench.page.findings import Finding
 from dbbench.page.groups import Group
+from dbbench.page.hosts import disagreements
 from dbbench.page.numbers import change, count, interval, listed, of_metric, seconds, with_unit
 from dbbench.page.theme import Mark
 from dbbench.summary import SHORT_WINDOW_S
@@ -53,7 +54,9 @@ class Card:
 class Notice:
     """Something that a reader must know before the figures."""
 
-    kind: Literal["short", "durability", "unfinished", "failed", "burst", "drain", "unsteady", "unequal", "limited"]
+    kind: Literal[
+        "short", "durability", "unfinished", "failed", "burst", "drain", "unsteady", "unequal", "limited", "hosts"
+    ]
     parts: Parts
 
 
@@ -215,7 +218,14 @@ def _quality(groups: Sequence[Group], found: Sequence[Finding]) -> Card:
 
 def notices(groups: Sequence[Group]) -> list[Notice]:
     """What makes the figures unfair, small or incomplete, the gravest first."""
-    found = [*_unfinished(groups), *_durability(groups), *_unequal(groups), *_limited(groups), *_short(groups)]
+    found = [
+        *_unfinished(groups),
+        *_durability(groups),
+        *_unequal(groups),
+        *_unlike(groups),
+        *_limited(groups),
+        *_short(groups),
+    ]
     for kind, warning, text in (
         (
             "burst",
@@ -264,6 +274,13 @@ def _unequal(groups: Sequence[Group]) -> list[Notice]:
             text = f" and {group.baseline}: {'; '.join(lines)}. That is in the ratio too. {group.title}."
             found.append(Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False))))
     return found
+
+
+def _unlike(groups: Sequence[Group]) -> list[Notice]:
+    return [
+        Notice("hosts", (("The hosts disagree about ", False), (arm, True), (text, False)))
+        for arm, text in disagreements(groups)
+    ]
 
 
 def _limited(groups: Sequence[Group]) -> list[Notice]:

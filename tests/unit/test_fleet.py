@@ -13,7 +13,7 @@ import pytest
 
 from dbbench import store
 from dbbench.errors import FileMissing, FleetInsecure, HostLost
-from dbbench.fleet import dealing, record, security
+from dbbench.fleet import dealing, record, security, starting
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.record import Fleet
 from dbbench.fleet.room import Room
@@ -259,3 +259,15 @@ def test_nothing_of_the_engine_is_imported_without_need() -> None:
 
     assert dbbench.commands.fleet and dbbench.commands.fleeting and dbbench.fleet.host
     assert not [name for name in sys.modules if name.split(".")[0] in ("dask", "distributed", "tornado")]
+
+
+def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remote shell gets one quoted line; the host is called by its name without the account; nobody is asked."""
+    monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
+    found = starting.by_ssh("tls://me:8786", ["root@db1", "db2"], Path("/my certs"), Path("/x"), "sudo dbbench", "/r")
+    assert sorted(found) == ["db1", "db2"]
+    assert found["db1"].argv[:3] == ("ssh", "-o", "BatchMode=yes")
+    assert found["db1"].argv[-2:] == (
+        "root@db1",
+        "sudo dbbench fleet worker tls://me:8786 --name db1 --results /r --give-up 60 --certs '/my certs'",
+    )

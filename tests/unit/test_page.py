@@ -17,7 +17,9 @@ import pytest
 from dbbench import cli
 from dbbench.compare import rows
 from dbbench.errors import UnknownName
-from dbbench.page import render
+from dbbench.page import render, verdict
+from dbbench.page.groups import groups
+from dbbench.page.hosts import disagreements
 from dbbench.page.model import PageModel, build
 from dbbench.page.pack import unpacked
 from dbbench.page.verdict import sentence
@@ -300,6 +302,26 @@ def test_what_differs_between_hosts_stands_first(demo: LoadedRun, tmp_path: Path
     assert text.index("Between the hosts") < text.index("What differs between the fs setups")
     assert len(set(build([run], ("hosts",)).environment.hosts)) == 2
     assert "db2" not in render([run], redact=("hosts",)).partition("<header>")[2]
+
+
+def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
+    """Half of the blocks on a host where xfs is twice as fast beside ext4: said before the figures."""
+    group = groups([demo])[0]
+    more = [dataclasses.replace(t, id=f"{t.id}x", block=t.block + 3) for t in group.trials]
+    trials = [
+        t if t.block < 4 else dataclasses.replace(t, host="db2", summary={
+            key: value and value * (2 if t.fs_setup == "xfs" else 1) for key, value in t.summary.items()})
+        for t in (*group.trials, *more)
+    ]  # fmt: skip
+    assert disagreements([group]) == []
+    said = [
+        notice
+        for notice in verdict.notices([dataclasses.replace(group, trials=tuple(trials))])
+        if notice.kind == "hosts"
+    ]
+    texts = ["".join(text for text, _ in notice.parts) for notice in said]
+    assert len(texts) == 1 and texts[0].startswith("The hosts disagree about xfs beside ext4: ")
+    assert "on db2" in texts[0]
 
 
 def test_download_has_the_rows_of_compare(demo: LoadedRun, page: Seen) -> None:

@@ -102,12 +102,10 @@ class Room:
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(fd, 0)
+                os.ftruncate(fd, 0)  # the pid of the last one
                 held = True
             except BlockingIOError:
                 held = False
-            if held:
-                os.pwrite(fd, b"", 0)
             yield held
         finally:
             os.close(fd)

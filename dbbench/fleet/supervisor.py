@@ -157,12 +157,12 @@ def lock_of(run: Run, folder: Path) -> Path:
     """The lock file of the disk that the run works on."""
     device = run.plan.device
     if device.kind == "loop":
-        number = images.folders(run, folder)[0].stat().st_dev
+        path = images.folders(run, folder)[0]
     else:
         named = device.paths.values() if isinstance(device.paths, dict) else device.paths
         path = Path(next(iter(named), device.path or str(folder)))
-        found = path.stat() if path.exists() else folder.stat()
-        number = found.st_rdev or found.st_dev
+    found = path.stat() if path.exists() else folder.stat()  # what is not there is refused a moment later
+    number = found.st_rdev or found.st_dev
     place = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     return place / f"dbbench-{os.geteuid()}-disk-{number}.lock"
 

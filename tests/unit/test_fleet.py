@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import resource
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -251,14 +252,13 @@ def test_key_that_others_can_read_is_refused(room: Path) -> None:
         security.of("tls://db1", room)
 
 
+@pytest.mark.starts_processes
 def test_nothing_of_the_engine_is_imported_without_need() -> None:
-    """The fleet's own modules, but those that start daemons, import no dask."""
-    import dbbench.commands.fleet
-    import dbbench.commands.fleeting
-    import dbbench.fleet.host
-
-    assert dbbench.commands.fleet and dbbench.commands.fleeting and dbbench.fleet.host
-    assert not [name for name in sys.modules if name.split(".")[0] in ("dask", "distributed", "tornado")]
+    """The commands and the fleet's own modules, but those that start daemons, import no dask."""
+    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.commands.fleeting, dbbench.fleet.host"
+    code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -614,6 +614,11 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "The rest of the cluster, with its log, lies on another disk: commits are flushed there. The durability class "
         "is that of the filesystem under test alone.",
     ),
+    "W113": (
+        "the engine did not age its tables",
+        "The load writes next to nothing, so that the factors of [age_engine] are not reached: what was measured is "
+        "the fresh table alone.",
+    ),
     "W025": ("the server logged errors", "Lines of level ERROR or worse are in the server's log."),
     "W108": (
         "no snapshots beside the load",

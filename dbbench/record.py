@@ -44,6 +44,7 @@ DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.STOP: 1800,
     Phase.CHECK: 6 * 3600,
     Phase.SPACE: 1800,
+    Phase.AGE_ENGINE: 24 * 3600,
     Phase.OPERATIONS: 6 * 3600,
 }
 UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy runs to its end; half a day is a hang

@@ -72,14 +72,32 @@ def slope(rates: Sequence[float | None]) -> Slope | None:
     n = len(means)
     if n < LEAST_MEANS:
         return None
-    line = statistics.linear_regression(range(n), means)
-    residual = math.fsum((y - line.intercept - line.slope * x) ** 2 for x, y in enumerate(means))
-    spread = math.fsum((x - (n - 1) / 2) ** 2 for x in range(n))
+    found = line(range(n), means)
+    scale = 60 / size
+    return None if found is None else Slope(found.slope * scale, found.low * scale, found.high * scale)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The slope of a fitted line, with its 95 % interval."""
+
+    slope: float
+    low: float
+    high: float
+
+
+def line(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
+    """By least squares; the interval is Student's, of independent errors. None below three points, or at one x."""
+    n = len(xs)
+    if n < 3 or len(set(xs)) < 2:
+        return None
+    fitted, middle = statistics.linear_regression(xs, ys), statistics.fmean(xs)
+    residual = math.fsum((y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    spread = math.fsum((x - middle) ** 2 for x in xs)
     from scipy.special import stdtrit
 
     half = float(stdtrit(n - 2, 0.975)) * math.sqrt(residual / (n - 2) / spread)
-    scale = 60 / size
-    return Slope(line.slope * scale, (line.slope - half) * scale, (line.slope + half) * scale)
+    return Line(fitted.slope, fitted.slope - half, fitted.slope + half)
 
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dbbench.drivers.port import Outcome
-from dbbench.model import IoFacts, SpaceFacts, Window
+from dbbench.model import EngineAgeFacts, IoFacts, SpaceFacts, Window
 from dbbench.series import Column
 
 SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
@@ -75,6 +75,23 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
                   default=0)  # fmt: skip
     cv = statistics.stdev(known) / statistics.fmean(known)
     return {**found, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
+
+
+def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
+    """What the engine's own load has made of its tables; {} where the plan does not ask."""
+    if found is None:
+        return {}
+    looked_at = [point for point in found.points if point.asked is not None]
+    first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
+    slope = next((one.per_factor for one in found.slopes if one.metric == "tps"), None)
+    return {
+        "aged_tps": last.tps if last else None,
+        "aged_p99_ms": last.p99_ms if last else None,
+        "aged_tps_slope": slope / first.tps if slope is not None and first and first.tps else None,
+        "aged_extents": last.extents if last else None,
+        "aged_scan_mb_per_s": found.scans[0].mb_per_s if found.scans else None,
+        "repaired_scan_mb_per_s": found.scans[-1].mb_per_s if len(found.scans) > 1 else None,
+    }
 
 
 def completed(window: Window, figures: Mapping[str, float | None], io: IoFacts) -> dict[str, float | None]:

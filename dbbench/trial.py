@@ -95,6 +95,9 @@ def drive(trial: Record, parts: Parts, room: Room) -> None:
                        host_state_end=parts.host_state(device), wear_end=parts.wear(device),
                        ceiling=parts.ceiling())  # fmt: skip
 
+        with stage(Phase.AGE_ENGINE, asked=trial.run.plan.age_engine):
+            trial.note(age_engine=parts.worn(volume, fs, datadir, trial))
+
         with stage(Phase.OPERATIONS, asked=trial.run.plan.operations):  # the last: some end the filesystem
             trial.note(operations=parts.operated(volume, fs, datadir))
 

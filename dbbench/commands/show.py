@@ -91,6 +91,7 @@ def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
         yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
     yield from _shape(trial)
     yield from _snapshots(trial)
+    yield from _wear(trial)
     yield from _operations(trial)
     for warning in trial.warnings:
         at = f" at second {warning.second}" if warning.second is not None else ""
@@ -141,6 +142,22 @@ def _snapshots(trial: Trial) -> Iterator[str]:
             f"    second {one.at_s:.1f}: taken in {duration_text(one.snapshot_s)}, "
             f"answered after {duration_text(one.ready_s)} ({one.text}){held}{dropped}"
         )
+
+
+def _wear(trial: Trial) -> Iterator[str]:
+    """What the engine's own load has made of its tables."""
+    if trial.age_engine is None:
+        return
+    for point in trial.age_engine.points:
+        if point.asked is not None:
+            pieces = f", {point.extents} extents" if point.extents is not None else ""
+            yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
+    for scan in trial.age_engine.scans:
+        if scan.mb_per_s is not None:
+            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', not proved cold'}"
+    for step in trial.age_engine.repairs:
+        took = "not possible" if step.seconds is None else duration_text(step.seconds)
+        yield f"  {step.name}: {took}; {step.text}"
 
 
 def _operations(trial: Trial) -> Iterator[str]:

@@ -23,6 +23,7 @@ from dbbench.model import (
     DatasetFacts,
     DeviceFacts,
     DrainFacts,
+    EngineAgeFacts,
     FilesystemFacts,
     IoFacts,
     MemoryFacts,
@@ -71,6 +72,8 @@ def judge(trial: Record, seen: Seen) -> None:
     _window_warnings(trial, seen.meter)
     _machine_warnings(trial, seen)
     trial.warn(*_failed_operations(trial.fact("operations", tuple)))
+    if (aged := _aged(trial)) is not None and aged.note:
+        trial.warn(TrialWarning("W113", aged.note))
     _device_warnings(trial)
     _durability(trial, seen)
 
@@ -157,6 +160,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         "first_query_s": trial.phase_s(Phase.START),
         "client_cpu_s": seen.meter.cpu.get("client_cpu_s"),
         "dbbench_cpu_s": seen.meter.cpu.get("dbbench_cpu_s"),
+        **summary.aged(_aged(trial)),
         **outcome.figures,
     }
     trial.note(summary={**figures, **summary.completed(trial.cell.window, figures, io)})
@@ -179,6 +183,11 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
         trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
     if drain_s > DRAIN_SHARE * window.measure_s:
         trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
+
+
+def _aged(trial: Record) -> EngineAgeFacts | None:
+    found = trial.fact("age_engine", object)
+    return found if isinstance(found, EngineAgeFacts) else None
 
 
 def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:

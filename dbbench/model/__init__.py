@@ -7,10 +7,22 @@ TypeAdapter; no noun is written a second time as a schema. Units are in the name
 
 from __future__ import annotations
 
-from dbbench.model.asked import Ageing, Arm, DeviceSpec, EngineSpec, Plan, SnapshotSpec, WalDevice, WorkloadSpec
+from dbbench.model.asked import (
+    Ageing,
+    Arm,
+    DeviceSpec,
+    EngineAgeing,
+    EngineSpec,
+    Plan,
+    SnapshotSpec,
+    WalDevice,
+    WorkloadSpec,
+)
 from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
 from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged, titled
 from dbbench.model.found import (
+    AgedScan,
+    AgedSlope,
     AgeFacts,
     CacheFacts,
     CeilingFacts,
@@ -21,6 +33,7 @@ from dbbench.model.found import (
     DatasetFacts,
     DeviceFacts,
     DrainFacts,
+    EngineAgeFacts,
     Fault,
     FileShape,
     FilesystemFacts,
@@ -35,6 +48,7 @@ from dbbench.model.found import (
     Trial,
     TrialWarning,
     WearFacts,
+    WrittenPoint,
 )
 from dbbench.model.words import (
     SCHEMA,
@@ -51,13 +65,12 @@ from dbbench.model.words import (
 )
 
 __all__ = [
-    "SCHEMA", "STRICT", "AgeFacts", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts", "CeilingRow", "Cell",
-    "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts", "DeviceCount", "DeviceFacts",
-    "DeviceSpec",
-    "DrainFacts", "Durability", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents",
-    "FsSetup", "IoFacts", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
-    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec",
-    "SnapshotTaken", "SpaceFacts", "Status", "Trial",
-    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec",
-    "durability_class", "merged", "plain", "titled",
+    "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts",
+    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts",
+    "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing",
+    "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts",
+    "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run",
+    "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts",
+    "Status", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload",
+    "WorkloadSpec", "WrittenPoint", "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

@@ -77,6 +77,19 @@ class SnapshotSpec:
 
 
 @dataclass(frozen=True)
+class EngineAgeing:
+    """`[age_engine]`: after the load it goes on until so many times the data's bytes are written.
+
+    `write_factors`: where tables are looked at and a window is measured; `repair`: the aged tables are put in order
+    again, and scanned once more.
+    """
+
+    __pydantic_config__ = STRICT
+    write_factors: tuple[float, ...] = (0.0, 1.0, 4.0)
+    repair: bool = True
+
+
+@dataclass(frozen=True)
 class EngineSpec:
     """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed.
 
@@ -141,5 +154,6 @@ class Plan:
     restore: Literal["copy", "tar", "reflink"] = "copy"  # how a golden copy comes onto the filesystem
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken beside the load
+    age_engine: EngineAgeing | None = None
     operations: tuple[str, ...] = ()  # of `operations.OPERATIONS`, timed on the filled filesystem after the load
     deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # over the table in record.py

@@ -211,6 +211,54 @@ class AgeFacts:
 
 
 @dataclass(frozen=True)
+class WrittenPoint:
+    """A window of the load while the engine ages its tables; the rest where the plan has a factor."""
+
+    factor: float  # bytes written before it ÷ bytes of the data at the begin
+    tps: float
+    p99_ms: float | None
+    asked: float | None = None  # the plan's factor
+    extents: int | None = None  # of all data files
+    logical_bytes: int | None = None
+    disk_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class AgedSlope:
+    """By how much a figure changes with each time that the data's bytes are written, and its 95 % interval."""
+
+    metric: str
+    per_factor: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AgedScan:
+    """A full scan of all tables of the engine that aged them."""
+
+    when: str  # "aged", "repaired by the filesystem", "repaired by the engine"
+    duration_s: float
+    mb_per_s: float | None
+    device_read_mb_per_s: float | None
+    cold: bool  # by proof
+
+
+@dataclass(frozen=True)
+class EngineAgeFacts:
+    """What the engine's own load did to its tables."""
+
+    dataset_bytes: int
+    written_bytes: int
+    points: tuple[WrittenPoint, ...] = ()
+    slopes: tuple[AgedSlope, ...] = ()
+    scans: tuple[AgedScan, ...] = ()
+    repairs: tuple[OperationFacts, ...] = ()
+    checked: str = ""
+    note: str = ""  # why it did not come as far as asked
+
+
+@dataclass(frozen=True)
 class IoFacts:
     """Device and engine totals over the measured window; with `[device.wal]` of both devices together."""
 
@@ -331,6 +379,7 @@ class Trial:
     dataset: DatasetFacts | None = None
     age: AgeFacts | None = None
     snapshots: SnapshotFacts | None = None
+    age_engine: EngineAgeFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)

@@ -49,6 +49,7 @@ class Phase(StrEnum):
     STOP = "stop"
     CHECK = "check"
     SPACE = "space"
+    AGE_ENGINE = "age_engine"  # only where the plan asks for it
     OPERATIONS = "operations"  # only where the plan asks for some
 
 

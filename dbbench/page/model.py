@@ -28,6 +28,7 @@ from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
 from dbbench.page.timeline import Timeline, timeline
 from dbbench.page.verdict import Verdict, verdict
+from dbbench.page.wear import WearTable, wear
 from dbbench.page.why import Why, whys
 from dbbench.store import LoadedRun
 
@@ -60,6 +61,7 @@ class PageModel:
     space: SpaceTable
     snapshots: tuple[OperationTable, ...]
     operations: tuple[OperationTable, ...]
+    wear: tuple[WearTable, ...]
     nights: tuple[NightPlot, ...]
     conditions: tuple[str, ...]
     environment: Environment
@@ -99,6 +101,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         space=space_table(found),
         snapshots=snapshot_tables(found),
         operations=operation_tables(found),
+        wear=wear(found),
         nights=night_plots(courses, marks_of(runs)),
         conditions=fair.sentences(found),
         environment=environment(found),
@@ -135,7 +138,8 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> di
     ]  # fmt: skip
     kept = (
             "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
-            "status", "error", "warnings", "summary", "space", "age", "snapshots", "operations", "drain",
+            "status", "error", "warnings", "summary", "space", "age", "age_engine", "snapshots", "operations",
+            "drain",
             "checkpoints", "io", "parameters",
     )  # fmt: skip
     trials = []

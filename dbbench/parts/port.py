@@ -23,6 +23,7 @@ from dbbench.model import (
     CeilingFacts,
     ConditionFacts,
     DeviceFacts,
+    EngineAgeFacts,
     FilesystemFacts,
     OperationFacts,
     Settings,
@@ -67,4 +68,5 @@ class Parts:
     consistent: Callable[[Path, Place], str]
     space: Callable[[Mounted, Sequence[Path]], SpaceFacts]
     device_facts: Callable[[Device], DeviceFacts]
+    worn: Callable[[Device, Mounted, Path, Record], EngineAgeFacts | None]
     operated: Callable[[Device, Mounted, Path], tuple[OperationFacts, ...]]

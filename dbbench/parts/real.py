@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from dbbench import (
     samplers,
     store,
     wal,
+    wearing,
 )
 from dbbench.datasets import Golden
 from dbbench.devices.port import Device, Images
@@ -26,22 +28,25 @@ from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.filesystems import Mounted
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
-from dbbench.limits import confined
+from dbbench.limits import Confined, confined
 from dbbench.meter import Meter
 from dbbench.model import (
     CacheFacts,
     CeilingFacts,
     Cell,
+    EngineAgeFacts,
     Run,
     Scalar,
     merged,
 )
 from dbbench.operations import Filled, operated
 from dbbench.parts import beside, facts, ground, past, restoring
+from dbbench.parts.loads import Loads
 from dbbench.parts.port import Parts
 from dbbench.parts.room import Permit, Room
 from dbbench.plan.settings import settings_of
 from dbbench.progress.events import Emit, Event
+from dbbench.record import Record
 from dbbench.samplers import Target
 
 # A load that makes its own files begins on a filesystem that was just made: what it reads later it must itself make
@@ -62,6 +67,17 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
     """The parts that work on this machine."""
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
     serverless = cell.engine.name in SERVERLESS
+
+    def confining() -> AbstractContextManager[Confined]:
+        return confined(cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None)
+
+    def worn(volume: Device, fs: Mounted, datadir: Path, trial: Record) -> EngineAgeFacts | None:
+        if run.plan.age_engine is None:
+            return None
+        filled = _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
+        loads = Loads(cell, run.plan.seed, trial.clock, trial.draft.raw / "age_engine", room.scratch / "age_engine")
+        with confining():  # as its load was
+            return wearing.worn(filled, run.plan.age_engine, cell.window, loads)
 
     return Parts(
         engine=engine,
@@ -96,9 +112,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
             server, cell, run.plan.seed, clock, raw, room.scratch
         ),
         ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),
-        confined=lambda: confined(
-            cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None
-        ),
+        confined=confining,
         snapshotting=lambda trial, volume, fs, datadir: beside.snapshotting(
             trial, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
         ),
@@ -108,6 +122,7 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         consistent=lambda datadir, place: facts.consistent(engine, cell, datadir, place),
         space=lambda fs, files: facts.space(engine, fs, files),
         device_facts=facts.device_facts,
+        worn=worn,
         operated=lambda volume, fs, datadir: operated(
             run.plan.operations, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
         ),

@@ -10,7 +10,7 @@ from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import FAMILIES
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
-from dbbench.plan.extras import check_extras
+from dbbench.plan.extras import check_age_engine, check_extras
 from dbbench.plan.fair import check_fair
 from dbbench.plan.labels import label_of
 from dbbench.plan.logs import LEAST_BYTES, check_logs, value_at
@@ -47,6 +47,8 @@ def check(
     _check_figures(document)
     check_fair(document, engines, workloads)
     check_extras(document, plan, device, _known_setups(arms, catalog), engines.values())
+    loads = [(spec.name, workload.window) for spec, workload in workloads.values()]
+    check_age_engine(document, plan, loads, [engine.name for engine in engines.values()])
     for key, engine in engines.items():
         check_list(document, (*key, "bin"), value_at(document, key, "bin"), engine.bins, "path")
     for phase, seconds in (plan.deadlines if plan else {}).items():

@@ -58,9 +58,27 @@ def _check_restore(document: Document, plan: Plan, setups: Iterable[FsSetup]) ->
             if setup.mkfs.family not in REFLINKING:
                 document.flaw(("restore",), f'restore = "reflink": fs setup "{setup.name}" cannot share blocks between '
                                             f'files; {", ".join(REFLINKING)} can')  # fmt: skip
-    for name in ("operations", "snapshots"):
+    for name in ("operations", "snapshots", "age_engine"):
         if getattr(plan, name) and any(spec.tablespace for spec in plan.workload):
             document.flaw((name,), f'"{name}" work on a whole data directory, not beside a "tablespace"')
+
+
+def check_age_engine(
+    document: Document, plan: Plan | None, windows: Iterable[tuple[str, str]], engines: Iterable[str]
+) -> None:
+    """Note the flaws of `age_engine`. `windows`: each workload of the plan with its kind of window."""
+    if "age_engine" not in document.data:
+        return
+    for name in engines:
+        if name in SERVERLESS:
+            document.flaw(("age_engine",), f'"age_engine" wants tables; engine "{name}" has none')
+    for name, window in windows:
+        if window != "fixed":
+            document.flaw(("age_engine",), f'"age_engine" wants loads that go on; workload "{name}" runs to its end')
+    factors = plan.age_engine.write_factors if plan and plan.age_engine else (0.0,)
+    if not factors or min(factors) < 0 or len(set(factors)) < len(factors):
+        text = f'"write_factors" should be different numbers, 0 or more, not {list(factors)}'
+        document.flaw(("age_engine", "write_factors"), text)
 
 
 def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:

@@ -47,8 +47,9 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     golden_bytes = sum(goldens.values())
     image_bytes = _image_bytes(plan.device)
     aged_bytes = _aged_bytes(plan)
-    trial_s = {cell.id: _trial_s(cell) + aged_bytes / AGE_RATE for cell in expanded.cells}
-    load_bytes = sum(_loaded_bytes(cells[spec.cell]) + aged_bytes for spec in trials)
+    worn = {cell.id: _worn_bytes(plan, cell) for cell in expanded.cells}
+    trial_s = {cell.id: _trial_s(cell) + aged_bytes / AGE_RATE + worn[cell.id] / WRITE_RATE for cell in expanded.cells}
+    load_bytes = sum(_loaded_bytes(cells[spec.cell]) + aged_bytes + worn[spec.cell] for spec in trials)
     return Preview(
         eta_s=image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE + sum(trial_s[spec.cell] for spec in trials),
         trial_s=trial_s,
@@ -82,6 +83,13 @@ def _aged_bytes(plan: Plan) -> int:
     if plan.age is None or plan.device.kind != "loop":
         return 0
     return int(plan.age.fill * plan.device.size_bytes * (1 + plan.age.churn))
+
+
+def _worn_bytes(plan: Plan, cell: Cell) -> int:
+    """What the engine writes to age its tables, and the repairs after it, which write all of them twice."""
+    if plan.age_engine is None or not plan.age_engine.write_factors:
+        return 0
+    return int(dataset_bytes(cell) * (max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair))
 
 
 def _key(cell: Cell) -> str:

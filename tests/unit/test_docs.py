@@ -20,6 +20,7 @@ from dbbench.metrics import COUNTS, METRICS
 from dbbench.model import (
     Arm,
     DeviceSpec,
+    EngineAgeing,
     EngineSpec,
     FsSetup,
     Parameter,
@@ -147,6 +148,7 @@ KEYS: Final = [
     ("docs/plan.md", "An entry of `fs_setups`", Arm),
     ("docs/plan.md", "`[device]`", DeviceSpec),
     ("docs/plan.md", "`[snapshots]`", SnapshotSpec),
+    ("docs/plan.md", "`[age_engine]`", EngineAgeing),
     ("docs/plan.md", "`[[engine]]`", EngineSpec),
     ("docs/plan.md", "`[[workload]]`", WorkloadSpec),
     ("docs/fs-setups.md", "Your own", FsSetup),

@@ -29,6 +29,7 @@ from dbbench.model import (
     DeviceFacts,
     DeviceSpec,
     Durability,
+    EngineAgeing,
     FilesystemFacts,
     Phase,
     Run,
@@ -185,6 +186,7 @@ class NoOps:
             consistent=said("consistent", ""),
             space=said("space", SpaceFacts(1000, 2000, 3000)),
             device_facts=said("device facts", facts),
+            worn=said("wear", None),
             operated=said("operations", ()),
         )
 
@@ -210,15 +212,15 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
         "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up",
         "snapshots", "meter", "measure", "/meter", "/snapshots",
         "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
-        "/serve", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "operations", "/mount",
-        "/layers", "/device", "/kernel", "outcome",
+        "/serve", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "wear", "operations",
+        "/mount", "/layers", "/device", "/kernel", "outcome",
     ]  # fmt: skip
 
 
 def test_phases_are_timed_and_told_in_their_order(make_run: MakeRun, tmp_path: Path) -> None:
     """Every phase of the contract, each once, begun and ended; ageing and operations where the plan has them."""
-    trial, told = driven(make_run, tmp_path, NoOps(tmp_path), age=Ageing(), operations=("fsck",),
-                         device=DeviceSpec(condition="discard"))  # fmt: skip
+    trial, told = driven(make_run, tmp_path, NoOps(tmp_path), age=Ageing(), age_engine=EngineAgeing(),
+                         operations=("fsck",), device=DeviceSpec(condition="discard"))  # fmt: skip
     assert list(Phase) == [phase.name for phase in trial.phases]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_begin"]
     assert [p.value for p in Phase] == [e.data["phase"] for e in told if e.kind == "phase_end"]

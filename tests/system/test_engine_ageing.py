@@ -1,0 +1,97 @@
+"""Tables that their engine ages: a run of its own on btrfs, where rewriting in place takes files apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:postgres", "sysbench", "sadf")
+PLAN = """
+name = "aged"
+fs_setups = ["btrfs"]
+blocks = 1
+warmup = "1s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "768MiB"
+[age_engine]
+write_factors = [0, 0.5]
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "sysbench-oltp-write-only"
+tables = 2
+table_size = 8000
+clients = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, Any]:
+    """The only trial of such a run, and its folder."""
+    dbbench = dbbench_in(tmp_path_factory.mktemp("aged"))
+    dbbench.plan(PLAN)
+    dbbench("run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    folder: Path = dbbench.folder / "results/r/trials" / trial["id"]
+    page = (dbbench.folder / "results/r/report.html").read_text()
+    return {**trial, "folder": folder, "page": page}
+
+
+def test_the_load_goes_on_until_so_much_is_written(aged: dict[str, Any]) -> None:
+    """The last factor is reached, by whole windows; written bytes only grow."""
+    found = aged["age_engine"]
+    factors = [point["factor"] for point in found["points"]]
+    assert factors[0] == 0.0 and factors == sorted(factors) and factors[-1] >= 0.5 > factors[-2]
+    assert found["written_bytes"] >= 0.5 * found["dataset_bytes"] and found["note"] == ""
+    assert [point["asked"] for point in found["points"] if point["asked"] is not None] == [0.0, 0.5]
+
+
+def test_files_are_in_more_pieces_than_before(aged: dict[str, Any]) -> None:
+    """Extents and sizes are looked at where the plan has a factor, and nowhere else."""
+    looked = [point for point in aged["age_engine"]["points"] if point["asked"] is not None]
+    others = [point for point in aged["age_engine"]["points"] if point["asked"] is None]
+    assert looked[1]["extents"] > looked[0]["extents"] > 0
+    assert all(point["logical_bytes"] > 0 and point["disk_bytes"] > 0 for point in looked)
+    assert all(point["extents"] is None for point in others)
+    assert aged["summary"]["aged_extents"] == looked[1]["extents"]
+
+
+def test_figures_are_those_of_the_load_generator(aged: dict[str, Any]) -> None:
+    """What sysbench itself printed for the kept windows says the same, its warm-up included."""
+    for point in aged["age_engine"]["points"]:
+        if point["asked"] is None:
+            continue
+        said = (aged["folder"] / "raw/age_engine" / f"{point['asked']:g}" / "sysbench.out").read_text()
+        whole = re.search(r"transactions: +(\d+) +\(([\d.]+) per sec", said)
+        assert whole is not None and 2 * point["tps"] <= int(whole[1])
+        if point["factor"] > 0:  # the first has a warm-up in it
+            assert point["tps"] == pytest.approx(float(whole[2]), rel=0.3)
+    assert aged["summary"]["aged_tps"] == aged["age_engine"]["points"][-1]["tps"]
+
+
+def test_repair_puts_the_tables_in_order_and_scans_go_by_proof(aged: dict[str, Any]) -> None:
+    """Three scans, each cold; both repairs took their time; the data is sound in the end."""
+    found = aged["age_engine"]
+    assert [scan["when"] for scan in found["scans"]] == ["aged", "repaired by the filesystem", "repaired by the engine"]
+    assert all(scan["cold"] and scan["mb_per_s"] > 0 and scan["duration_s"] > 0 for scan in found["scans"])
+    first = json.loads((aged["folder"] / "raw/age_engine/scan-aged/scan.json").read_text())
+    size = sum(table["size_bytes"] for table in first["tables"])
+    assert found["scans"][0]["mb_per_s"] == pytest.approx(size / 1e6 / found["scans"][0]["duration_s"])
+    tool, engine = found["repairs"]
+    before, after = map(int, re.findall(r"(\d+) (?:extents before|after)", tool["text"]))
+    assert after < before and tool["seconds"] > 0 and "VACUUM (FULL, ANALYZE) of 2 tables" in engine["text"]
+    assert "checksums" in found["checked"]
+    assert aged["summary"]["aged_scan_mb_per_s"] == found["scans"][0]["mb_per_s"]
+    assert aged["summary"]["repaired_scan_mb_per_s"] == found["scans"][2]["mb_per_s"]
+
+
+def test_the_trials_own_figures_are_not_touched(aged: dict[str, Any]) -> None:
+    """The window of the trial was read from logs that the later loads have not overwritten."""
+    assert aged["error"] is None and aged["summary"]["tps"] > 0
+    assert [phase["name"] for phase in aged["phases"]][-2:] == ["space", "age_engine"]

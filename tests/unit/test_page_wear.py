@@ -1,0 +1,67 @@
+"""The page of tables that their engine aged: a line a trial from 1, the scans beside it, nothing where nothing was."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import pytest
+import synthetic
+from synthetic import Shape
+
+from dbbench.model import AgedScan, AgedSlope, EngineAgeFacts, OperationFacts, WrittenPoint
+from dbbench.page import render
+from dbbench.page.model import build
+from dbbench.store import LoadedRun, load_run
+
+FACTS = EngineAgeFacts(
+    dataset_bytes=10**8,
+    written_bytes=4 * 10**8,
+    points=(
+        WrittenPoint(0.0, 200.0, 10.0, 0.0, 40, 10**8, 2 * 10**8),
+        WrittenPoint(0.5, 150.0, 12.0),
+        WrittenPoint(1.1, 100.0, 14.0, 1.0, 400, 10**8, 2 * 10**8),
+    ),
+    slopes=(AgedSlope("tps", -90.0, -120.0, -60.0),),
+    scans=(AgedScan("aged", 2.0, 50.0, 60.0, True), AgedScan("repaired by the engine", 1.0, 100.0, 100.0, True)),
+    repairs=(OperationFacts("repair: filesystem", None, text="no tool"), OperationFacts("repair: engine", 12.0)),
+    note="the load wrote <nothing>",
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> LoadedRun:
+    """A run of which each trial of btrfs was aged."""
+    loaded = load_run(synthetic.write(tmp_path, Shape(blocks=3, measure_s=5)))
+    trials = tuple(
+        dataclasses.replace(trial, age_engine=FACTS) if trial.fs_setup == "btrfs" else trial for trial in loaded.trials
+    )
+    return dataclasses.replace(loaded, trials=trials)
+
+
+def test_each_trial_is_a_line_that_begins_at_one(run: LoadedRun) -> None:
+    """Throughput over all windows, extents where they were counted; the arm's scans and repairs in its row."""
+    table = build([run]).wear[0]
+    tps, extents = table.plots
+    assert {len(line.dots) for line in tps.lines} == {3} and {len(line.dots) for line in extents.lines} == {2}
+    assert tps.lines[0].dots[0][2] == "btrfs: 1 after 0 × the data"
+    assert tps.lines[0].dots[2][2] == "btrfs: 0.5 after 1.1 × the data"
+    assert tps.lines[0].dots[0][1] < tps.lines[0].dots[2][1]  # down the page is less
+    ((mark, cells),) = table.rows
+    assert mark.name == "btrfs"
+    assert cells == ("−90 (−120 .. −60)", "50", "–", "–", "12 s", "100")
+
+
+def test_the_page_has_it_and_escapes_its_words(run: LoadedRun) -> None:
+    """The section, its figures, and a note as text."""
+    page = render([run])
+    assert "Aged by the engine" in page and "written ÷ bytes of the data" in page
+    assert "the load wrote &lt;nothing&gt;" in page and "<nothing>" not in page
+
+
+def test_a_run_without_it_has_no_section(tmp_path: Path) -> None:
+    """Nothing is drawn of what was not asked for."""
+    loaded = load_run(synthetic.write(tmp_path, Shape(blocks=3, measure_s=5)))
+    assert build([loaded]).wear == () and "Aged by the engine" not in render([loaded])

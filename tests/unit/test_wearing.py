@@ -1,0 +1,136 @@
+"""Ageing by the engine: how far it goes, its line, what a plan may ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import steadiness, summary, wearing
+from dbbench.catalog import catalog
+from dbbench.devices.port import Device
+from dbbench.drivers.port import Outcome
+from dbbench.errors import PlanInvalid
+from dbbench.filesystems.port import Mounted
+from dbbench.histogram import Histogram
+from dbbench.model import CacheFacts, DeviceFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
+from dbbench.operations.port import Filled
+from dbbench.plan import load
+from dbbench.series import Series
+
+MIB = 2**20
+
+
+class Fake:
+    """A server and loads: each window writes `grows` bytes."""
+
+    def __init__(self, grows: int) -> None:
+        self.grows, self.written, self.windows, self.scans = grows, 0, list[Window](), list[str]()
+
+    def checkpoint(self) -> None:
+        pass
+
+    def counters(self) -> dict[str, float]:
+        return {"written": float(self.written)}
+
+    def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int:
+        return int(after["written"] - before["written"])
+
+    def oltp(self, _server: Any, window: Window, _name: str) -> Outcome:
+        self.windows.append(window)
+        self.written += self.grows
+        tps = 100 - len(self.windows)
+        return Outcome(0.0, 2.0, 2 * tps, 0, Series(2), Histogram({500: 10}))
+
+    def scan(self, _server: Any, name: str) -> Outcome:
+        self.scans.append(name)
+        return Outcome(0.0, 2.0, 1, 0, Series(2), None, {"duration_s": 2.0, "mb_per_s": 0.5})
+
+
+def filled(folder: Path, fake: Fake) -> Filled:
+    """One data file of a MiB on a family without a tool."""
+    (folder / "t").write_bytes(b"x" * MIB)
+    device = Device(Path("/dev/loop9"), -1, 7, 9, DeviceFacts("loop", "/dev/loop9", "loop9", 1), ())
+    fs = Mounted(folder, "nilfs2", (), (), None, (), True)
+
+    @contextlib.contextmanager
+    def serving(_datadir: Path) -> Iterator[Any]:
+        yield fake
+
+    return Filled(FsSetup("of the test", Mkfs("nilfs2")), device, fs, folder, folder, serving, serving,
+                  cold=lambda: CacheFacts("drop_caches", 1, 0, 1, 1, True),
+                  data_files=lambda _: [folder / "t"])  # fmt: skip
+
+
+def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
+    """400 KiB a window: three to pass 1 ×; only the first has a warm-up; the windows between are points too."""
+    fake = Fake(400 * 1024)
+    found = wearing.worn(filled(tmp_path, fake), EngineAgeing((0.0, 1.0), repair=False), Window("fixed", 3, 2), fake)
+    assert [window.warmup_s for window in fake.windows] == [3, 0, 0, 0]
+    assert [point.asked for point in found.points] == [0.0, None, None, 1.0]
+    assert found.points[-1].factor == pytest.approx(1200 / 1024)
+    assert (found.dataset_bytes, found.written_bytes) == (MIB, 4 * 400 * 1024)
+    assert fake.scans == ["scan aged"] and found.scans[0].cold
+    assert {one.metric for one in found.slopes} == {"tps", "p99_ms"}
+    tps = next(one for one in found.slopes if one.metric == "tps")
+    assert tps.per_factor == pytest.approx(-1 * 1024 / 400) and tps.low <= tps.per_factor <= tps.high
+    figures = summary.aged(found)
+    assert figures["aged_tps"] == 96 and figures["repaired_scan_mb_per_s"] is None
+    assert figures["aged_tps_slope"] == pytest.approx(-2.56 / 99)
+
+
+def test_a_load_that_writes_nothing_ends_it(tmp_path: Path) -> None:
+    """It is said, and does not go on for ever."""
+    fake = Fake(10)
+    found = wearing.worn(filled(tmp_path, fake), EngineAgeing((0.0, 1.0), repair=False), Window("fixed", 0, 2), fake)
+    assert len(fake.windows) == 2 and "it ages nothing" in found.note
+    assert summary.aged(found)["aged_tps_slope"] is None
+
+
+def test_a_line_has_its_interval() -> None:
+    """Exact points have none; scattered ones hold the true slope; two points, or one place, are no line."""
+    exact = steadiness.line([0, 1, 2, 4], [10, 8, 6, 2])
+    assert exact is not None and exact.slope == pytest.approx(-2) and exact.high - exact.low < 1e-6
+    rough = steadiness.line([0, 1, 2, 3, 4], [10, 9, 5, 4, 3])
+    assert rough is not None and rough.low < -1.9 < rough.high < 0
+    assert steadiness.line([0, 1], [1, 2]) is None
+    assert steadiness.line([1, 1, 1], [1, 2, 3]) is None
+    assert list(wearing.slopes([WrittenPoint(0, 1, None), WrittenPoint(1, 2, None)])) == []
+
+
+PLAN = """
+name = "p"
+fs_setups = ["ext4"]
+[age_engine]
+write_factors = {factors}
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "{workload}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("factors", "workload", "says"),
+    [
+        ("[0, 1]", "scan", 'workload "scan" runs to its end'),
+        ("[]", "pgbench-tpcb", "different numbers, 0 or more"),
+        ("[0, -1]", "pgbench-tpcb", "different numbers, 0 or more"),
+        ("[1, 1]", "pgbench-tpcb", "different numbers, 0 or more"),
+    ],
+)
+def test_what_cannot_age_is_a_flaw_of_the_plan(factors: str, workload: str, says: str, tmp_path: Path) -> None:
+    """With the plan's other flaws, before anything is done."""
+    (tmp_path / "plan.toml").write_text(PLAN.format(factors=factors, workload=workload))
+    with pytest.raises(PlanInvalid, match=says):
+        load(tmp_path / "plan.toml", catalog())
+
+
+def test_factors_stand_in_the_plan(tmp_path: Path) -> None:
+    """Whole numbers are taken as they are."""
+    (tmp_path / "plan.toml").write_text(PLAN.format(factors="[0, 2.5]", workload="pgbench-tpcb"))
+    plan = load(tmp_path / "plan.toml", catalog())
+    assert plan.age_engine == EngineAgeing((0.0, 2.5))

@@ -106,8 +106,9 @@ def test_base_backup_streams_the_whole_data(engine: str, filled: Filling) -> Non
         assert not list(one.room.glob("backup/*")) and not list(one.room.glob("tmp*"))
 
 
-CRASHED = [pytest.param(family, engine, marks=pytest.mark.needs("root", f"mkfs.{family}", f"fs:{family}",
-                                                                f"engine:{engine}"))
+LONG = {"mysql": [pytest.mark.soak]}  # it needs half a minute to start twice
+CRASHED = [pytest.param(family, engine, marks=[pytest.mark.needs("root", f"mkfs.{family}", f"fs:{family}",
+                                                                 f"engine:{engine}"), *LONG.get(engine, [])])
            for family, engine in (("ext4", "postgres"), ("xfs", "mariadb"), ("btrfs", "mysql"))]  # fmt: skip
 
 

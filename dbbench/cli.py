@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "fleet": ("fleet", "One plan over many machines."),
     "fs": ("fs", "The catalogue of fs setups."),
     "workload": ("workload", "The catalogue of workloads."),
+    "study": ("study", "Published comparisons, run here: then and now."),
 }
 
 

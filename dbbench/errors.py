@@ -161,6 +161,10 @@ class ConditionImpossible(DbbenchError):
     id, exit_code, title = "E212", EXIT_USAGE, "the device cannot be brought into the condition"
 
 
+class StudyImpossible(DbbenchError):
+    id, exit_code, title = "E340", EXIT_USAGE, "the study cannot be run here"
+
+
 # --- E3xx: filesystem ------------------------------------------------------------------------------
 
 

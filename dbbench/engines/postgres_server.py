@@ -23,7 +23,7 @@ BLOCK: Final = 8192  # as packages are built; the server's own block_size is rea
 # ("CheckpointerMain"); the manual's table of wait events. io workers and the like of later versions do as well.
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
-WHEN 'walsender' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
+WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
 
 
 def ready(pid: int, datadir: Path) -> bool:
@@ -118,7 +118,8 @@ class PostgresServer:
 
     def at_work(self) -> list[str]:
         """What pg_stat_activity shows at work beside this session: backends that run a statement, and background
-        processes that do not wait in their main loop, autovacuum workers above all."""
+        processes that do not wait in their main loop, autovacuum workers above all. A standby's startup process, which
+        waits for the next log between tries, is there for good; recovery after a crash is over before one can ask."""
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(_AT_WORK)
             return [f"{name} (pid {pid})" for name, pid in cursor.fetchall()]

@@ -16,6 +16,7 @@ from dbbench.filesystems import common, holders, mountinfo
 from dbbench.filesystems.families import FAMILIES, POOLED, SEVERAL
 from dbbench.filesystems.files import NOCOW_FL, data_attributes, inode_flags
 from dbbench.filesystems.port import Mounted
+from dbbench.host.sysfs import text
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
 from dbbench.model import FsSetup, durability_class
@@ -168,6 +169,8 @@ def _facts(
     mount = mountinfo.of(path)
     effective = (*mount.options, *properties)
     live = family.live(_kernel_name(mount.device))
+    if checksum := text(family.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", by the kernel's choice
+        live = {**live, "checksum_implementation": checksum}
     return Mounted(
         path=path,
         family=name,

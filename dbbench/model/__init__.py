@@ -15,6 +15,7 @@ from dbbench.model.asked import (
     EngineSpec,
     Plan,
     SnapshotSpec,
+    StudyOf,
     WalDevice,
     WorkloadSpec,
 )
@@ -66,11 +67,11 @@ from dbbench.model.words import (
 
 __all__ = [
     "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts",
-    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts",
-    "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing",
-    "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts",
-    "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run",
-    "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts",
-    "Status", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload",
+    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts", "DeviceCount",
+    "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName",
+    "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts", "Layer",
+    "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run", "Scalar",
+    "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts", "Status",
+    "StudyOf", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload",
     "WorkloadSpec", "WrittenPoint", "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

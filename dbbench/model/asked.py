@@ -133,6 +133,15 @@ class WorkloadSpec:
 
 
 @dataclass(frozen=True)
+class StudyOf:
+    """Of which published study a plan is a scale: the page sets what was published beside what was measured."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    scale: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """One question to this machine. `dbbench plan` shows what it expands to."""
 
@@ -141,6 +150,7 @@ class Plan:
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
+    study: StudyOf | None = None  # of `dbbench study`
     baseline: str = ""  # an arm's label; default: the first
     blocks: int = 5
     seed: int = 1

@@ -19,6 +19,7 @@ from dbbench import __version__
 from dbbench.catalog import shipped
 from dbbench.page import numbers
 from dbbench.page.model import PageModel
+from dbbench.page.studies import times
 from dbbench.page.verdict import SIGNS
 
 LIBRARY: Final = "plotly-cartesian.min.js"
@@ -38,7 +39,7 @@ def html(model: PageModel) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        change=numbers.change, interval=numbers.interval, number=numbers.number, count=numbers.count
+        change=numbers.change, interval=numbers.interval, number=numbers.number, count=numbers.count, times=times
     )
     head, library, script = (
         Markup(text) for text in (_asset(folder, HEAD_SCRIPT), _asset(folder, LIBRARY), _own_script(folder))

@@ -24,6 +24,7 @@ from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
 from dbbench.page.snapshots import snapshot_tables
 from dbbench.page.space import Bars, SpaceTable, bars, space_table
+from dbbench.page.studies import ThenNow, then_and_now
 from dbbench.page.telemetry import telemetry
 from dbbench.page.theme import DARK, LIGHT, Mark, template
 from dbbench.page.timeline import Timeline, timeline
@@ -63,6 +64,7 @@ class PageModel:
     operations: tuple[OperationTable, ...]
     wear: tuple[WearTable, ...]
     nights: tuple[NightPlot, ...]
+    studies: tuple[ThenNow, ...]
     conditions: tuple[str, ...]
     environment: Environment
     method: Method
@@ -103,6 +105,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         operations=operation_tables(found),
         wear=wear(found),
         nights=night_plots(courses, marks_of(runs)),
+        studies=then_and_now(found),
         conditions=fair.sentences(found),
         environment=environment(found),
         method=method(found, redact),

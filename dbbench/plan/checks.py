@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 
+from dbbench import studies
 from dbbench.catalog import NAME, Catalog, dataset_of, defaults
 from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
@@ -43,6 +44,7 @@ def check(
         if device is not None:
             _check_device(document, device, [arm.label for arm in arms.values()])
     _check_baseline(document, arms)
+    _check_study(document, plan)
     check_logs(document, arms, engines, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
@@ -155,6 +157,15 @@ def _check_baseline(document: Document, arms: Mapping[Key, Arm]) -> None:
     if isinstance(baseline, str) and labels and label_of(baseline, arms.values()) is None:
         hint = did_you_mean(baseline, labels)
         document.flaw(("baseline",), f'baseline "{baseline}" is none of the fs_setups{hint}')
+
+
+def _check_study(document: Document, plan: Plan | None) -> None:
+    if plan is None or plan.study is None:
+        return
+    known = studies.names()
+    if plan.study.name not in known:
+        hint = did_you_mean(plan.study.name, known)
+        document.flaw(("study", "name"), f'no study "{plan.study.name}"{hint}')
 
 
 def _check_figures(document: Document) -> None:

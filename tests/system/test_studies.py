@@ -1,0 +1,72 @@
+"""Published studies at their smallest scale, through the command line: plan, run, and the section of the page.
+
+Two are driven by default, the others as soak: each is some servers and filesystems made for seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import studies
+
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "sadf", "fio")
+
+TINY_S = 40.0  # what the documents promise of the scale, on a quiet machine
+BUSY = 4  # × that on one that is not
+
+EACH = [
+    pytest.param("pg-btrfs-compression-2015", marks=pytest.mark.needs("engine:postgres", "fs:btrfs", "mkfs.btrfs")),
+    pytest.param("raid0-copy-2012", marks=pytest.mark.needs("fs:btrfs", "mkfs.btrfs")),
+    pytest.param("bonnie-2011", marks=[pytest.mark.soak, pytest.mark.needs("bonnie++", "fs:btrfs")]),
+    pytest.param("oracle-clone-2012", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:btrfs")]),
+    pytest.param("percona-2012", marks=[pytest.mark.soak, pytest.mark.needs("engine:mariadb", "fs:btrfs", "sysbench")]),
+    pytest.param(
+        "percona-2012-readers", marks=[pytest.mark.soak, pytest.mark.needs("engine:mariadb", "fs:xfs", "sysbench")]
+    ),
+    pytest.param("pg-fs-benchmark", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
+]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_study_runs_at_its_smallest_scale(name: str, dbbench: Any) -> None:
+    """Every arm is driven and none fails; the page has each published metric with a figure of each arm."""
+    began = time.monotonic()
+    said = dbbench("study", "run", name, "--scale", "tiny", "--name", "s", "--progress", "none", "--json")
+    took_s = time.monotonic() - began
+    told = json.loads(said.stdout)
+    assert told["failed"] == 0 and not told["skipped"]
+    assert (dbbench.folder / "results" / f"{name}-tiny.toml").is_file()
+    assert took_s < TINY_S * BUSY
+    page = Path(told["report"]).read_text(encoding="utf-8")
+    found = studies.study(name)
+    assert f"Then and now: {found.title}" in page
+    trials = dbbench.trials("s").values()
+    for table in found.table:
+        known = [trial for trial in trials if trial["workload"] == table.workload]
+        assert known and all(table.metric in trial["summary"] for trial in known)
+    again = dbbench("study", "run", name, "--scale", "tiny", "--name", "s", "--progress", "none")
+    assert "was finished before" in again.stderr
+
+
+def test_studies_are_listed_and_shown(dbbench: Any) -> None:
+    """All seven by name; one with its figures and a plan that can be loaded as it is printed."""
+    rows = json.loads(dbbench("study", "list", "--json").stdout)
+    assert [row["name"] for row in rows] == studies.names()
+    shown = json.loads(dbbench("study", "show", "pg-fs-benchmark", "--scale", "full", "--json").stdout)
+    dbbench.plan(shown["plan"], "full.toml")
+    planned = dbbench("plan", "full.toml").stdout
+    assert "scale=10000" in planned
+    text = dbbench("study", "show", "bonnie-2011").stdout
+    assert "superseded" in text and "laptop" in text
+
+
+def test_an_unknown_study_is_refused(dbbench: Any) -> None:
+    """With what was meant, and nothing is written."""
+    said = dbbench("study", "run", "percona-2013", status=2)
+    assert "E002" in said.stderr and "percona-2012" in said.stderr
+    assert not (dbbench.folder / "results").exists()

@@ -644,6 +644,27 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "The line through the kB/s of the seconds falls, and its 95 % interval does not hold a level one. A longer log "
         "would have been applied more slowly than this one: give `log_bytes` the size that you have.",
     ),
+    "W124": (
+        "kernel messages lost",
+        "The kernel's log ran over while the trial was driven: an error of the device may have stood in what is gone.",
+    ),
+    "W125": (
+        "the kernel was in trouble",
+        "It told of no memory, of a processor that hung or of faulty hardware while the trial was driven: no device of "
+        "the trial is named, and any of its figures may be touched.",
+    ),
+    "W126": (
+        "thermal throttling",
+        "The processors were slowed down because they were hot: a later trial is slower than an earlier one.",
+    ),
+    "W127": (
+        "foreign I/O",
+        "Others read or wrote on the disk below while this trial was measured, and took its time.",
+    ),
+    "W128": (
+        "the server's settings changed",
+        "A setting of the plan, or one that decides when a commit is safe, was another after the load than before it.",
+    ),
     "W099": (
         "rehearsed in a second kernel: not comparable",
         "User-mode Linux has one CPU and is several times slower than the machine. That the trial worked is true; none "

@@ -24,6 +24,13 @@ _FAULT: Final = re.compile(
     r"I/O error|\berror\b|shut ?down|corrupt|abort|read-?only|beyond end of device", re.IGNORECASE
 )
 
+# Of the machine as a whole. A kill by somebody's own control group ("Memory cgroup out of memory") is not among them.
+_MACHINE: Final = re.compile(
+    r"^Out of memory: |\b(?:soft|hard) lockup\b|self-detected stall|^mce: |Hardware Error|clock throttled"
+    r"|^INFO: task .* blocked for more than",
+    re.IGNORECASE,
+)
+
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # a message of two lines has \x0a between them
 
 
@@ -70,6 +77,11 @@ class Watch:
     def all_lines_about(self, disk: str = "") -> tuple[str, ...] | None:
         """All lines since the start that name the disk or a partition of it."""
         return self._about(disk, lambda line: True)
+
+    def lines_about_machine(self) -> tuple[str, ...] | None:
+        """Lines since the start of trouble that no device is named with: no memory, hung processors, hardware."""
+        self._read()
+        return tuple(line.text for line in self._lines if _MACHINE.search(line.text)) if self._known else None
 
     def lost(self) -> bool | None:
         """Whether the log ran over or has a gap in its sequence since the start: lines were lost."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from dbbench import devices, host, pagecache
+from dbbench.devices.below import shared_disks
 from dbbench.devices.port import Device
 from dbbench.drivers.port import Load
 from dbbench.engines.port import Server
@@ -16,6 +17,9 @@ from dbbench.limits import Confined, Reading
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, TrialWarning
 from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
 
+# Foreign I/O that counts: less moves nothing on a disk of today, and what results and logs of our own write is less.
+FOREIGN_SHARE: Final = 0.25
+FOREIGN_BYTES: Final = 8e6  # a second
 MEMINFO: Final = Path("/proc/meminfo")
 
 
@@ -30,6 +34,7 @@ class Meter:
     files: Sequence[Path]  # of the dataset
     disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
     log: dict[str, int | None] = field(default_factory=dict)  # the same, of the log's own device
+    below: dict[str, int | None] = field(default_factory=dict)  # of the disks that hold the images, everybody's
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     before: dict[str, float] = field(default_factory=dict)  # the server's counters
@@ -46,9 +51,11 @@ class Meter:
         self.before = self.server.counters()
         machine = host.reading(self._pids())
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
+        below = DiskClock(self._shared())
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
         self.cores = self.limits.facts(self.server.pid, self.load.pids)
         yield
+        self.below = below.difference()
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
         self.machine = host.foreign_load(machine, host.reading(self._pids()))
         self.after = self.server.counters()
@@ -102,8 +109,26 @@ class Meter:
         return cpu_ms_per_tx(used, transactions)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Background load and steal in the window."""
-        return () if self.machine is None else host.load_warnings(self.machine)
+        """Background load, steal, heat and foreign I/O in the window."""
+        if self.machine is None:
+            return ()
+        foreign = foreign_io(self.below, self.disk, self.machine.seconds)
+        text = "on the disk below, {:.0f} MB were of others, {:.0%} of all".format(*foreign) if foreign else ""
+        return (*host.load_warnings(self.machine), *([TrialWarning("W127", text, suspect=True)] if text else ()))
+
+    def _shared(self) -> tuple[str, ...]:
+        return shared_disks(self.device)
+
+
+def foreign_io(below: Mapping[str, int | None], ours: Mapping[str, int | None], seconds: float
+               ) -> tuple[float, float] | None:  # fmt: skip
+    """(10^6 bytes, share of all) that others read and wrote on the disk below, where it is as much as disturbs."""
+    whole, own = (_sum(of.get("read_bytes"), of.get("write_bytes")) for of in (below, ours))
+    if not whole or own is None or seconds <= 0:
+        return None
+    foreign = whole - own
+    share = foreign / whole
+    return (foreign / 1e6, share) if share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES else None
 
 
 def _resident(files: Sequence[Path]) -> int | None:

@@ -17,7 +17,7 @@ from dbbench.devices.port import Device
 from dbbench.drivers.port import Live, Load
 from dbbench.engines.port import Place
 from dbbench.filesystems import Mounted
-from dbbench.judging import Seen, judge
+from dbbench.judging import Seen, judge, settings_changed
 from dbbench.meter import Meter
 from dbbench.model import Phase, Status
 from dbbench.parts import Parts, Room
@@ -129,6 +129,7 @@ def loaded(
         with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
             server.checkpoint()
             parts.sync(fs)
+        trial.warn(*settings_changed(parts.settings, effective, server.effective_settings()))
 
         with stage(Phase.STOP):
             serving.close()

@@ -28,12 +28,16 @@ def sync(path: Path) -> None:
 def healthy(fs: Mounted) -> str | None:
     """Why the filesystem is no longer to be trusted, or None.
 
-    Two signs, as no one of them works for all: an fsync that fails (xfs that was shut down still says rw), and
-    superblock options that show ro, emergency_ro or shutdown. The third, the kernel's lines, is in `kmsg`.
+    Beside other mount options than at its begin two signs, as no one of them works for all: an fsync that fails (xfs
+    that was shut down still says rw), and superblock options that show ro, emergency_ro or shutdown. Another one, the
+    kernel's lines, is in `kmsg`.
     """
-    bad = _BAD.intersection(mountinfo.of(fs.path).options)
+    now = mountinfo.of(fs.path).options
+    bad = _BAD.intersection(now)
     if bad:
         return f"the kernel shows {fs.path} as {', '.join(sorted(bad))}"
+    if fs.pool is None and fs.raw is None and (other := sorted(set(now).difference(fs.options_effective))):
+        return f"{fs.path} was mounted anew while it was measured: it has {', '.join(other)}"
     try:
         _probe(fs.path)
     except OSError as error:

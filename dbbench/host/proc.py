@@ -63,7 +63,7 @@ def cpu_times(proc: Path = PROC) -> CpuTimes | None:
         )
     except (OSError, ValueError, IndexError):
         return None
-    cpus = sum(line.startswith("cpu") and line[3].isdigit() for line in lines)
+    cpus = sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
     # The kernel counts a guest's time in user and nice as well.
     return CpuTimes(
         user - guest, nice - guest_nice, system, irq + softirq, idle, iowait, steal, guest + guest_nice, cpus

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +31,7 @@ from dbbench.model import (
     MemoryFacts,
     OperationFacts,
     Phase,
+    Settings,
     SnapshotFacts,
     SpaceFacts,
     TrialWarning,
@@ -40,6 +43,7 @@ from dbbench.samplers import Samples
 DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
 CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
 COMMIT_RECORD: Final = 32  # bytes of log that a commit writes at least, in each engine
+_DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
 SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
 
 
@@ -87,6 +91,13 @@ def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
     if facts.tablespace:
         found.append(TrialWarning("W102", f"the tablespace {facts.tablespace}; the log is on another disk"))
     return found
+
+
+def settings_changed(asked: Settings, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TrialWarning]:
+    """W128 where somebody changed what the plan asks for, or what decides about flushes, while the load ran."""
+    keys = [name for name in before if name in asked or _DECIDING.search(name)]
+    if found := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+        yield TrialWarning("W128", "; ".join(found), suspect=True)
 
 
 def _canary(trial: Record) -> None:
@@ -206,6 +217,10 @@ def _machine_warnings(trial: Record, seen: Seen) -> None:
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
         trial.warn(TrialWarning("W023", text, suspect=True))
+    if trouble := seen.kernel.lines_about_machine():
+        trial.warn(TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
+    if seen.kernel.lost():
+        trial.warn(TrialWarning("W124", "lines of the kernel's log were lost during the trial", suspect=True))
     if lines := [line for disk in disks for line in seen.kernel.lines_about(disk) or ()]:
         trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
 

@@ -27,12 +27,20 @@ class Stop:
     def __init__(self) -> None:
         self.child: process.Running | None = None
         self.signal: int | None = None
+        self.starting = False  # there may be a child that nobody knows yet: an exception would lose it
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         again, self.signal = self.signal is not None, number
-        if self.child is None:
+        if self.child is not None:
+            self.child.popen.send_signal(signal.SIGKILL if again else number)
+        elif not self.starting:
             raise self.error()
-        self.child.popen.send_signal(signal.SIGKILL if again else number)
+
+    def started(self, child: process.Running) -> None:
+        """From here on signals are the child's; one that came while it was started is passed on."""
+        self.child, self.starting = child, False
+        if self.signal is not None:
+            child.popen.send_signal(self.signal)
 
     def error(self) -> DbbenchError:
         """What being stopped is to the caller."""
@@ -64,6 +72,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     from the terminal. When this process is killed, the launcher and all below it go with it.
     """
     told: list[DbbenchError] = []
+    stop.starting = True
     with process.running(
         [sys.executable, "-m", "dbbench.launcher", *argv],
         stdout=subprocess.PIPE,
@@ -72,7 +81,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
         grace_s=STOP_GRACE_S,
         own_session=True,
     ) as child:
-        stop.child = child
+        stop.started(child)
         assert child.popen.stdout is not None
         try:
             for line in child.popen.stdout:

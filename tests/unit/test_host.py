@@ -168,3 +168,18 @@ def test_limits_are_of_the_machine_or_of_cores() -> None:
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
     assert load.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in host.load_warnings(small)] == ["W012"]
+
+
+def test_heat_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W126 where the processors' own counters rose in the window; nothing where nobody counts."""
+    counter = tmp_path / "cpu0/thermal_throttle/core_throttle_count"
+    counter.parent.mkdir(parents=True)
+    monkeypatch.setattr(load, "CPUS", tmp_path)
+    said = []
+    for before, after in (("7", "7"), ("7", "9")):
+        counter.write_text(before)
+        first = host.reading()
+        counter.write_text(after)
+        said.append([w.id for w in host.load_warnings(host.foreign_load(first, host.reading())) if w.id == "W126"])
+    assert said == [[], ["W126"]]
+    assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

@@ -73,3 +73,32 @@ def test_without_permission_nothing_is_known(tmp_path: Path) -> None:
     with kmsg.Watch("loop1", tmp_path / "no-kmsg") as watch:
         assert watch.lines_about() is None
         assert watch.lost() is None
+
+
+TROUBLE = (
+    "Out of memory: Killed process 9 (postgres)",
+    "watchdog: BUG: soft lockup - CPU#1 stuck for 26s!",
+    "rcu: INFO: rcu_preempt self-detected stall on CPU",
+    "mce: [Hardware Error]: Machine check events logged",
+    "CPU3: Core temperature above threshold, cpu clock throttled (total events = 1)",
+    "INFO: task jbd2/vda1-8:211 blocked for more than 120 seconds.",
+)
+
+
+def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path: Path) -> None:
+    """No memory at all, hung processors, hardware touch every trial; a kill by another group's limit none."""
+    (log := tmp_path / "kmsg").write_text("")
+    for number, text in enumerate((*TROUBLE, "Memory cgroup out of memory: Killed process 7 (java)")):
+        with kmsg.Watch("loop1", log) as watch:
+            watch._lines = [kmsg.parsed(f"3,{number},5,-;{text}")]
+            assert watch.lines_about_machine() == ((text,) if text in TROUBLE else ())
+
+
+def test_a_record_that_is_none_counts_as_lost(tmp_path: Path) -> None:
+    """What it meant to say is not known."""
+    log = tmp_path / "kmsg"
+    log.touch()
+    with kmsg.Watch("loop1", log) as watch:
+        with log.open("a") as file:
+            file.write("nothing that the kernel writes")
+        assert watch.lost() is True

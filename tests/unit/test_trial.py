@@ -143,6 +143,12 @@ class NoOps:
     def lines_about(self, _disk: str) -> tuple[str, ...]:
         return ()
 
+    def lines_about_machine(self) -> tuple[str, ...]:
+        return ()
+
+    def lost(self) -> bool:
+        return False
+
     def parts(self) -> Parts:
         facts = DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
         device = Device(Path("/dev/loop9"), -1, 7, 9, facts, ("loop9",))

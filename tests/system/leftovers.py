@@ -1,0 +1,74 @@
+"""What a run has left on the machine, told apart from what other runs and other people have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import psutil
+
+LOOPS = Path("/sys/block")
+
+
+def loops_of(folder: Path) -> list[str]:
+    """Loop devices over files of the folder."""
+    found = []
+    for entry in LOOPS.glob("loop*/loop/backing_file"):
+        try:
+            if str(folder) in entry.read_text():
+                found.append(entry.parent.parent.name)
+        except OSError:  # it was let go just now
+            continue
+    return found
+
+
+@contextlib.contextmanager
+def namespaces_of(pid: int) -> Iterator[set[str]]:
+    """The pid namespaces below a command that are not our own: all that its trials start lives in them. They are held
+    while the block lasts: the kernel gives their numbers to others otherwise."""
+    own, found = str(Path("/proc/self/ns/pid").readlink()), set[str]()
+    below: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        below = psutil.Process(pid).children(recursive=True)
+    with contextlib.ExitStack() as held:
+        for process in below:
+            with contextlib.suppress(OSError):
+                fd = os.open(f"/proc/{process.pid}/ns/pid", os.O_RDONLY)
+                held.callback(os.close, fd)
+                found.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        yield found - {own}
+
+
+def living_in(namespaces: Collection[str]) -> Iterator[str]:
+    """Processes of those namespaces."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((entry / "ns/pid").readlink()) in namespaces:
+                told = (entry / "stat").read_text().rpartition(")")[2].split()
+                yield f"{entry.name} {(entry / 'comm').read_text().strip()} state {told[0]} parent {told[1]}"
+        except OSError:
+            continue
+
+
+def naming(folder: Path) -> Iterator[str]:
+    """Processes with the folder in their command line, but this one and what runs it."""
+    mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if process.info["pid"] not in mine and any(str(folder) in word for word in process.info["cmdline"] or ()):
+            yield " ".join(process.info["cmdline"])
+
+
+def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.0) -> list[str]:
+    """Loop devices, mounts and processes of a run in that folder that are still there after so many seconds."""
+    until = time.monotonic() + within_s
+    while True:
+        loops = loops_of(folder)
+        table = Path("/proc/self/mountinfo").read_text()
+        mounts = [line for line in table.split("\n") if any(f"/dev/{loop} " in line for loop in loops)]
+        left = [*loops, *mounts, *living_in(namespaces), *naming(folder)]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.01)

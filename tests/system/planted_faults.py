@@ -1,0 +1,75 @@
+"""Faults in dbbench's own processes: a `sitecustomize`, which each of them imports by PYTHONPATH before all else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_STEPS = """
+import errno, fcntl, os, sys
+_COUNTING = {counters!r}
+def _number(kind):
+    fd = os.open(_COUNTING + kind, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        number = int(os.pread(fd, 20, 0) or b"0") + 1
+        os.pwrite(fd, str(number).encode(), 0)
+        return number
+    finally:
+        os.close(fd)
+def _kind(event, args):
+    if event in ("subprocess.Popen", "os.fork"):
+        return "start"
+    if event == "open":
+        path, writes = args[0], (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    elif event in ("os.rename", "os.mkdir"):
+        path, writes = args[0], True
+    else:
+        return ""
+    ours = writes and isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).startswith({folder!r})
+    return "write" if ours else ""
+def _hook(event, args):
+    kind = _kind(event, args)
+    if not kind:
+        return
+    number = _number(kind)
+    if kind == {failing!r} and (number == {at} or (number > {at} and {forever})):
+        code = errno.EAGAIN if kind == "start" else errno.ENOSPC
+        raise OSError(code, os.strerror(code) + " (planted)")
+sys.addaudithook(_hook)
+"""
+_CLOCK = """
+import os, time
+_real = time.time
+time.time = lambda: _real() - (3600 if os.path.exists({flag!r}) else 0)
+"""
+
+
+def counted(folder: Path) -> dict[str, int]:
+    """How many steps of each kind there have been where `failing_step` was planted."""
+    return {kind: int((folder / f"counted-{kind}").read_text()) for kind in ("start", "write")}
+
+
+def failing_step(folder: Path, results: Path, failing: str = "", at: int = 0, forever: bool = False) -> dict[str, str]:
+    """Count process starts ("start") and writes in `results` ("write") of all processes of a command; the `at`-th of
+    kind `failing` fails, or all from it on. What to put into the environment."""
+    folder.mkdir(exist_ok=True)
+    for left in folder.glob("counted-*"):
+        left.unlink()
+    counters = str(folder / "counted-")
+    return _planted(
+        folder, _STEPS.format(counters=counters, failing=failing, folder=str(results), at=at, forever=forever)
+    )
+
+
+def clock_an_hour_back(folder: Path) -> tuple[Path, dict[str, str]]:
+    """dbbench's clock is an hour behind as long as the file exists; the file, and what to put into the environment."""
+    folder.mkdir(exist_ok=True)
+    flag = folder / "back"
+    return flag, _planted(folder, _CLOCK.format(flag=str(flag)))
+
+
+def _planted(folder: Path, text: str) -> dict[str, str]:
+    (folder / "sitecustomize.py").write_text(text)
+    before = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{folder}:{before}" if before else str(folder)}

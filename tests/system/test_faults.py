@@ -1,0 +1,186 @@
+"""Faults that are planted while a real trial runs: none of them ends as a good one (docs/faults.md has all rows)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.system.leftovers import left_of
+
+pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+
+PLAN = """
+name = "faults"
+fs_setups = ["{setup}"]
+blocks = 1
+warmup = "1s"
+measure = "3s"
+repeat_suspect = false
+[device]
+size = "384MiB"
+[[engine]]
+name = "postgres"
+settings = {{ shared_buffers = "16MB" }}
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 2
+threads = 2
+"""
+SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN (linux/fs.h); 2: without its log
+
+
+def below(pid: int, name: str) -> psutil.Process:
+    """The eldest process of that name below a run."""
+    found = [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]
+    return min(found, key=lambda process: process.create_time())
+
+
+def mount_of(pid: int) -> Path:
+    """The filesystem under test, seen through the server's own namespace."""
+    return Path(f"/proc/{below(pid, 'postgres').pid}/root/run/dbbench/mnt")
+
+
+def within(pid: int, *argv: str) -> None:
+    """Run a program in the trial's namespace of mounts."""
+    subprocess.run(["nsenter", "-t", str(below(pid, "postgres").pid), "-m", *argv], check=True)
+
+
+def shut_down(pid: int) -> None:
+    """The filesystem shuts down as after an error; its mount line still says rw."""
+    fd = os.open(mount_of(pid), os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, SHUTDOWN, struct.pack("=I", 2))
+    finally:
+        os.close(fd)
+
+
+def fill(pid: int) -> None:
+    """Not a block is left."""
+    with contextlib.suppress(OSError), (mount_of(pid) / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(2**20))
+
+
+def truncate(pid: int) -> None:
+    """The image below is cut to a quarter: its blocks are gone."""
+    loops = [p for p in Path("/sys/block").glob("loop*/loop/backing_file") if p.read_text().strip() == str(images[0])]
+    assert loops
+    os.truncate(images[0], images[0].stat().st_size // 4)
+
+
+images: list[Path] = []
+
+
+def unlink_data(pid: int) -> None:
+    """Somebody removes the largest files of the database."""
+    files = sorted((mount_of(pid) / "data/base").rglob("*"), key=lambda path: -path.stat().st_size)
+    for path in files[:6]:
+        os.truncate(path, 0)
+
+
+def reload_with(line: str) -> Callable[[int], None]:
+    """Somebody writes a setting into the server's configuration and has it read."""
+
+    def plant(pid: int) -> None:
+        server = below(pid, "postgres")
+        config = Path(f"/proc/{server.pid}/root/run/dbbench/mnt/data/postgresql.auto.conf")
+        with config.open("a") as file:
+            file.write(line + "\n")
+        server.send_signal(signal.SIGHUP)
+
+    return plant
+
+
+def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], None]:
+    """A process of the trial gets a signal."""
+    return lambda pid: below(pid, name).send_signal(how)
+
+
+def kill_trial(pid: int) -> None:
+    """The trial's own process, as the kernel does without memory."""
+    psutil.Process(pid).children()[0].kill()
+
+
+def remounted(*options: str) -> Callable[[int], None]:
+    """Somebody remounts the filesystem with another option."""
+    return lambda pid: within(pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt")
+
+
+Plant = Callable[[int], None]
+# name: (fs setup, what is done in mid-window, the mark, IDs of which one is told)
+FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
+    "filesystem-shut-down": ("ext4", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404"}),
+    "xfs-shut-down": ("xfs", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404"}),
+    "filesystem-full": ("ext4", fill, "failed", {"E305", "E402", "E602", "E403"}),
+    "remounted-read-only": ("ext4", remounted("ro"), "failed", {"E304", "E402", "E602", "E404"}),
+    "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E304"}),
+    "image-cut-off": (
+        "ext4",
+        truncate,
+        "failed suspect",
+        {"E402", "E602", "E304", "E403", "E404", "E316", "W017", "W020"},
+    ),
+    "data-emptied": ("ext4", unlink_data, "failed", {"E402", "E602", "E403", "E404", "E305"}),
+    "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "suspect", {"W128"}),
+    "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
+    "trial-killed": ("ext4", kill_trial, "failed", {"E999"}),
+}
+
+
+@contextlib.contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """A fault of somebody else's device: I/O errors on a loop device whose file was cut."""
+    (image := folder / "theirs").touch()
+    os.truncate(image, 2**24)
+    loop = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True).stdout.strip()
+    os.truncate(image, 0)
+    try:
+        subprocess.run(["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=64"], capture_output=True, check=False)
+        yield
+    finally:
+        subprocess.run(["losetup", "-d", loop], check=True)
+
+
+@pytest.mark.needs("nsenter", "mkfs.xfs", "fs:xfs")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
+    """It is marked as its row says, and all is given back."""
+    setup, plant, marks, ids = FAULTS[name]
+    dbbench.plan(PLAN.format(setup=setup))
+
+    def do(pid: int) -> None:
+        images[:] = list((dbbench.folder / "results/r").glob(".dbbench-*.img"))
+        plant(pid)
+
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
+    (trial,) = dbbench.trials().values()
+    told = {warning["id"] for warning in trial["warnings"]} | ({trial["error"]["id"]} if trial["error"] else set())
+    assert trial["status"] in marks.split(), (trial["status"], told)
+    assert told & ids, (told, trial["error"])
+    assert status == (1 if trial["status"] == "failed" else 0), said[-2000:]
+    assert left_of(dbbench.folder, within_s=2.0) == []
+
+
+def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: Path) -> None:
+    """I/O errors of another device in mid-window: no kernel message is this trial's, and it has not failed."""
+    dbbench.plan(PLAN.format(setup="ext4"))
+
+    def do(_pid: int) -> None:
+        with beside(tmp_path):
+            pass
+
+    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, do)
+    (trial,) = dbbench.trials().values()
+    assert (status, trial["error"]) == (0, None)
+    assert not {"W020", "W125"} & {warning["id"] for warning in trial["warnings"]}

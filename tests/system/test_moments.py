@@ -1,0 +1,188 @@
+"""SIGINT, SIGTERM and SIGKILL at random moments of every phase: nothing of ours is left, nothing of others is touched.
+
+Thirty moments in the tests, three runs beside each other; two hundred in the soak. DBBENCH_SOAK_SEED chooses others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.store.trials import damage
+from tests.system.leftovers import left_of, loops_of, namespaces_of
+
+pytestmark = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf")
+
+PLAN = """
+name = "moments"
+fs_setups = ["ext4", "xfs"]
+blocks = 1
+warmup = "1s"
+measure = "1s"
+repeat_suspect = false
+operations = ["fsck"]
+[device]
+size = "384MiB"
+[[engine]]
+name = "postgres"
+settings = { shared_buffers = "16MB" }
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 2
+threads = 2
+"""
+SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
+# Where a signal is aimed: an event's kind, or a phase. Between trials and at the end, too.
+AIMS = ("begin", "prepare", "canary", "mkfs", "mount", "restore", "settle", "drop_cache", "start", "warmup", "measure",
+        "drain", "stop", "check", "space", "operations", "trial_end", "run_end")  # fmt: skip
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+STOPPED_S = 30.0  # a clean stop
+GONE_S = 1.0  # after SIGKILL
+LANES = 3
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a run gets which signal."""
+
+    aim: str
+    delay_s: float
+    how: signal.Signals
+    trial: int  # in which of the run's trials
+
+    def __str__(self) -> str:
+        return f"{self.how.name} {1000 * self.delay_s:.0f} ms after {self.aim} of trial {self.trial}"
+
+
+def moments(number: int, seed: int) -> list[Moment]:
+    """So many, over all aims by turns."""
+    draw = random.Random(seed)
+    made = [
+        Moment(AIMS[i % len(AIMS)], draw.choice([0.0, draw.uniform(0, 0.05), draw.uniform(0, 1.0)]),
+               draw.choice(SIGNALS), draw.choice([1, 1, 2])) for i in range(number)
+    ]  # fmt: skip
+    draw.shuffle(made)
+    return made
+
+
+def patience() -> float:
+    """How many times longer a machine that others use takes: runnable processes a core, at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def reaches(event: dict[str, Any], moment: Moment, trial: int) -> bool:
+    """Whether the event is the one that the signal is aimed at."""
+    if event["kind"] == "phase_begin":
+        return bool(event["data"]["phase"] == moment.aim) and trial >= moment.trial
+    return bool(event["kind"] == moment.aim)
+
+
+def stopped_at(dbbench: Any, name: str, moment: Moment) -> tuple[int, list[str]]:
+    """Start or resume the run and send the signal; its exit status, and what is left of it when its time is over."""
+    child = dbbench.start("run", "plan.toml", "--name", name, "--progress", "json")
+    assert child.stderr is not None
+    trial = 0
+    if moment.aim != "begin":
+        for line in child.stderr:
+            event = json.loads(line) if line.startswith("{") else {"kind": "", "data": {}}
+            trial += event["kind"] == "trial_begin"
+            if reaches(event, moment, trial):
+                break
+    time.sleep(moment.delay_s)
+    with namespaces_of(child.pid) as namespaces:
+        child.send_signal(moment.how)
+        sent = time.monotonic()
+        child.communicate(timeout=STOPPED_S * patience() + 5)
+        if moment.how is signal.SIGKILL:
+            return child.returncode, left_of(dbbench.folder, namespaces, within_s=GONE_S * patience())
+        assert time.monotonic() - sent < STOPPED_S * patience(), moment
+        return child.returncode, left_of(dbbench.folder, namespaces, within_s=0.5)
+
+
+def whole(folder: Path) -> dict[str, int]:
+    """Finished trials and when their results were written; each is whole."""
+    found = {}
+    for trial in folder.glob("results/*/trials/[!.]*"):
+        assert damage(trial) == [], trial
+        found[str(trial)] = (trial / "trial.json").stat().st_mtime_ns
+    return found
+
+
+def lane(dbbench: Any, todo: list[Moment]) -> None:
+    """One run after the other gets its signals, each several; at last all is resumed to its end."""
+    dbbench.plan(PLAN)
+    for number, moment in enumerate(todo):
+        name, before = f"r{number // 4}", whole(dbbench.folder)
+        status, left = stopped_at(dbbench, name, moment)
+        assert left == [], f"{moment}: {left}"
+        assert status in (0, 130, 143, -moment.how), f"{moment}: exit {status}"
+        assert whole(dbbench.folder).items() >= before.items(), moment
+    done = dbbench("run", "plan.toml", "--name", "r0", "--progress", "none")
+    order = [spec["id"] for spec in json.loads((dbbench.folder / "results/r0/run.json").read_text())["order"]]
+    assert set(dbbench.trials("r0")) == set(order), done.stderr
+    dbbench("clean")
+    assert list(dbbench.folder.rglob("*.img")) == []
+
+
+@pytest.fixture
+def bystanders(tmp_path: Path) -> Iterator[None]:
+    """Somebody's server, filesystem, loop device and shared memory, as they were at the end."""
+    (tmp_path / "theirs").mkdir()
+    image, at = tmp_path / "theirs/disk", tmp_path / "theirs/mnt"
+    image.touch()
+    os.truncate(image, 64 * 2**20)
+    at.mkdir()
+    loop = subprocess.run(
+        ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    subprocess.run(["mkfs.ext4", "-q", loop], check=True)
+    subprocess.run(["mount", loop, at], check=True)
+    (at / "data").write_text("theirs")
+    shared = Path(f"/dev/shm/PostgreSQL.{os.getpid()}")
+    shared.write_text("theirs")
+    server = subprocess.Popen(["bash", "-c", f"exec -a postgres sleep 600 < {at}/data"], start_new_session=True)
+    try:
+        yield
+        assert server.poll() is None
+        assert (at / "data").read_text() == shared.read_text() == "theirs"
+    finally:
+        server.kill()
+        server.wait()
+        shared.unlink()
+        subprocess.run(["umount", at], check=True)  # nobody holds it up
+        subprocess.run(["losetup", "-d", loop], check=True)
+    assert loops_of(tmp_path / "theirs") == []
+
+
+def all_lanes(folder: Path, dbbench_in: Any, todo: list[Moment], lanes: int) -> None:
+    """The moments dealt to so many runs beside each other."""
+    folders = [folder / f"lane{number}" for number in range(lanes)]
+    for each in folders:
+        each.mkdir()
+    with ThreadPoolExecutor(lanes) as pool:
+        ends = [pool.submit(lane, dbbench_in(each), todo[number::lanes]) for number, each in enumerate(folders)]
+        for end in ends:
+            end.result()
+
+
+def test_stopped_at_any_moment_nothing_is_left(tmp_path: Path, dbbench_in: Any, bystanders: None) -> None:
+    """Thirty moments; others' server, mount and shared memory stay as they are."""
+    all_lanes(tmp_path, dbbench_in, moments(30, SEED), LANES)
+
+
+@pytest.mark.soak
+def test_stopped_at_two_hundred_moments_nothing_is_left(tmp_path: Path, dbbench_in: Any, bystanders: None) -> None:
+    """DBBENCH_SOAK_MOMENTS of them, one run at a time, so that each has the machine's own timing."""
+    all_lanes(tmp_path, dbbench_in, moments(int(os.environ.get("DBBENCH_SOAK_MOMENTS", "200")), SEED + 1), 1)

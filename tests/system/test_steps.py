@@ -1,0 +1,199 @@
+"""The N-th process start, or the N-th write of the results, fails: the trial is marked, all is given back, and what
+was finished stays. A dozen in the tests; every N, once and for ever, in the soak."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.store.trials import damage
+from tests.system.leftovers import left_of
+from tests.system.planted_faults import clock_an_hour_back, counted, failing_step
+
+pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
+
+PLAN = """
+name = "steps"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = "1s"
+measure = "1s"
+repeat_suspect = false
+[device]
+size = "384MiB"
+{at}
+[[engine]]
+name = "postgres"
+settings = {{ shared_buffers = "16MB" }}
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+threads = 1
+"""
+SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
+SAMPLES = 5  # of each kind, beside the soak
+
+
+def planned(dbbench: Any, at: str = "") -> None:
+    """A plan of one short trial."""
+    dbbench.plan(PLAN.format(at=f'at = "{at}"' if at else ""))
+
+
+def driven(dbbench: Any, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """`run` with that environment beside its own."""
+    planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
+    child = planted.start("run", "plan.toml", "--name", "r", "--progress", "none", *words)
+    out, err = child.communicate(timeout=180)
+    return subprocess.CompletedProcess([], child.returncode, out, err)
+
+
+def finished(dbbench: Any) -> dict[str, str]:
+    """Status of each finished trial; each is whole."""
+    trials = dbbench.folder / "results/r/trials"
+    for folder in trials.glob("[!.]*") if trials.is_dir() else ():
+        assert damage(folder) == []
+    return {name: trial["status"] for name, trial in dbbench.trials().items()}
+
+
+def step_fails(dbbench: Any, tmp_path: Path, kind: str, at: int, forever: bool, resumed: bool = True) -> None:
+    """One of them: the end is clean, and the same command goes on."""
+    planned(dbbench)
+    env = failing_step(tmp_path / "plant", dbbench.folder / "results", kind, at, forever)
+    done = driven(dbbench, env)
+    said = f"{kind} {at}{' for ever' if forever else ''}: exit {done.returncode}\n{done.stderr[-2000:]}"
+    assert done.returncode in (0, 1, 2, 5), said
+    assert "Traceback" not in done.stderr and "E999" not in done.stderr, said
+    assert left_of(dbbench.folder) == [], said
+    before = finished(dbbench)
+    assert done.returncode == 0 or done.stderr or "failed" in before.values(), said
+    if done.returncode == 0:
+        assert set(before.values()) <= {"ok", "suspect"} and len(before) == 1, said
+        assert all(trial["summary"]["tps"] for trial in dbbench.trials().values()), said
+    if resumed:
+        again = driven(dbbench, {})
+        assert again.returncode in (0, 1), said + again.stderr
+        after = finished(dbbench)
+        assert {name: after.get(name) for name in before} == before and len(after) == 1, said
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, int]:
+    """How many steps of each kind a run has where none fails."""
+    dbbench = dbbench_in(tmp_path_factory.mktemp("counted"))
+    planned(dbbench)
+    driven(dbbench, {})  # a golden copy is built once
+    shutil.rmtree(dbbench.folder / "results")
+    done = driven(dbbench, failing_step(dbbench.folder / "plant", dbbench.folder / "results"))
+    assert done.returncode == 0, done.stderr
+    found = counted(dbbench.folder / "plant")
+    assert found["start"] > 40 and found["write"] > 15
+    return found
+
+
+@pytest.mark.parametrize("number", range(SAMPLES))
+@pytest.mark.parametrize("kind", ["start", "write"])
+def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
+    kind: str, number: int, counts: dict[str, int], dbbench: Any, tmp_path: Path
+) -> None:
+    """At random numbers of a seed, every other one for ever."""
+    at = random.Random(f"{SEED}:{kind}:{number}").randint(1, counts[kind])
+    step_fails(dbbench, tmp_path, kind, at, forever=number % 2 == 1, resumed=number == 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("forever", [False, True])
+@pytest.mark.parametrize("kind", ["start", "write"])
+def test_every_step_that_fails(
+    kind: str, forever: bool, counts: dict[str, int], dbbench_in: Any, tmp_path: Path
+) -> None:
+    """All numbers, one after the other; some minutes a kind."""
+    for at in range(1, counts[kind] + 1):
+        (folder := tmp_path / str(at)).mkdir()
+        step_fails(dbbench_in(folder), folder, kind, at, forever)
+
+
+# --- the disk of the results -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(dbbench: Any) -> Iterator[Any]:
+    """A maker of a results folder of so many KiB (a tmpfs); what the run is made on lies elsewhere."""
+    results = dbbench.folder / "results"
+    results.mkdir()
+    mounted = []
+
+    def make(kib: int) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "results", str(results)], check=True)
+        mounted.append(kib)
+
+    yield make
+    for _ in mounted:
+        subprocess.run(["umount", str(results)], check=True)
+
+
+def full(dbbench: Any, kib: int, small: Any) -> None:
+    """A run whose results have that much room: E305 or a failed trial, nothing half is a result, more room resumes."""
+    small(kib)
+    planned(dbbench, at=str(dbbench.folder))
+    done = driven(dbbench, {})
+    assert done.returncode in (1, 2), done.stderr
+    assert "Traceback" not in done.stderr and "E999" not in done.stderr, done.stderr
+    assert "no space left" in done.stderr + "".join(
+        (trial["error"] or {"text": ""})["text"] for trial in dbbench.trials().values()
+    )
+    before = finished(dbbench)
+    results = dbbench.folder / "results"
+    subprocess.run(["mount", "-o", "remount,size=64m", str(results)], check=True)
+    again = driven(dbbench, {})
+    assert again.returncode in (0, 1), again.stderr
+    assert finished(dbbench).items() >= before.items() and len(finished(dbbench)) == 1
+
+
+@pytest.mark.parametrize("kib", [8, 100])
+def test_a_full_results_disk_is_said(kib: int, dbbench: Any, small: Any) -> None:
+    """Full before the first trial, and within one."""
+    full(dbbench, kib, small)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kib", [4, 16, 24, 32, 40, 48, 56, 64, 72, 80, 92, 108, 120, 140, 160, 180, 220, 260])
+def test_a_results_disk_that_is_full_at_any_step(kib: int, dbbench: Any, small: Any) -> None:
+    """The same for more sizes; some have room enough."""
+    try:
+        full(dbbench, kib, small)
+    except AssertionError:
+        if list(finished(dbbench).values()) not in (["ok"], ["suspect"]):
+            raise
+
+
+def test_a_results_folder_that_is_read_only_is_told_at_once(dbbench: Any, small: Any) -> None:
+    """E804 and exit 2, before anything is made."""
+    small(64)
+    subprocess.run(["mount", "-o", "remount,ro", str(dbbench.folder / "results")], check=True)
+    planned(dbbench)
+    done = driven(dbbench, {})
+    assert done.returncode == 2 and "E804" in done.stderr, done.stderr
+
+
+def test_a_clock_that_is_set_back_moves_no_duration(dbbench: Any, tmp_path: Path) -> None:
+    """An hour, in mid-window: the trial is suspect and says so; its seconds are those of the monotonic clock."""
+    planned(dbbench)
+    flag, env = clock_an_hour_back(tmp_path / "plant")
+    planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
+    status, said = planted.run_and("plan.toml", planted.in_window, lambda _: flag.touch())
+    assert status == 0, said
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] == "suspect" and "W023" in {warning["id"] for warning in trial["warnings"]}
+    assert all(0 <= phase["seconds"] < 120 for phase in trial["phases"])
+    assert trial["summary"]["tps"] > 0 and [p["start"] for p in trial["phases"]] == sorted(
+        p["start"] for p in trial["phases"]
+    )

@@ -1,0 +1,209 @@
+"""The results folder stands a power cut at any point of its publishing: what `list` showed before is there after.
+
+A model of a journalling filesystem: what was fsynced stays; of names and contents that were not, any part may be there.
+A run of three trials is published while each step is recorded; then it is cut at random points and what a disk may hold
+is built and read. DBBENCH_CUTS is the number of cuts (`make soak`: 500).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import store
+from dbbench.errors import ResultDamaged, RunMissing
+from dbbench.histogram import Histogram
+from dbbench.journal import Journal
+from dbbench.model import Run
+from dbbench.series import Series
+from dbbench.store.trials import damage, leftovers
+
+from .test_store import a_trial
+
+MakeRun = Callable[..., Run]
+CUTS = int(os.environ.get("DBBENCH_CUTS", "60"))
+SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
+
+
+Names = dict[tuple[int, str], int]  # (inode of the folder, name in it) -> inode
+
+
+@dataclass
+class Moment:
+    """The folder as programs see it, and what of it is durable."""
+
+    label: str
+    names: Names
+    contents: dict[int, bytes]  # of files, by inode
+    durable_names: Names
+    durable_contents: dict[int, bytes]
+    published: frozenset[str]  # trials whose publishing had returned
+
+
+@dataclass
+class Recorder:
+    """Takes a moment after each rename and fsync."""
+
+    root: Path
+    moments: list[Moment] = field(default_factory=list)
+    durable_names: Names = field(default_factory=dict)
+    durable_contents: dict[int, bytes] = field(default_factory=dict)
+    published: set[str] = field(default_factory=set)
+    held: dict[int, int] = field(default_factory=dict)  # inode -> descriptor, so that no number is given twice
+
+    def take(self, label: str) -> None:
+        names, contents = Names(), dict[int, bytes]()
+        for path in self.root.rglob("*"):
+            inode = path.stat().st_ino
+            if inode not in self.held:
+                self.held[inode] = os.open(path, os.O_PATH)
+            names[path.parent.stat().st_ino, path.name] = inode
+            if path.is_file():
+                contents[inode] = path.read_bytes()
+        self.moments.append(Moment(label, names, contents, dict(self.durable_names), dict(self.durable_contents),
+                                   frozenset(self.published)))  # fmt: skip
+
+    def synced(self, path: Path) -> None:
+        """An fsync: of a file its content, of a folder the names in it."""
+        if self.root != path and self.root not in path.parents:
+            return
+        inode = path.stat().st_ino
+        if path.is_dir():
+            self.durable_names = {key: value for key, value in self.durable_names.items() if key[0] != inode}
+            self.durable_names |= {(inode, entry.name): entry.stat().st_ino for entry in path.iterdir()}
+        else:
+            self.durable_contents[inode] = path.read_bytes()
+        self.take(f"fsync {path.relative_to(self.root)}")
+
+
+_recording: list[Recorder] = []
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if _recording and event in ("os.rename", "os.mkdir"):
+        _recording[0].take(event)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """Record what happens below `root` while the block lasts."""
+    recorder, fsync, fdatasync = Recorder(root), os.fsync, os.fdatasync
+
+    def noted(real: Callable[[int], None]) -> Callable[[int], None]:
+        def call(fd: int) -> None:
+            real(fd)
+            recorder.synced(Path(f"/proc/self/fd/{fd}").readlink())
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", noted(fsync))
+        patched.setattr(os, "fdatasync", noted(fdatasync))
+        _recording.append(recorder)
+        try:
+            yield recorder
+        finally:
+            _recording.clear()
+            for fd in recorder.held.values():
+                os.close(fd)
+
+
+def publish(folder: Path, run: Run, recorder: Recorder) -> None:
+    """A run with its trials, as the runner and the trials write it."""
+    journal = Journal(folder / "journal.jsonl")
+    for index, spec in enumerate(run.order):
+        journal.note("take", what="image", path=f"/.dbbench-{index}.img")
+        draft = store.Draft(folder, spec.id)
+        (draft.raw / "pgbench.out").write_text("tps = 9.5\n" * 50)
+        draft.publish(a_trial(run, index), Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
+        recorder.published.add(spec.id)
+        store.save_spec(folder, run)
+        recorder.take(f"published {spec.id}")
+
+
+def after_the_cut(moment: Moment, source: int, root: Path, draw: random.Random) -> None:
+    """What the disk may hold of the folder with the inode `source`: what is durable; of other names some, and of other
+    contents the new, a part of it, zeros, or none."""
+    names = dict(moment.durable_names)
+    for key, inode in moment.names.items():  # names that reached the disk by themselves; a rename is one step
+        if names.get(key) != inode and draw.random() < 0.5:
+            for old in [known for known, number in names.items() if number == inode and known not in moment.names]:
+                del names[old]
+            names[key] = inode
+    shutil.rmtree(root, ignore_errors=True)
+    _built(moment, names, source, root, draw)
+
+
+def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Random) -> None:
+    at.mkdir()
+    for (_, name), inode in [item for item in names.items() if item[0][0] == folder]:
+        content, written = moment.durable_contents.get(inode), moment.contents.get(inode)
+        if content is None and written is None:
+            _built(moment, names, inode, at / name, draw)
+            continue
+        if written is not None and written != content:
+            part = written[: draw.randint(0, len(written))]
+            content = draw.choice([written, part, bytes(len(written)), content or b""])
+        (at / name).write_bytes(content or b"")
+
+
+def test_what_was_finished_before_a_cut_is_there_after_it(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
+    results, run = tmp_path / "results", make_run()
+    results.mkdir()
+    with recorded(results, monkeypatch) as recorder:
+        folder = store.create_run(results, run, "# plan\n")
+        recorder.synced(results)  # the folder's own name: from here on the run is known
+        begun = len(recorder.moments)
+        publish(folder, run, recorder)
+    draw = random.Random(SEED)
+    for number in range(CUTS):
+        moment = draw.choice(recorder.moments[begun:])
+        after = tmp_path / "after"
+        after_the_cut(moment, results.stat().st_ino, after, draw)
+        said = f"cut {number} after {moment.label}"
+        found = store.load_run(after / run.name)
+        assert {trial.id for trial in found.trials} >= moment.published, said
+        for spec in run.order:
+            trial = after / run.name / "trials" / spec.id
+            assert not trial.is_dir() or damage(trial) == [], said
+        leftovers(after / run.name)
+        list(Journal(after / run.name / "journal.jsonl").entries())
+
+
+def test_without_fsync_the_model_loses_results(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control: the same cuts harm what nobody wrote through, so the model has teeth."""
+    results, run = tmp_path / "results", make_run()
+    results.mkdir()
+    with recorded(results, monkeypatch) as recorder:
+        folder = store.create_run(results, run, "# plan\n")
+        recorder.synced(results)
+        monkeypatch.setattr("dbbench.store.trials.sync", lambda path: None)
+        begun = len(recorder.moments)
+        publish(folder, run, recorder)
+    draw, harmed = random.Random(SEED), 0
+    for _ in range(CUTS):
+        moment = draw.choice(recorder.moments[begun:])
+        after_the_cut(moment, results.stat().st_ino, tmp_path / "after", draw)
+        try:
+            found = {trial.id for trial in store.load_run(tmp_path / "after" / run.name).trials}
+            harmed += not found >= moment.published
+        except (ResultDamaged, RunMissing):
+            harmed += 1
+    assert harmed

@@ -36,6 +36,15 @@ class Stop:
         elif not self.starting:
             raise self.error()
 
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        """A child is started in the block, told by `started`, and has ended with it."""
+        self.starting = True
+        try:
+            yield
+        finally:
+            self.child, self.starting = None, False
+
     def started(self, child: process.Running) -> None:
         """From here on signals are the child's; one that came while it was started is passed on."""
         self.child, self.starting = child, False
@@ -72,27 +81,26 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     from the terminal. When this process is killed, the launcher and all below it go with it.
     """
     told: list[DbbenchError] = []
-    stop.starting = True
-    with process.running(
-        [sys.executable, "-m", "dbbench.launcher", *argv],
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
-        grace_s=STOP_GRACE_S,
-        own_session=True,
-    ) as child:
+    with (
+        stop.launching(),
+        process.running(
+            [sys.executable, "-m", "dbbench.launcher", *argv],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
+            grace_s=STOP_GRACE_S,
+            own_session=True,
+        ) as child,
+    ):
         stop.started(child)
         assert child.popen.stdout is not None
-        try:
-            for line in child.popen.stdout:
-                event = parsed(line)
-                if event is not None and event.kind == "error":
-                    told.append(_error(event))
-                elif event is not None:
-                    emit(event)
-            status = child.wait(STOP_GRACE_S)
-        finally:
-            stop.child = None
+        for line in child.popen.stdout:
+            event = parsed(line)
+            if event is not None and event.kind == "error":
+                told.append(_error(event))
+            elif event is not None:
+                emit(event)
+        status = child.wait(STOP_GRACE_S)
     if stop.signal is not None:
         raise stop.error()
     if told:

@@ -123,7 +123,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "filesystem-shut-down": ("ext4", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404"}),
     "xfs-shut-down": ("xfs", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404"}),
     "filesystem-full": ("ext4", fill, "failed", {"E305", "E402", "E602", "E403"}),
-    "remounted-read-only": ("ext4", remounted("ro"), "failed", {"E304", "E402", "E602", "E404"}),
+    "journal-aborted": ("ext4", remounted("abort"), "failed", {"E304", "E402", "E602", "E404"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E304"}),
     "image-cut-off": (
         "ext4",

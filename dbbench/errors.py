@@ -117,6 +117,18 @@ class ProgramNotStarted(DbbenchError):
     id, title = "E345", "a program could not be started"
 
 
+class ServerAnswered(DbbenchError):
+    """An error of the server to a question of our own: its counters, its log, a checkpoint."""
+
+    id, title = "E347", "the server answered with an error"
+
+
+class TrialDied(DbbenchError):
+    """Its process was killed, or ended without a word. The run goes on with the next."""
+
+    id, title = "E348", "the trial's process died"
+
+
 class AnswerUnknown(DbbenchError):
     """A program ended well and printed what no version of it prints that is known here."""
 

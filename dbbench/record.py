@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from dbbench import __version__
 from dbbench.clock import Clock, iso
-from dbbench.errors import DbbenchError, DeadlinePassed, FilesystemFull, Interrupted, Terminated
+from dbbench.errors import DbbenchError, DeadlinePassed, FilesystemFull, Interrupted, ServerAnswered, Terminated
 from dbbench.histogram import Histogram
 from dbbench.model import Cell, Fault, Phase, PhaseTime, Run, Status, Trial, TrialSpec, TrialWarning
 from dbbench.progress.events import Emit, Event
@@ -47,6 +47,7 @@ DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.AGE_ENGINE: 24 * 3600,
     Phase.OPERATIONS: 6 * 3600,
 }
+_CLIENTS: Final = ("psycopg2", "mysql")  # whose errors are the server's words; by name: importing them costs 100 ms
 UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy runs to its end; half a day is a hang
 
 
@@ -115,6 +116,8 @@ class Record:
         """Mark the trial as failed with what ended it; a fault of our own leaves its traceback in raw/."""
         if isinstance(error, OSError) and error.errno == 28 and not isinstance(error, DbbenchError):  # ENOSPC
             error = FilesystemFull(f"no space left on device: {error.filename or self.draft.folder}")
+        if type(error).__module__.partition(".")[0] in _CLIENTS:
+            error = ServerAnswered(" ".join(str(error).split()))
         if not isinstance(error, DbbenchError):
             with contextlib.suppress(OSError):  # of a full disk the trial itself says more
                 (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench import datasets, images, layers, limits, store
-from dbbench.errors import DatasetBuildFailed, DbbenchError
+from dbbench.errors import DatasetBuildFailed, TrialDied
 from dbbench.filesystems.families import POOLED
 from dbbench.journal import Journal
 from dbbench.launcher import WIPE
@@ -119,7 +119,7 @@ def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit:
     if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
         give_back(folder, Journal(folder / "journal.jsonl"))  # else the next trial finds its devices in use
         record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
-        record.fail(DbbenchError(f"the trial's process ended with status {status}; see {folder / LOG}"))
+        record.fail(TrialDied(f"it ended with status {status}; see {folder / LOG}"))
         record.publish()
 
 

@@ -138,6 +138,14 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
 }
 
 
+QUICK = {"xfs-shut-down", "image-cut-off", "trial-killed"}  # beside the soak: a filesystem, a disk, a process
+
+
+def rows() -> list[Any]:
+    """All names; those that are for the soak alone are marked."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FAULTS]
+
+
 @contextlib.contextmanager
 def beside(folder: Path) -> Iterator[None]:
     """A fault of somebody else's device: I/O errors on a loop device whose file was cut."""
@@ -153,7 +161,7 @@ def beside(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.needs("nsenter", "mkfs.xfs", "fs:xfs")
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", rows())
 def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
     """It is marked as its row says, and all is given back."""
     setup, plant, marks, ids = FAULTS[name]

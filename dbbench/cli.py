@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("plan", "Dry run: trials in order, commands, time, disk and bytes written."),
     "rehearse": ("rehearse", "Try what this kernel lacks in a second one, at a small scale."),
     "run": ("run", "Drive a plan's trials, or resume them; print the verdict."),
+    "durability": ("durability", "Power-cut lab: what of acknowledged commits is left."),
     "compare": ("compare", "Ratios, intervals and words of one or more runs."),
     "nightly": ("nightly", "Tonight's run beside its reference; a regression ends with 3."),
     "baseline": ("baseline", "Which run's level nights are held against."),

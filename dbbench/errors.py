@@ -453,6 +453,33 @@ class HostLost(DbbenchError):
     id, title = "E834", "a host of the fleet did not drive its blocks"
 
 
+# --- E82x: the power-cut lab -----------------------------------------------------------------------
+
+
+class LabUnavailable(DbbenchError):
+    """The lab's disk cannot be had on this machine: no mfusepy, libfuse or /dev/fuse, or too little memory."""
+
+    id, exit_code, title = "E820", EXIT_USAGE, "there is no power-cut lab on this machine"
+
+
+class LabContradicts(DbbenchError):
+    """A setup lost what its computed durability class promises: the program computes that class wrongly."""
+
+    id, title = "E821", "the power-cut lab contradicts a durability class"
+
+
+class LabBlind(DbbenchError):
+    """A control that must lose did not: the lab would not see a loss, so what it did not see says nothing."""
+
+    id, title = "E822", "the power-cut lab is blind"
+
+
+class LabInvalid(DbbenchError):
+    """More than one cut in ten was none: what is left of them is no sample."""
+
+    id, title = "E823", "too many cuts of the power-cut lab are invalid"
+
+
 # --- E9xx: the program -----------------------------------------------------------------------------
 
 

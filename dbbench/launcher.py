@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
         keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
         keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
-        return namespaces.isolated(lambda: _guarded(work, Room(RUNTIME, folder / ELSEWHERE), emit), RUNTIME, keep=keep)
+        return namespaces.isolated(lambda: guarded(work, Room(RUNTIME, folder / ELSEWHERE), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)
 
@@ -78,7 +78,8 @@ def _trial(run: Run, folder: Path, trial_id: str, room: Room, emit: Emit) -> Non
         shutil.rmtree(room.elsewhere, ignore_errors=True)
 
 
-def _guarded(work: Callable[[Room], None], room: Room, emit: Emit) -> int:
+def guarded(work: Callable[[Room], None], room: Room, emit: Emit) -> int:
+    """Do the work in its room; exit status 0, or that of the error, which is told."""
     _signals_are_errors()
     try:
         room.make()
@@ -95,7 +96,7 @@ def _beside_others(work: Callable[[Room], None], folder: Path, emit: Emit) -> in
     journal = Journal(folder / "journal.jsonl")
     journal.note("take", what="runtime", path=str(runtime))
     try:
-        return _guarded(work, Room(runtime, folder / ELSEWHERE), emit)
+        return guarded(work, Room(runtime, folder / ELSEWHERE), emit)
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
         journal.note("give_back", what="runtime", path=str(runtime))

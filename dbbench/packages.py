@@ -67,6 +67,8 @@ TOOLS: Final = (
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
     Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
+    # The power-cut lab's disk. The library alone: root needs no fusermount, and its package excludes the older one.
+    Tool("test", ("libfuse3.so.3",), "libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     # Sources of a user's own: dumps and backups of MariaDB and MySQL. Only who has such a source needs them.

@@ -172,20 +172,34 @@ def check(
     offset = log.stat().st_size if log.exists() else 0
     try:
         with serving(datadir, settings, place) as server:
-            tables = server.tables(SYSTEM_SCHEMAS)
-            with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
-                bad = [line for lines in pool.map(server.check_table, tables) for line in lines]
+            tables, bad = _table_faults(server)
     except (EngineStartFailed, EngineDied) as error:
         said = [line for line in tail(log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
         if not said:
             raise
         bad = [str(error).splitlines()[0], *said]
+    _refuse(bad)
+    return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
+
+
+def checked(server: InnodbServer) -> None:
+    """CHECK TABLE on every table of users of a server that is up. DataCorrupt; EngineDied where it falls over one."""
+    _refuse(_table_faults(server)[1])
+
+
+def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
+    """How many tables of users there are, and what CHECK TABLE says against them."""
+    tables = server.tables(SYSTEM_SCHEMAS)
+    with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
+        return len(tables), [line for lines in pool.map(server.check_table, tables) for line in lines]
+
+
+def _refuse(bad: list[str]) -> None:
     if bad:
         raise DataCorrupt(
             "CHECK TABLE says:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
             effect="The trial does not count.",
         )
-    return f"CHECK TABLE of {len(tables)} table{'' if len(tables) == 1 else 's'}"
 
 
 def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:

@@ -173,20 +173,25 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
     """Every block's checksum (pg_checksums, server down), then heap and B-tree structure (pg_amcheck)."""
-    folder = _found(place.bin)
     blocks = _check_blocks(datadir, settings, place)
-    amcheck = folder / "pg_amcheck"
     with serving(datadir, settings, place) as server:
-        if not amcheck.exists() or not server.has_extension("amcheck"):
+        if not amchecked(server):
             return f"checksums of {blocks} blocks"
-        argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={PORT}", f"--username={USER}",
-                f"--database={DATABASE}", "--jobs=2", "--no-dependent-toast"]  # fmt: skip
-        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
-        if done.returncode:
-            raise DataCorrupt(
-                "pg_amcheck says:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count."
-            )
     return f"checksums of {blocks} blocks; pg_amcheck"
+
+
+def amchecked(server: PostgresServer, *options: str) -> bool:
+    """Heap and B-tree structure of the dataset's database, by pg_amcheck; False where the server has it not.
+    DataCorrupt."""
+    amcheck = server.bin / "pg_amcheck"
+    if not amcheck.exists() or not server.has_extension("amcheck"):
+        return False
+    argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={PORT}", f"--username={USER}",
+            f"--database={DATABASE}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
+    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
+    if done.returncode:
+        raise DataCorrupt("pg_amcheck says:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count.")
+    return True
 
 
 def move_log(datadir: Path, to: Path) -> None:

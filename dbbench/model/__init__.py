@@ -51,6 +51,7 @@ from dbbench.model.found import (
     WearFacts,
     WrittenPoint,
 )
+from dbbench.model.lab import ControlFacts, CutFacts, LabFacts, LabRow
 from dbbench.model.words import (
     SCHEMA,
     STRICT,
@@ -67,11 +68,12 @@ from dbbench.model.words import (
 
 __all__ = [
     "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts",
-    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "CoresFacts", "Dataset", "DatasetFacts", "DeviceCount",
-    "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName",
-    "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts", "Layer",
-    "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run", "Scalar",
-    "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts", "Status",
-    "StudyOf", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload",
-    "WorkloadSpec", "WrittenPoint", "durability_class", "merged", "plain", "titled",
+    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset",
+    "DatasetFacts", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts",
+    "EngineAgeing", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup",
+    "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase",
+    "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec",
+    "SnapshotTaken", "SpaceFacts", "Status", "StudyOf", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice",
+    "WearFacts", "Window", "Workload", "WorkloadSpec", "WrittenPoint", "durability_class", "merged", "plain",
+    "titled",
 ]  # fmt: skip

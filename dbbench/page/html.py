@@ -20,6 +20,7 @@ from dbbench.catalog import shipped
 from dbbench.page import numbers
 from dbbench.page.model import PageModel
 from dbbench.page.studies import times
+from dbbench.page.powercut import HEADINGS
 from dbbench.page.verdict import SIGNS
 
 LIBRARY: Final = "plotly-cartesian.min.js"
@@ -48,6 +49,7 @@ def html(model: PageModel) -> str:
         page=model,
         version=__version__,
         signs=SIGNS,
+        cut_headings=HEADINGS,
         style=Markup(_asset(folder, "page.css")),
         head_script=head,
         library=library,

@@ -20,6 +20,7 @@ from dbbench.page.groups import Group, groups, marks_of
 from dbbench.page.method import Method, method, subtitle
 from dbbench.page.nights import Course, NightPlot, night_plots
 from dbbench.page.operations import OperationTable, operation_tables
+from dbbench.page.powercut import PowerCuts, power_cuts
 from dbbench.page.redaction import redacted
 from dbbench.page.results import ResultTable, result_table
 from dbbench.page.snapshots import snapshot_tables
@@ -65,6 +66,7 @@ class PageModel:
     wear: tuple[WearTable, ...]
     nights: tuple[NightPlot, ...]
     studies: tuple[ThenNow, ...]
+    power_cuts: tuple[PowerCuts, ...]
     conditions: tuple[str, ...]
     environment: Environment
     method: Method
@@ -106,6 +108,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         wear=wear(found),
         nights=night_plots(courses, marks_of(runs)),
         studies=then_and_now(found),
+        power_cuts=power_cuts(runs, marks_of(runs)),
         conditions=fair.sentences(found),
         environment=environment(found),
         method=method(found, redact),
@@ -150,7 +153,9 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> di
         for trial in c.group.trials:
             whole = plain(trial)
             trials.append({key: whole[key] for key in kept} | {"used": trial.id in c.group.used})
-    return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials}
+    labs = [{"run": loaded.run.name, **plain(loaded.lab)} for loaded in runs if loaded.lab is not None]
+    return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials,
+            **({"powercut": labs} if labs else {})}  # fmt: skip
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from dbbench.errors import UnknownName
-from dbbench.model import Run, Trial, plain
+from dbbench.model import LabFacts, Run, Trial, plain
 from dbbench.store import LoadedRun
 
 KINDS: Final = ("hosts", "paths", "params")
@@ -48,6 +48,7 @@ def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
         run,
         run=TypeAdapter(Run).validate_python(_walk(_named(plain(run.run), clean), clean, hide)),
         trials=TypeAdapter(tuple[Trial, ...]).validate_python(_walk(plain(run.trials), clean, hide)),
+        lab=TypeAdapter(LabFacts | None).validate_python(_walk(plain(run.lab), clean, hide)),
     )
 
 

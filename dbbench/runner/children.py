@@ -74,8 +74,9 @@ def kept_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
-def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str]) -> int:
-    """Run `dbbench.launcher` with `argv`; its exit status. Raises the error that it tells, and being stopped.
+def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
+           module: str = "dbbench.launcher") -> int:  # fmt: skip
+    """Run the module with `argv` as a process; its exit status. Raises the error that it tells, and being stopped.
 
     `log` takes its stderr. It is a session of its own: Ctrl-C is ours to pass on, the servers must not get it
     from the terminal. When this process is killed, the launcher and all below it go with it.
@@ -84,7 +85,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     with (
         stop.launching(),
         process.running(
-            [sys.executable, "-m", "dbbench.launcher", *argv],
+            [sys.executable, "-m", module, *argv],
             stdout=subprocess.PIPE,
             stderr=log,
             env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},

@@ -2,11 +2,13 @@
 
 RUN/run.json plan.toml journal.jsonl    the question, the order, what was taken
 RUN/trials/ID/                          one finished trial: trial.json, series.csv.gz, histogram.json, raw/, SHA256SUMS
+RUN/powercut.json powercut/ SHA256SUMS  what the power-cut lab found
 RUN/trials/.partial-ID/                 a trial that is being driven, or was cut off: never read as a result
 """
 
 from __future__ import annotations
 
+from dbbench.store.lab import load_lab, save_lab
 from dbbench.store.reading import LoadedRun, load_run, load_trial, runs
 from dbbench.store.runs import (
     create_run,
@@ -28,12 +30,14 @@ __all__ = [
     "drivable",
     "find_unfinished",
     "load_ceiling",
+    "load_lab",
     "load_run",
     "load_spec",
     "load_trial",
     "locked",
     "runs",
     "save_ceiling",
+    "save_lab",
     "save_spec",
     "written_spec",
 ]

@@ -11,9 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.histogram import Histogram
-from dbbench.model import Run, Trial
+from dbbench.model import LabFacts, Run, Trial
 from dbbench.series import Series, read_csv_gz
 from dbbench.store.files import plain_file, read_bytes
+from dbbench.store.lab import load_lab
 from dbbench.store.runs import load_spec
 from dbbench.store.trials import damage
 
@@ -27,6 +28,7 @@ class LoadedRun:
     path: Path
     run: Run
     trials: tuple[Trial, ...]
+    lab: LabFacts | None = None  # of the power-cut lab, where it was in this folder
 
     @property
     def unfinished(self) -> list[str]:
@@ -60,7 +62,7 @@ class LoadedRun:
 def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
     """Read a run's folder. `verify` holds every file against SHA256SUMS.
 
-    RunMissing where it is no run; ResultDamaged names every damaged trial and file.
+    RunMissing where it is no run; ResultDamaged names every damaged trial and file, or the lab's.
     """
     folder = Path(path)
     run = load_spec(folder)
@@ -81,7 +83,7 @@ def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
             remedy=f"Restore the folder from a copy, or remove the damaged trial and run the plan again: "
             f"rm -r {folder / 'trials' / faults[0].split(':')[0]}",
         )
-    return LoadedRun(folder, run, tuple(trials))
+    return LoadedRun(folder, run, tuple(trials), load_lab(folder, verify=verify))
 
 
 def load_trial(folder: Path) -> Trial:

@@ -49,8 +49,9 @@ class Draft:
         return self.final
 
 
-def damage(folder: Path) -> list[str]:
-    """What of a finished trial is not as it was written, one line each; [] when all is whole."""
+def damage(folder: Path, least: str = "trial.json") -> list[str]:
+    """What of a finished trial is not as it was written, one line each; [] when all is whole. `least`: the file that
+    its checksums name whatever else they do."""
     try:
         lines = read_bytes(folder / SUMS).decode(errors="replace").splitlines()
     except OSError as error:
@@ -66,7 +67,7 @@ def damage(folder: Path) -> list[str]:
             faults += [] if sha256(path) == digest else [f"{name} was altered or cut off"]
         except OSError as error:
             faults.append(f"{name} is missing" if error.errno == errno.ENOENT else f"{name}: {error.strerror}")
-    return faults + ([] if "trial.json" in wanted else [f"{SUMS} is cut off: it has no trial.json"])
+    return faults + ([] if least in wanted else [f"{SUMS} is cut off: it has no {least}"])
 
 
 def leftovers(run_folder: Path) -> list[Path]:

@@ -387,3 +387,46 @@ def test_vendored_library_is_the_version_that_its_note_names() -> None:
     version = re.search(r"v(\d+\.\d+\.\d+)", head)
     note = (assets / "plotly-cartesian.LICENSE.txt").read_text()
     assert version is not None and f"dist-min {version[1]}" in note and "MIT License" in note
+
+
+# --- the power-cut lab -----------------------------------------------------------------------------
+
+
+def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
+    """A run whose folder holds a lab too."""
+    return dataclasses.replace(
+        loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1)), lab=synthetic.lab(**how)
+    )
+
+
+def test_lab_has_its_section(tmp_path: Path) -> None:
+    """Cuts, commits, controls, invalid cuts with their reason, what was not examined; and never "safe"."""
+    text = Seen(render([with_lab(tmp_path)])).text
+    for word in ("0 of 223 cuts (< 1.3% at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
+                 "harmed (5 of 6 are needed)", "ext4-md1: layers (md)"):  # fmt: skip
+        assert word in text
+    assert "safe" not in text[text.index("The power was cut") : text.index("Environment", text.index("The power was"))]
+
+
+def test_run_without_lab_has_no_section(tmp_path: Path) -> None:
+    """Nor a link to it."""
+    assert "powercut" not in render([loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1))])
+
+
+def test_contradicted_class_is_a_fault_of_the_program(tmp_path: Path) -> None:
+    """It is shown as the error that it is, with its evidence."""
+    text = Seen(render([with_lab(tmp_path, contradiction="cut 1 (checkpoint, seed 1): lost: 3 of 512")])).text
+    assert "error E821, a fault of dbbench:" in text
+    assert "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512" in text
+
+
+def test_blind_lab_is_called_that(tmp_path: Path) -> None:
+    """It confirms nothing."""
+    text = Seen(render([with_lab(tmp_path, blind=True)])).text
+    assert "The lab is blind for PostgreSQL" in text and "lab blind: no statement" in text
+
+
+def test_lab_is_redacted(tmp_path: Path) -> None:
+    """Paths and parameters are taken out of it too."""
+    text = render([with_lab(tmp_path)], redact=("paths", "params"))
+    assert "/dev/loop9" not in text and "full_page_writes=off" not in text

@@ -1,0 +1,91 @@
+"""What the power-cut lab found: the content of powercut.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dbbench.model.words import SCHEMA, Durability, Scalar
+
+
+@dataclass(frozen=True)
+class CutFacts:
+    """One cut, recovered and looked at. `harms`: kind -> evidence; {}: nothing was missing.
+
+    Kinds: lost (acknowledged commits), torn (pages), damaged (balances, indexes), unrecovered (mount or server), fsck.
+    """
+
+    number: int
+    aim: str  # checkpoint, commit, drop, subset; kill: the server's processes instead of the power
+    seed: str
+    position: int  # in the recording's log
+    unit_bytes: int  # what is written whole or not at all; 0: a kill
+    unflushed_bytes: int  # in the disk's cache when the power went
+    acknowledged: int  # commits before the cut, each looked up
+    lost: int
+    seconds: float  # of the recovery and the looking
+    invalid: str = ""  # why it says nothing; it is counted nowhere else then
+    harms: dict[str, str] = field(default_factory=dict)
+    kept: str = ""  # its image, in the run's folder
+
+
+@dataclass(frozen=True)
+class LabRow:
+    """One fs setup under one engine and its settings."""
+
+    fs_setup: str
+    engine: str
+    engine_version: str
+    settings: dict[str, Scalar]  # that durability hangs on, where they are not the engine's default here
+    durability_flags: tuple[Durability, ...]
+    durability_class: str  # computed from what kernel and server say
+    valid: int
+    invalid: int
+    harmed: int
+    acknowledged: int  # commits looked up, over all valid cuts
+    lost: int
+    torn: int  # cuts with torn pages
+    failed_recoveries: int  # cuts after which mount or server did not come up
+    recordings: int
+    commits: int  # in the recordings
+    flushes: int
+    flushes_per_commit: float | None
+    seconds: float
+    statement: str
+    contradiction: str = ""  # harm that the class does not allow
+    cuts: tuple[CutFacts, ...] = ()
+
+
+@dataclass(frozen=True)
+class ControlFacts:
+    """A control that must lose. `blind`: it did not, and the lab says nothing about that engine."""
+
+    name: str
+    engine: str
+    what: str
+    tries: int
+    needed: int
+    valid: int
+    harmed: int
+    blind: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class LabFacts:
+    """A lab: rows, controls, and the model of the disk by which they are to be read."""
+
+    created: str
+    seed: int
+    rows: tuple[LabRow, ...]
+    controls: tuple[ControlFacts, ...]
+    skipped: dict[str, str]  # arm -> why it was not examined
+    disk: dict[str, Scalar]  # destage_s, cache_bytes, units ...
+    seconds: float
+    complete: bool
+    dbbench_version: str
+    schema: int = SCHEMA
+
+    @property
+    def blind(self) -> tuple[str, ...]:
+        """The engines whose controls did not lose."""
+        return tuple(dict.fromkeys(control.engine for control in self.controls if control.blind))

@@ -1,0 +1,135 @@
+"""The lab's disk: one file in a filesystem of its own, every write and flush of which is logged as it arrives.
+
+`python -m dbbench.powercut.disk MOUNTPOINT IMAGE LOG` serves IMAGE as MOUNTPOINT/disk until it is unmounted. A loop
+device stands on that file, and the filesystem under test on the loop device, whose flushes arrive here as fsync. What
+a flush makes safe and what is still in a volatile cache is decided later, from the log (`images`).
+
+One thread: requests are numbered by their arrival and answered in that order.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import mounts, namespaces, process
+from dbbench.errors import DeadlinePassed, LabUnavailable
+from dbbench.powercut.log import Writer
+
+NAME: Final = "disk"
+READY_S: Final = 10.0
+_POLL_S: Final = 0.01
+_FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
+# libfuse 3, and not 2, which may be there too.
+_LIBRARIES: Final = ("usr/lib/*/libfuse3.so.3", "usr/lib64/libfuse3.so.3", "lib/*/libfuse3.so.3")
+
+
+class Disk:
+    """The requests, as libfuse names them. Only the file `/disk` is there, of a fixed size."""
+
+    use_ns = True
+
+    def __init__(self, image: Path, log: Path) -> None:
+        self._fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+        self._log = Writer(log)
+
+    def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
+        """What stat(2) shows of folder and file."""
+        if path == "/":
+            return _FOLDER
+        if path != f"/{NAME}":
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": self._size, "st_blocks": self._size // 512}
+
+    def readdir(self, _path: str, _fh: Any) -> list[str]:
+        """The one file."""
+        return [".", "..", NAME]
+
+    def read(self, _path: str, size: int, offset: int, _fh: Any) -> bytes:
+        """From the image, which has all writes."""
+        return os.pread(self._fd, size, offset)
+
+    def write(self, _path: str, data: bytes, offset: int, _fh: Any) -> int:
+        """Logged, then done."""
+        self._log.write(offset, data)
+        return os.pwrite(self._fd, data, offset)
+
+    def fsync(self, _path: str, _datasync: int, _fh: Any) -> int:
+        """A flush of the disk's cache: logged."""
+        self._log.flush()
+        return 0
+
+    def destroy(self, _path: str) -> None:
+        """Unmounted: the log is whole."""
+        self._log.close()
+        os.close(self._fd)
+
+
+def library() -> Path | None:
+    """libfuse 3, where packages put it."""
+    return next((path for pattern in _LIBRARIES for path in Path("/").glob(pattern)), None)
+
+
+@contextmanager
+def served(folder: Path, image: Path, log: Path, output: Path) -> Iterator[Path]:
+    """The disk over `image` while the block lasts, mounted below `folder`: the file for a loop device. Afterwards
+    its log is whole. Raises LabUnavailable where it does not start, DeadlinePassed where its process does not end."""
+    at = folder / "fuse"
+    at.mkdir(exist_ok=True)
+    argv: list[str | Path] = [sys.executable, "-m", "dbbench.powercut.disk", at, image, log]
+    env = {"FUSE_LIBRARY_PATH": str(library()), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    with process.running(argv, stdout=output, env=env, note=False) as program:
+        _await(program, at, output)
+        try:
+            yield at / NAME
+        except BaseException:
+            namespaces.unmount(at, lazy=True)
+            raise
+        namespaces.unmount(at)
+        if status := program.wait(READY_S):
+            raise LabUnavailable(f"the lab's disk ended with status {status}: {_said(output)}")
+
+
+def _await(program: process.Running, at: Path, output: Path) -> None:
+    for _ in range(int(READY_S / _POLL_S)):
+        if any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self"))):
+            return
+        if program.poll() is not None:
+            raise LabUnavailable(f"the lab's disk did not start: {_said(output)}", effect="Nothing was examined.",
+                                 remedy="dbbench doctor")  # fmt: skip
+        try:
+            program.wait(_POLL_S)
+        except DeadlinePassed:
+            continue
+    raise LabUnavailable(f"the lab's disk is not there after {READY_S:.0f} s: {_said(output)}")
+
+
+def _said(output: Path) -> str:
+    lines = output.read_text(errors="replace").strip().splitlines() if output.exists() else []
+    return "; ".join(lines[-3:]) or "it printed nothing"
+
+
+def main(argv: list[str]) -> None:
+    """Serve until unmounted."""
+    import ctypes
+
+    import mfusepy
+
+    none = ctypes.c_ulong(0)
+    # It serves writes of the kernel: memory that it asks for must not wait for these same writes.
+    ctypes.CDLL(None).prctl(57, ctypes.c_ulong(1), none, none, none)  # PR_SET_IO_FLUSHER (linux/prctl.h)
+    at, image, log = argv
+    mfusepy.FUSE(
+        Disk(Path(image), Path(log)), at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

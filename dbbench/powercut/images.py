@@ -1,0 +1,114 @@
+"""From the log of a recording to the disk as a power cut would have left it: any number of images out of one log.
+
+The disk has a volatile cache that keeps what was written until a flush. It is bounded: what is older than DESTAGE_S,
+or beyond CACHE_BYTES, is on the medium without one. Of the rest a cut keeps nothing, or each unit of it by chance;
+where a unit was written more than once, an earlier version may be the one that is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.powercut.log import Log
+
+DESTAGE_S: Final = 0.3
+CACHE_BYTES: Final = 64 * 2**20  # as a disk of 2025 has
+SECTOR: Final = 512
+BLOCK: Final = 4096
+_COPY: Final = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A power cut: before which entry of the log the power goes, and what is left of the cache."""
+
+    aim: str
+    position: int
+    unit: int  # bytes that are written whole or not at all
+    keep: float  # share of the cache's units that is on the medium by chance
+    seed: str
+
+
+class Medium:
+    """The image as far as it is safe, brought forward cut by cut, in the order of their positions."""
+
+    def __init__(self, base: Path, log: Log, working: Path) -> None:
+        """`base` is the image as it was when the log began, `working` a file of ours."""
+        self._log = log
+        self._file = working
+        self._done = 0
+        copied(base, working)
+
+    def cut(self, cut: Cut, image: Path) -> None:
+        """Write the image of that cut into a new file. ValueError for a position before the last one."""
+        first = cached_from(self._log, cut.position)
+        if first < self._done:
+            raise ValueError(f"position {cut.position} lies before what is on the medium already")
+        self._write(self._file, range(self._done, first), None)
+        self._done = first
+        copied(self._file, image)
+        if cut.keep > 0:
+            self._write(image, range(first, cut.position), cut)
+
+    def _write(self, image: Path, numbers: range, cut: Cut | None) -> None:
+        chance = random.Random(cut.seed) if cut else None
+        with image.open("r+b", buffering=0) as out, self._log.data.open("rb") as data:
+            for number in numbers:
+                entry = self._log.entries[number]
+                if entry.flush:
+                    continue
+                data.seek(entry.place)
+                content = data.read(entry.length)
+                if cut is None or chance is None:
+                    os.pwrite(out.fileno(), content, entry.offset)
+                    continue
+                for begin, end in units(entry.offset, entry.length, cut.unit):
+                    if chance.random() < cut.keep:
+                        os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
+
+
+def cached_from(log: Log, position: int) -> int:
+    """The first entry that may be in the disk's cache only when the power goes before `position`."""
+    unflushed = log.unflushed(position)
+    if position >= len(log.entries):
+        return unflushed.start
+    first, held = position, 0
+    oldest = log.entries[position].ns - int(DESTAGE_S * 1e9)
+    while first > unflushed.start:
+        entry = log.entries[first - 1]
+        held += entry.length
+        if entry.ns < oldest or held > CACHE_BYTES:
+            break
+        first -= 1
+    return first
+
+
+def units(offset: int, length: int, unit: int) -> list[tuple[int, int]]:
+    """(begin, end) of the pieces of a write that reach the medium one by one: it is cut at multiples of `unit`."""
+    bounds = [offset, *range((offset // unit + 1) * unit, offset + length, unit), offset + length]
+    return list(itertools.pairwise(bounds))
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a file into a new one of another inode, its holes left out. Raises OSError."""
+    target.unlink(missing_ok=True)
+    with source.open("rb") as old, target.open("xb") as new:
+        size, at = os.fstat(old.fileno()).st_size, 0
+        os.truncate(new.fileno(), size)
+        while at < size:
+            try:
+                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                    return
+                raise
+            end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
+            os.lseek(new.fileno(), at, os.SEEK_SET)
+            while at < end:
+                at += os.sendfile(new.fileno(), old.fileno(), at, min(_COPY, end - at))

@@ -1,0 +1,106 @@
+"""The power-cut lab on real filesystems and servers: what a setup of class `full` keeps, and what must lose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.powercut import Order, examined
+from tests.conftest import engine_bin
+from tests.system.conftest import Dbbench
+
+pytestmark = [pytest.mark.needs("root", "mkfs.ext4"), pytest.mark.usefixtures("nothing_left")]
+
+CONTROLS = {
+    "postgres": ["lying disk", "nobarrier", "fsync=off", "full_page_writes=off"],
+    "mariadb": ["lying disk", "innodb_doublewrite=off"],
+    "mysql": ["lying disk"],
+}
+
+
+def plan(engine: str, setups: Sequence[str], settings: str = "") -> str:
+    """A plan of that engine on those setups."""
+    folder = engine_bin(engine)
+    workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"
+    return f"""
+name = "cut"
+fs_setups = {json.dumps(list(setups))}
+blocks = 1
+[device]
+size = "512MiB"
+[[engine]]
+name = "{engine}"
+bin = "{folder}"
+{settings}
+[[workload]]
+name = "{workload}"
+"""
+
+
+def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: bool = False) -> dict[str, Any]:
+    """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `list`."""
+    from dbbench.commands.durability import folder_of_lab
+    from dbbench.commands.planning import asked
+
+    file = dbbench.folder / dbbench.plan(text)
+    wanted = asked(str(file), [], fs=None, blocks=None, quick=False, seed=None)
+    folder = folder_of_lab(dbbench.folder / "results", wanted, None)
+    examined(folder, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
+    found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
+    assert found["complete"]
+    return found
+
+
+def invalid(row: dict[str, Any]) -> list[str]:
+    """Why cuts of a row say nothing."""
+    return [cut["invalid"] for cut in row["cuts"] if cut["invalid"]]
+
+
+@pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
+def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
+    """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control loses 5 of 6; the page
+    and --json say so, and `list` shows it."""
+    file = dbbench.plan(plan("postgres", ["ext4", "xfs", "btrfs"]))
+    found = json.loads(dbbench("durability", file, "--cuts", "10", "--json", "--progress", "none").stdout)
+    assert {one["name"]: one["blind"] for one in found["controls"]} == dict.fromkeys(CONTROLS["postgres"], False)
+    assert all(one["harmed"] >= one["needed"] == 5 and one["tries"] == 6 for one in found["controls"])
+    assert [row["fs_setup"] for row in found["rows"]] == ["ext4", "xfs", "btrfs"]
+    for row in found["rows"]:
+        assert (row["durability_class"], row["harmed"], row["lost"], row["contradiction"]) == ("full", 0, 0, "")
+        assert row["valid"] >= 9 and row["statement"].startswith(f"0 of {row['valid']} cuts (<"), invalid(row)
+        assert row["flushes_per_commit"] > 0.2  # sessions share some, and a filesystem adds its own
+        assert {cut["aim"] for cut in row["cuts"]} >= {"kill", "checkpoint", "commit", "drop"}
+        assert row["acknowledged"] > 10 * 20
+    page = Path(found["report"]).read_text()
+    assert "0 of 10 cuts" in page and 'id="powercut"' in page
+    assert json.loads(dbbench("list", "--json").stdout)[0]["name"] == found["run"]
+
+
+@pytest.mark.parametrize("engine", ["mariadb", "mysql"])
+def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str, request: pytest.FixtureRequest) -> None:
+    """5 cuts each."""
+    if engine_bin(engine) is None:
+        pytest.skip(f"needs {engine}")
+    found = lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine])
+    assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
+    (row,) = found["rows"]
+    assert (row["durability_class"], row["harmed"], row["lost"]) == ("full", 0, 0), row["contradiction"]
+    assert row["valid"] == 5, invalid(row)
+
+
+@pytest.mark.needs("engine:postgres")
+def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
+    """Planted: the disk below a setup of class full acknowledges flushes and does nothing. The lab finds it, believes
+    it after a second recovery, keeps the image, and the row says which class is wrong."""
+    found = lab(dbbench, plan("postgres", ["ext4"]), 4, [], lying=True)
+    (row,) = found["rows"]
+    assert row["durability_class"] == "full" and row["harmed"] >= 2 and row["lost"] > 0
+    assert "lost: " in row["contradiction"] or "unrecovered: " in row["contradiction"]
+    kept = [cut["kept"] for cut in row["cuts"] if cut["kept"]]
+    (folder,) = (dbbench.folder / "results").glob("cut-powercut-*")
+    assert kept and all((folder / name).stat().st_size == 2**30 for name in kept)
+    assert "E821" in dbbench("report", folder.name).stdout + (folder / "report.html").read_text()

@@ -1,0 +1,400 @@
+"""The power-cut lab without a disk: the log, the images made of it, the aims, and what may be said."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench import catalog, plan
+from dbbench.errors import ResultDamaged
+from dbbench.model import CutFacts, Durability, Setting
+from dbbench.powercut import aims, controls, images, log, witness
+from dbbench.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Medium
+from dbbench.powercut.log import Entry, Log
+from dbbench.powercut.starting import Order
+from dbbench.powercut.statement import contradiction, is_blind, statement, upper_bound
+from dbbench.powercut.targets import targets
+from dbbench.store import load_lab, save_lab
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import synthetic
+
+NOBARRIER, NOJOURNAL, ASYNC, TORN = Durability
+MS: Final = 1_000_000
+SIZE: Final = 64 * BLOCK
+
+
+@dataclasses.dataclass
+class Disk:
+    """A log under construction: one entry each millisecond."""
+
+    folder: Path
+    entries: list[Entry] = dataclasses.field(default_factory=list)
+    place: int = 0
+
+    def write(self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None) -> Disk:
+        with (self.folder / "data").open("ab") as data:
+            data.write(value * BLOCK * blocks)
+        ns = (len(self.entries) if at_ms is None else at_ms) * MS
+        self.entries.append(Entry(ns, False, block * BLOCK, BLOCK * blocks, self.place))
+        self.place += BLOCK * blocks
+        return self
+
+    def flush(self, at_ms: int | None = None) -> Disk:
+        self.entries.append(Entry((len(self.entries) if at_ms is None else at_ms) * MS, True))
+        return self
+
+    def log(self) -> Log:
+        return Log(tuple(self.entries), self.folder / "data")
+
+    def cut(self, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s") -> bytes:
+        """The disk after a cut, from an empty one."""
+        base, image = self.folder / "base", self.folder / "image"
+        base.touch()
+        with base.open("r+b") as file:
+            file.truncate(SIZE)
+        medium = Medium(base, self.log(), self.folder / "working")
+        medium.cut(Cut("test", position, unit, keep, seed), image)
+        return image.read_bytes()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    """An empty disk."""
+    return Disk(tmp_path)
+
+
+# --- the log ---------------------------------------------------------------------------------------
+
+
+def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Every request in its order, with the place of its bytes."""
+    writer = log.Writer(tmp_path)
+    writer.write(8192, b"a" * 512)
+    writer.flush()
+    writer.write(0, b"b" * 4096)
+    writer.close()
+    found = log.read(tmp_path)
+    assert [(e.flush, e.offset, e.length, e.place) for e in found.entries] == [
+        (False, 8192, 512, 0), (True, 0, 0, 512), (False, 0, 4096, 512)]  # fmt: skip
+    assert found.data.read_bytes() == b"a" * 512 + b"b" * 4096
+
+
+def test_record_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    """A log whose process was killed is read up to its last whole record."""
+    writer = log.Writer(tmp_path)
+    writer.flush()
+    writer.flush()
+    writer.close()
+    with (tmp_path / "index").open("r+b") as index:
+        index.truncate(log.RECORD.size * 2 - 1)
+    assert len(log.read(tmp_path).entries) == 1
+
+
+def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
+    """A flush before which the power goes is not carried out."""
+    found = disk.write(0, b"a").flush().write(1, b"b").write(2, b"c").flush().log()
+    assert [*found.unflushed(4)] == [2, 3]
+    assert found.unflushed_bytes(4) == 2 * BLOCK
+    assert [*found.unflushed(5)] == []
+    assert [*found.unflushed(1)] == [0]
+
+
+# --- images ----------------------------------------------------------------------------------------
+
+
+def test_flushed_stays_and_the_rest_is_dropped(disk: Disk) -> None:
+    """Nothing of the cache is on the medium where nothing is kept."""
+    found = disk.write(0, b"a").flush().write(0, b"b").write(1, b"c").flush().cut(4)
+    assert found[:BLOCK] == b"a" * BLOCK
+    assert found[BLOCK : 2 * BLOCK] == bytes(BLOCK)
+
+
+def test_cut_after_the_flush_has_all(disk: Disk) -> None:
+    """What was flushed is safe from then on, in the order in which it was written."""
+    found = disk.write(0, b"a").write(0, b"b").flush().write(1, b"c").cut(3)
+    assert found[: 2 * BLOCK] == b"b" * BLOCK + bytes(BLOCK)
+
+
+def test_old_writes_are_on_the_medium_without_a_flush(disk: Disk) -> None:
+    """The cache writes back after DESTAGE_S."""
+    late = int(DESTAGE_S * 1000) + 10
+    found = disk.write(0, b"a", at_ms=0).write(1, b"b", at_ms=late).flush(at_ms=late + 1).cut(2)
+    assert found[: 2 * BLOCK] == b"a" * BLOCK + bytes(BLOCK)
+
+
+def test_cache_is_bounded(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit any more is on the medium."""
+    monkeypatch.setattr(images, "CACHE_BYTES", 2 * BLOCK)
+    found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().cut(3)
+    assert found[: 3 * BLOCK] == b"a" * BLOCK + bytes(2 * BLOCK)
+
+
+def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
+    """A subset tears a write at its units and nowhere else; the same seed gives the same disk."""
+    disk.write(0, b"a", blocks=32).flush()
+    found = disk.cut(1, keep=0.5, unit=SECTOR, seed="one")
+    pieces = [found[at : at + SECTOR] for at in range(0, 32 * BLOCK, SECTOR)]
+    kept = sum(piece == b"a" * SECTOR for piece in pieces)
+    assert kept + sum(piece == bytes(SECTOR) for piece in pieces) == len(pieces)
+    assert 80 < kept < 176  # of 256, by chance 128: six deviations
+    assert found == disk.cut(1, keep=0.5, unit=SECTOR, seed="one")
+    assert found != disk.cut(1, keep=0.5, unit=SECTOR, seed="two")
+
+
+def test_units_of_a_write_begin_at_their_multiples() -> None:
+    """A write that lies across a unit is torn there."""
+    assert images.units(1024, 5120, 4096) == [(1024, 4096), (4096, 6144)]
+    assert images.units(0, 1024, 512) == [(0, 512), (512, 1024)]
+    assert images.units(512, 512, 4096) == [(512, 1024)]
+
+
+def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) -> None:
+    """The medium goes forward only."""
+    disk.write(0, b"a").flush().write(1, b"b").flush().cut(4)
+    medium = Medium(tmp_path / "base", disk.log(), tmp_path / "w")
+    medium.cut(Cut("test", 4, BLOCK, 0.0, "s"), tmp_path / "i")
+    with pytest.raises(ValueError, match="before"):
+        medium.cut(Cut("test", 1, BLOCK, 0.0, "s"), tmp_path / "i")
+
+
+def test_lying_disk_has_no_flush(disk: Disk) -> None:
+    """Without its flushes the same log loses what they made safe."""
+    disk.write(0, b"a").flush().write(1, b"b").flush()
+    disk.entries = list(disk.log().without_flushes().entries)
+    assert disk.cut(1)[:BLOCK] == bytes(BLOCK)
+
+
+def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
+    """A copy of a sparse file takes no more than it."""
+    source, target = tmp_path / "a", tmp_path / "b"
+    with source.open("wb") as file:
+        file.truncate(4 * 2**20)
+        file.seek(2**20)
+        file.write(b"x" * 5000)
+    images.copied(source, target)
+    assert source.read_bytes() == target.read_bytes()
+    assert target.stat().st_blocks <= source.stat().st_blocks
+    assert target.stat().st_ino != source.stat().st_ino
+
+
+# --- aims ------------------------------------------------------------------------------------------
+
+
+def busy(disk: Disk) -> Log:
+    """Commits of one block, and a checkpoint of 100 after each tenth."""
+    chance = random.Random(1)
+    for number in range(200):
+        disk.write(chance.randrange(60), b"c").flush()
+        if number % 10 == 9:
+            disk.write(0, b"p", blocks=50).write(10, b"p", blocks=50).flush()
+    return disk.log()
+
+
+def test_aims_hit_what_they_are_for(disk: Disk) -> None:
+    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log."""
+    found = busy(disk)
+    cuts = aims.chosen(found, [(0, len(found.entries))], 40, "seed")
+    assert {cut.aim for cut in cuts} == set(aims.AIMS)
+    assert [cut.position for cut in cuts] == sorted(cut.position for cut in cuts)
+    for cut in cuts:
+        if cut.aim in ("commit", "checkpoint"):
+            assert found.entries[cut.position].flush
+            assert found.unflushed_bytes(cut.position) >= (64 * BLOCK if cut.aim == "checkpoint" else 1)
+        assert (cut.keep == 0) == (cut.aim == "drop")
+    assert cuts == aims.chosen(found, [(0, len(found.entries))], 40, "seed")
+    assert cuts != aims.chosen(found, [(0, len(found.entries))], 40, "other")
+
+
+def test_cuts_stay_in_their_spans(disk: Disk) -> None:
+    """No cut lies before there was something to lose."""
+    found = busy(disk)
+    cuts = aims.chosen(found, [(20, 60), (200, 240)], 60, "seed")
+    assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
+    assert {cut.position < 100 for cut in cuts} == {True, False}
+
+
+def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
+    """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was."""
+    small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
+    assert {cut.aim for cut in aims.chosen(small, [(0, 5)], 8, "s", ("checkpoint",))} == {"commit"}
+    bare = small.without_flushes()
+    assert {cut.aim for cut in aims.chosen(bare, [(0, 3)], 8, "s", ("checkpoint",))} == {"subset"}
+
+
+def test_nothing_written_is_no_recording(disk: Disk) -> None:
+    """There is no cut where there is nothing to cut."""
+    with pytest.raises(ValueError, match="nothing was written"):
+        aims.chosen(disk.write(0, b"a").log(), [(0, 1)], 3, "s")
+
+
+# --- the witness -----------------------------------------------------------------------------------
+
+
+def test_transactions_follow_from_their_number() -> None:
+    """Two different accounts within the bank, an amount above 0, spread over most of the accounts."""
+    moves = [witness.move(session, n) for session in range(4) for n in range(1, 5001)]
+    assert all(m.debit != m.credit and 0 < m.amount < 98 for m in moves)
+    assert {m.credit for m in moves} <= set(range(witness.ACCOUNTS))
+    assert len({m.debit for m in moves}) > witness.ACCOUNTS / 4
+    assert witness.move(3, 7) == witness.move(3, 7)
+
+
+def test_only_answers_before_the_cut_count() -> None:
+    """An answer at the moment of the cut is none."""
+    seen = witness.Acknowledged({0: [10, 20, 30], 5: [15, 40]})
+    assert seen.before(30) == {0: 2, 5: 1}
+    assert seen.count == 5
+    assert seen.rounds() == [(10, 30), (15, 40)]
+
+
+# --- what may be said ------------------------------------------------------------------------------
+
+
+def cut(number: int = 1, invalid: str = "", **harms: str) -> CutFacts:
+    """A cut, recovered."""
+    return CutFacts(number, "commit", "seed", 9, BLOCK, BLOCK, 100, 0, 1.0, invalid, harms)
+
+
+def test_none_of_n_is_said_with_its_bound() -> None:
+    """3/n at 95 %, the rule of three, and never "safe"."""
+    assert statement([cut()] * 223, blind=False) == "0 of 223 cuts (< 1.3% at 95 %)"
+    assert upper_bound(2) == 1.0
+
+
+def test_invalid_cuts_do_not_count_and_too_many_say_nothing() -> None:
+    """One in ten may be invalid; more is no sample."""
+    assert statement([*[cut()] * 9, cut(invalid="umount")], blind=False).startswith("0 of 9 cuts")
+    assert statement([*[cut()] * 8, *[cut(invalid="umount")] * 2], blind=False) == (
+        "no statement: 2 of 10 cuts are invalid"
+    )
+    assert statement([], blind=False) == "no statement: no valid cut"
+
+
+def test_blind_lab_says_nothing() -> None:
+    """Not even of cuts that were harmed."""
+    assert statement([cut()] * 20, blind=True) == "lab blind: no statement"
+    assert statement([cut(lost="1 of 9")] * 20, blind=True) == "lab blind: no statement"
+
+
+def test_harmed_cuts_are_counted() -> None:
+    """As so many of n, without a rate."""
+    assert statement([cut(), cut(lost="3 of 9")], blind=False) == "1 of 2 cuts harmed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "allowed"),
+    [((), "lost", False), ((), "fsck", False), ((ASYNC,), "lost", True), ((ASYNC,), "torn", False),
+     ((TORN,), "torn", True), ((TORN,), "unrecovered", True), ((TORN,), "fsck", False),
+     ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True)],
+)  # fmt: skip
+def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: str, allowed: bool) -> None:
+    """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""
+    said = contradiction([cut(), cut(4, **{kind: "seen\nmore"})], flags)
+    assert said == ("" if allowed else f"cut 4 (commit, seed seed): {kind}: seen")
+
+
+def test_invalid_cut_contradicts_nothing() -> None:
+    """What was not seen twice is no evidence."""
+    assert contradiction([cut(invalid="seen once", lost="1")], ()) == ""
+
+
+@pytest.mark.parametrize(
+    ("tries", "needed", "harmed", "valid", "blind"),
+    [(6, 5, 5, 5, False), (6, 5, 5, 6, False), (6, 5, 4, 6, True), (20, 18, 17, 20, True), (20, 18, 18, 19, False),
+     (6, 5, 0, 0, True)],
+)  # fmt: skip
+def test_control_that_does_not_lose_makes_blind(tries: int, needed: int, harmed: int, valid: int, blind: bool) -> None:
+    """5 of 6, or 18 of 20."""
+    assert is_blind(tries, needed, harmed, valid) is blind
+
+
+def test_long_labs_try_controls_more_often() -> None:
+    """6 tries beside few cuts, 20 beside 100 or an unknown number."""
+    assert controls.how_often(30) == (6, 5)
+    assert controls.how_often(100) == controls.how_often(None) == (20, 18)
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
+def test_every_engine_has_its_controls(engine: str) -> None:
+    """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn pages."""
+    found = controls.of(engine)
+    assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
+    assert ("checkpoint",) in [one.aims for one in found]
+    assert len(found) == 4
+
+
+# --- targets, order, results -----------------------------------------------------------------------
+
+
+def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
+    path = tmp_path / "plan.toml"
+    path.write_text("""
+name = "p"
+fs_setups = ["ext4", { use = "ext4", label = "again" }]
+[[engine]]
+name = "postgres"
+settings = { full_page_writes = "off" }
+[[workload]]
+name = "pgbench-tpcb"
+[[workload]]
+name = "pgbench-select-only"
+""")
+    known = catalog.catalog()
+    cells = plan.expand(plan.load(path, known), known).cells
+    other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
+    cells = (*cells, dataclasses.replace(cells[0], engine=other))
+    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: None)
+    found, skipped = targets(cells)
+    assert skipped == {}
+    assert [one.key for one in found] == [
+        "ext4 postgres full_page_writes=off", "again postgres full_page_writes=off",
+        "ext4 postgres synchronous_commit=off"]  # fmt: skip
+    for one in found:
+        assert one.settings["shared_buffers"] == Setting("32MB", "lab")
+
+
+def test_layers_are_not_examined(tmp_path: Path) -> None:
+    """What the lab has no disk for is named with its reason."""
+    path = tmp_path / "plan.toml"
+    path.write_text("""
+name = "p"
+fs_setups = ["ext4-md1", "btrfs-raid0"]
+[device]
+count = 2
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+""")
+    known = catalog.catalog()
+    found, skipped = targets(plan.expand(plan.load(path, known), known).cells)
+    assert found == []
+    assert skipped == {"ext4-md1": "layers (md): the lab cuts one plain disk",
+                       "btrfs-raid0": "it takes 2 devices: the lab cuts one plain disk"}  # fmt: skip
+
+
+def test_order_travels_as_text() -> None:
+    """The lab's process gets what was asked for."""
+    order = Order(7, 12, None, ("nobarrier",), True)
+    assert Order.parsed(order.text) == order
+    assert Order.parsed(Order(1).text) == Order(1)
+
+
+def test_altered_lab_is_damaged(tmp_path: Path) -> None:
+    """powercut.json and the kept images are held against their checksums."""
+    (tmp_path / "powercut").mkdir()
+    (tmp_path / "powercut/x.img").write_bytes(b"image")
+    assert load_lab(tmp_path) is None
+    save_lab(tmp_path, synthetic.lab())
+    assert load_lab(tmp_path) == synthetic.lab()
+    (tmp_path / "powercut/x.img").write_bytes(b"imagE")
+    with pytest.raises(ResultDamaged, match=r"powercut/x.img was altered"):
+        load_lab(tmp_path)
+    assert load_lab(tmp_path, verify=False) == synthetic.lab()

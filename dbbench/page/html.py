@@ -19,8 +19,8 @@ from dbbench import __version__
 from dbbench.catalog import shipped
 from dbbench.page import numbers
 from dbbench.page.model import PageModel
-from dbbench.page.studies import times
 from dbbench.page.powercut import HEADINGS
+from dbbench.page.studies import times
 from dbbench.page.verdict import SIGNS
 
 LIBRARY: Final = "plotly-cartesian.min.js"

@@ -102,19 +102,21 @@ def clone(filled: Filled) -> Iterator[Path]:
 
 
 def taken_bytes(filled: Filled) -> int | None:
-    """What only the snapshots hold, and what the clone has of its own, once all is written."""
+    """What only this snapshot holds, and what its clone has of its own, once all is written."""
     pool = _pool(filled)
     pool.sync()
-    argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "usedbysnapshots,usedbydataset", pool.name]
-    return parse_taken(process.run(argv).stdout)
+    argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "used,usedbydataset", pool.name]
+    return parse_taken(process.run(argv).stdout, filled.tag)
 
 
 @process.understood("zfs list")
-def parse_taken(text: str) -> int:
-    """Of `zfs get -Hrp -o name,property,value`: usedbysnapshots of all, usedbydataset of the clone."""
+def parse_taken(text: str, tag: str = "") -> int:
+    """Of `zfs get -Hrp -o name,property,value used,usedbydataset`: used of the snapshot in each dataset,
+    usedbydataset of the clone."""
     rows = (line.split("\t") for line in text.splitlines())
+    wanted = (("used", f"@{SNAPSHOT}{tag}"), ("usedbydataset", f"/{CLONE}{tag}"))
     return sum(int(value) for name, key, value in rows
-               if value.isdigit() and (key == "usedbysnapshots" or name.endswith(f"/{CLONE}")))  # fmt: skip
+               if value.isdigit() and any(key == one and name.endswith(end) for one, end in wanted))  # fmt: skip
 
 
 def rollback(filled: Filled) -> None:

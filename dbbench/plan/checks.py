@@ -48,7 +48,8 @@ def check(
     check_logs(document, arms, engines, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
-    check_extras(document, plan, device, _known_setups(arms, catalog), engines.values())
+    check_extras(document, plan, device, _known_setups(arms, catalog), engines.values(),
+                 [workload for _, workload in workloads.values()])  # fmt: skip
     loads = [(spec.name, workload.window) for spec, workload in workloads.values()]
     check_age_engine(document, plan, loads, [engine.name for engine in engines.values()])
     for key, engine in engines.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from dbbench.datasets.methods import REFLINKING
 from dbbench.engines import SERVERLESS
-from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan, SnapshotSpec
+from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan, SnapshotSpec, Workload
 from dbbench.operations import OPERATIONS
 from dbbench.operations.abilities import GROWING, of
 from dbbench.tomlfile import Document, did_you_mean
@@ -23,6 +23,7 @@ def check_extras(
     device: DeviceSpec | None,
     setups: Iterable[FsSetup],
     engines: Iterable[EngineSpec] = (),
+    workloads: Iterable[Workload] = (),
 ) -> None:
     """Note the flaws of `age`, `snapshots` and `operations`, as written."""
     if "age" in document.data:
@@ -30,10 +31,13 @@ def check_extras(
     if plan is not None:
         _check_restore(document, plan, setups)
         if plan.snapshots is not None:
-            _check_snapshots(document, plan, plan.snapshots)
+            _check_snapshots(document, plan, plan.snapshots, all(one.window == "fixed" for one in workloads))
+    standby = any(one.driver == "apply" for one in workloads) and any(one.name == "postgres" for one in engines)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
         _check_operation(document, ("operations", index), name, asked[:index], device, setups)
+        if standby:
+            _check_standby(document, ("operations", index), name)
         for engine in engines:
             if engine.name in SERVERLESS and name in OPERATIONS and name not in OF_FILES:
                 document.flaw(
@@ -41,10 +45,16 @@ def check_extras(
                 )
 
 
-def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec) -> None:
+def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) -> None:
+    """PostgreSQL is still a standby after it."""
+    if name in OPERATIONS and name not in OF_FILES:
+        document.flaw(key, f'operation "{name}" writes into the server; an apply of PostgreSQL leaves a standby')
+
+
+def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec, fixed: bool) -> None:
     if asked.every_s < 1:
         document.flaw(("snapshots", "every"), f'"every" should be 1 s or more, not {asked.every_s:g} s')
-    elif asked.every_s >= plan.measure_s:
+    elif fixed and asked.every_s >= plan.measure_s:
         text = f'"every" should be less than the window of {plan.measure_s:g} s, or none is taken'
         document.flaw(("snapshots", "every"), text)
     if asked.keep < 1:

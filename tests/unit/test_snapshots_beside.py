@@ -229,6 +229,14 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
     return loaded
 
 
+def test_a_standby_has_no_operations_that_write(load: Callable[[str], Any]) -> None:
+    """PostgreSQL is one after an apply; what only looks at the filesystem may follow. An apply lasts as it lasts."""
+    plan = PLAN.replace("pgbench-tpcb", "archive-apply").replace("[snapshots]", "operations = {}\n[snapshots]")
+    flaw = 'operation "snapshot" writes into the server; an apply of PostgreSQL leaves a standby'
+    assert flaw in load(plan.format('["fsck", "snapshot"]', 'every = "5s"'))
+    assert load(plan.format('["fsck"]', 'every = "5min"')).snapshots.every_s == 300
+
+
 def test_small_caches_are_of_known_settings() -> None:
     """What a second server is given is a setting that its engine has a default for."""
     from dbbench.parts.real import SMALL_CACHE

@@ -75,8 +75,11 @@ def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
 
 
 def test_what_a_snapshot_takes_is_counted() -> None:
-    """What only snapshots hold, and the clone's own data; the datasets themselves are not in it."""
+    """What only a snapshot holds, and its clone's own data; datasets and other snapshots are not in it."""
     assert operations.parse_taken(text("zfs-taken-native")) == 2187264
+    several = text("zfs-taken-fuse")
+    assert operations.parse_taken(several, "1") == 6488064 + 1155072
+    assert operations.parse_taken(several, "2") == 4358144 + 2228224
 
 
 def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -99,15 +99,21 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             loaded = _int(own, "tables") * _int(own, "rows") * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
             loaded = tpcc.loaded_bytes(own)
-        case "archive":  # while it is built: the base copy, the primary, the log of the primary and the one kept
-            base = size_bytes(_base(completed(dataset, engine), engine), engine)
-            return 2 * base + 3 * _int(own, "log_bytes")
+        case "archive":  # what a standby is in the end: rows that the log adds are smaller than the log
+            return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(own, "log_bytes")
         case "source":
             loaded = _int(own, "bytes")
         case _:
             loaded = 0
     loaded += _int(own, "large_bytes") * 115 // 100 if "large_bytes" in own else 0
     return SERVER_BYTES[engine] + loaded * 11 // 10
+
+
+def building_bytes(dataset: Dataset, engine: str) -> int:
+    """What building it takes in the cache: of an archive the primary beside the base copy, and the log twice."""
+    own = completed(dataset, engine)
+    more = _int(own.parameters, "log_bytes") if own.kind == "archive" else 0
+    return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
 def clone_table(number: int) -> str:

@@ -139,7 +139,7 @@ def ensure(
         golden = load(folder)
         if golden is None:
             shutil.rmtree(folder, ignore_errors=True)  # damaged
-            make_room(cache, generated.size_bytes(made_of.dataset, spec.name))
+            make_room(cache, generated.building_bytes(made_of.dataset, spec.name))
             golden = _built(folder, made_of, place, tell)
         os.utime(golden.lock)
         return golden

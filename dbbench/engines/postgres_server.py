@@ -21,6 +21,7 @@ EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; u
 BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
 # A background process that has nothing to do waits for an event of the type Activity, each in a loop of its own
 # ("CheckpointerMain"); the manual's table of wait events. io workers and the like of later versions do as well.
+# A standby's startup process waits for log by a timer, and what it applies is a load's own work.
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""

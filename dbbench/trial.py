@@ -123,7 +123,7 @@ def loaded(
             if window.kind == "fixed" or trial.cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
-            with stage(Phase.MEASURE), parts.snapshotting(trial, volume, fs, datadir), meter.window():
+            with stage(Phase.MEASURE), parts.snapshotting(trial, volume, fs, datadir, server), meter.window():
                 load.wait(watching(trial, Phase.MEASURE))
 
         with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here

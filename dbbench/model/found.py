@@ -310,7 +310,7 @@ class SnapshotFacts:
 
     every_s: float
     keep: int
-    how: str = ""  # "btrfs", "zfs", "lvm"; "": not possible here
+    how: str = ""  # "btrfs", "zfs", "lvm", "reflink"; "": not possible here
     note: str = ""  # why it was not possible, or ended early
     taken: tuple[SnapshotTaken, ...] = ()
     rate_within: float | None = None  # mean of the seconds with one under way: tx/s, or kB/s of an apply

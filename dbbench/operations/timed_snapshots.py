@@ -22,24 +22,28 @@ from dbbench.model import SnapshotTaken
 from dbbench.operations.abilities import SNAPSHOTS, of
 from dbbench.operations.copying import LOCKS, log_elsewhere
 from dbbench.operations.port import Filled, Snapshots
+from dbbench.operations.reflinked import Reflinked
 
 _FIRST: Final = "1"  # a tag
 
 
-def lacks(filled: Filled) -> str | None:
+def way(filled: Filled, server: Server) -> Snapshots:
+    """The filesystem's own snapshots, or those of the layer below it; else reflinks, as far as the server helps."""
+    return of(SNAPSHOTS, filled.setup) or Reflinked(server)
+
+
+def lacks(how: Snapshots, filled: Filled) -> str | None:
     """Why none can be taken while a server runs, or None."""
-    how = of(SNAPSHOTS, filled.setup)
-    if how is None or not how.ATOMIC:
-        return f"neither {filled.fs.family} nor a layer below it has snapshots"
-    return log_elsewhere(filled) or how.lacks(dataclasses.replace(filled, tag=_FIRST))
+    why = log_elsewhere(filled) or how.lacks(dataclasses.replace(filled, tag=_FIRST))
+    if why is None or of(SNAPSHOTS, filled.setup) is not None:
+        return why
+    return f"neither {filled.fs.family} nor a layer below it has snapshots; {why}"
 
 
 @contextlib.contextmanager
-def taking(every_s: float, keep: int, filled: Filled, now_utc: Callable[[], float]) -> Iterator[Taking]:
+def taking(every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
     """Take them while the block runs; one that is under way then is ended first. Afterwards what each of the kept
     ones holds is read, and all are dropped."""
-    how = of(SNAPSHOTS, filled.setup)
-    assert how is not None  # `lacks` was asked
     thread = Taking(every_s, keep, filled, how, now_utc)
     thread.start()
     try:
@@ -53,7 +57,7 @@ class Taking(threading.Thread):
 
     def __init__(self, every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> None:
         super().__init__(name="snapshots", daemon=True)
-        self.how = str(getattr(how, "__name__", "")).rpartition(".")[2]
+        self.how = str(getattr(how, "__name__", "reflink")).rpartition(".")[2]
         self.taken: list[SnapshotTaken] = []
         self.fault = ""
         self.late = 0

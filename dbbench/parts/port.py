@@ -61,7 +61,7 @@ class Parts:
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
     ceiling: Callable[[], CeilingFacts]
     confined: Callable[[], AbstractContextManager[Confined]]
-    snapshotting: Callable[[Record, Device, Mounted, Path], AbstractContextManager[None]]
+    snapshotting: Callable[[Record, Device, Mounted, Path, Server], AbstractContextManager[None]]
     meter: Callable[[Device, Server, Load, Confined, Sequence[Path]], Meter]
     sync: Callable[[Mounted], None]
     must_be_healthy: Callable[[Mounted], None]

@@ -113,8 +113,8 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
         ),
         ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),
         confined=confining,
-        snapshotting=lambda trial, volume, fs, datadir: beside.snapshotting(
-            trial, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir)
+        snapshotting=lambda trial, volume, fs, datadir, server: beside.snapshotting(
+            trial, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir), server
         ),
         meter=Meter,
         sync=facts.sync,

@@ -17,8 +17,9 @@ from dbbench.errors import CommandFailed
 from dbbench.filesystems import Mounted
 from dbbench.judging import snapshots as judging
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
-from dbbench.operations import abilities, timed_snapshots
+from dbbench.operations import abilities, copies, timed_snapshots
 from dbbench.operations.port import Filled
+from dbbench.operations.reflinked import Reflinked, beyond_vanished
 from dbbench.page.snapshots import _column
 from dbbench.series import Series
 
@@ -84,7 +85,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.Taking:
     """Take them for so long."""
-    with timed_snapshots.taking(every_s, keep, said.filled, time.time) as thread:
+    with timed_snapshots.taking(every_s, keep, said.filled, said, time.time) as thread:
         time.sleep(seconds)
     return thread
 
@@ -128,22 +129,36 @@ def test_late_ones_are_counted(said: Said) -> None:
 
 def test_a_load_that_fails_leaves_none(said: Said) -> None:
     """The load's own error comes through, and everything is dropped."""
-    with pytest.raises(ZeroDivisionError), timed_snapshots.taking(0.05, 2, said.filled, time.time):
+    with pytest.raises(ZeroDivisionError), timed_snapshots.taking(0.05, 2, said.filled, said, time.time):
         time.sleep(0.12)
         raise ZeroDivisionError
     assert said.lines[-1].startswith("drop")
 
 
-def test_who_cannot_is_told_why(said: Said, tmp_path: Path) -> None:
-    """No snapshots, or a copy of files that are written meanwhile; a log that lies elsewhere."""
-    assert timed_snapshots.lacks(said.filled) is None
-    said.ATOMIC = False
-    assert "has snapshots" in str(timed_snapshots.lacks(said.filled))
-    said.ATOMIC = True
+def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No snapshots and no reflinks; reflinks of a server without backup functions; a log that lies elsewhere."""
+    assert timed_snapshots.way(said.filled, said) is said
+    assert timed_snapshots.lacks(said, said.filled) is None
     elsewhere = dataclasses.replace(said.filled.fs, wal=said.filled.fs)
-    assert "lies elsewhere" in str(timed_snapshots.lacks(dataclasses.replace(said.filled, fs=elsewhere)))
+    assert "lies elsewhere" in str(timed_snapshots.lacks(said, dataclasses.replace(said.filled, fs=elsewhere)))
     xfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"), layers=(Layer("md", 1),)))
-    assert "has snapshots" in str(timed_snapshots.lacks(xfs))
+    said.engine = "mariadb"
+    how = timed_snapshots.way(xfs, said)
+    assert isinstance(how, Reflinked)
+    monkeypatch.setattr(copies, "_shares", lambda _: False)
+    assert "nor a layer below it has snapshots; ext4 made so has no reflinks" in str(timed_snapshots.lacks(how, xfs))
+    monkeypatch.setattr(copies, "_shares", lambda _: True)
+    assert "files of a running mariadb" in str(timed_snapshots.lacks(how, xfs))
+    said.engine = "postgres"
+    assert timed_snapshots.lacks(how, xfs) is None
+
+
+def test_files_that_went_are_no_fault_of_a_copy() -> None:
+    """The server removes temporary files and old log while it is copied; anything else is told."""
+    gone = "cp: cannot stat '/m/data/./base/pgsql_tmp/pgsql_tmp77.0': No such file or directory\n"
+    full = "cp: failed to clone '/m/data.copy1/base/5/16384': No space left on device\n"
+    assert beyond_vanished(gone * 2) == []
+    assert beyond_vanished(gone + full) == [full.strip()]
 
 
 def facts(*spans: tuple[float, float]) -> SnapshotFacts:

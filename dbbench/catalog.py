@@ -38,6 +38,13 @@ _SIZE: Final = {
 }
 
 
+# Kinds whose rows can be made so that a given share of them compresses away; without it they are as they come.
+PACKED: Final = ("sysbench", "clone-tables")
+_PACKED: Final = {
+    "compressibility": Parameter("number", min=0, max=1, help="of the dataset: the share that compresses away")
+}
+
+
 @dataclass(frozen=True)
 class Catalog:
     """Names of all setups and workloads with their files; a file is read when it is asked for."""
@@ -96,7 +103,9 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
         for name, value in workload.dataset.items()
         if name != "kind"
     }
-    return {**implied, **(_SIZE if workload.dataset.get("kind") in GROWING else {}), **workload.parameters}
+    kind = workload.dataset.get("kind")
+    further = {**(_SIZE if kind in GROWING else {}), **(_PACKED if kind in PACKED else {})}
+    return {**implied, **further, **workload.parameters}
 
 
 def defaults(workload: Workload) -> dict[str, Scalar]:
@@ -108,6 +117,7 @@ def defaults(workload: Workload) -> dict[str, Scalar]:
 def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """The workload's dataset, with those of `values` that are its parameters."""
     own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
+    own |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
     adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
     return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
 

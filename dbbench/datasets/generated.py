@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from dbbench import process, texts
-from dbbench.datasets import tpcc
+from dbbench.datasets import packed, tpcc
 from dbbench.datasets.asking import cursor_of, execute
 from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
@@ -64,6 +64,9 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
         raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
     parameters = dict(known)
     for name, value in dataset.parameters.items():
+        if name == packed.NAME and dataset.kind in packed.KINDS:
+            parameters[name] = packed.share_of(value)
+            continue
         if name not in known:
             raise PlanInvalid(f'a dataset of kind {dataset.kind} has no parameter "{name}"; it has {", ".join(known)}')
         try:
@@ -149,6 +152,8 @@ def _pgbench(server: Server, dataset: Dataset) -> None:
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
     own = dataset.parameters
+    share = own.get(packed.NAME)
+    size = own["table_size"] if share is None else 0
     if server.engine == "postgres":
         where = ["--db-driver=pgsql", f"--pgsql-host={server.socket_dir}", f"--pgsql-user={server.user}",
                  f"--pgsql-db={server.database}"]  # fmt: skip
@@ -156,10 +161,12 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
         where = ["--db-driver=mysql", f"--mysql-socket={server.socket}", f"--mysql-user={server.user}",
                  f"--mysql-db={server.database}"]  # fmt: skip
     process.run(
-        ["sysbench", "oltp_read_write", *where, f"--tables={own['tables']}", f"--table-size={own['table_size']}",
+        ["sysbench", "oltp_read_write", *where, f"--tables={own['tables']}", f"--table-size={size}",
          f"--rand-seed={own['seed']}", f"--threads={_threads(dataset)}", "prepare"],
         timeout_s=_deadline(server, dataset),
     )  # fmt: skip
+    if share is not None:
+        packed.fill_sysbench(server, _int(own, "tables"), _int(own, "table_size"), float(share))
     if server.engine != "postgres":
         execute(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
 
@@ -183,6 +190,9 @@ def _clone_tables(server: Server, dataset: Dataset) -> None:
     """Equal tables of text-like rows."""
     own = dataset.parameters
     tables = [clone_table(number) for number in range(1, _int(own, "tables") + 1)]
+    if packed.NAME in own:
+        packed.fill_clones(server, tables, _int(own, "rows"), float(own[packed.NAME]))
+        return
     _fill(server, tables, _int(own, "rows"), _int(own, "seed"))
 
 

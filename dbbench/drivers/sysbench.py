@@ -37,7 +37,7 @@ BUNDLED: Final = (
     "select_random_ranges",
 )
 _WRAPPER: Final = "dbbench_events.lua"
-_OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at"}
+_OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compressibility"}
 _OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
 _NEW_ORDER: Final = 1  # the kind of workloads/tpcc.lua
 _LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"

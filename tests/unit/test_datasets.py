@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import texts
-from dbbench.datasets import cache, generated
+from dbbench.datasets import cache, generated, packed
 from dbbench.datasets.golden import Recipe
 from dbbench.errors import PlanInvalid
 from dbbench.model import Dataset, EngineSpec, Setting
@@ -104,3 +104,20 @@ def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> 
     assert cache.size_limit() == 80 * 2**30
     monkeypatch.delenv("DBBENCH_CACHE_LIMIT")
     assert cache.size_limit() == 50 * 2**30
+
+
+def test_a_share_that_compresses_away_becomes_noise() -> None:
+    """None of it at the one end of what was measured, all at the other, the nearest beyond; a part of the dataset."""
+    for kind in packed.KINDS:
+        for engine in ("postgres", "mariadb", "mysql"):
+            least, most = packed.MEASURED[kind, engine]
+            assert [packed.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]
+            assert packed.noise(kind, engine, (least + most) / 2) == pytest.approx(0.5)
+    asked = generated.completed(Dataset("sysbench", {"compressibility": 0.5}), "postgres")
+    assert asked.parameters["compressibility"] == 0.5
+    assert "compressibility" not in generated.completed(Dataset("sysbench"), "postgres").parameters
+    for wrong in (1.5, -0.1, True, "much"):
+        with pytest.raises(PlanInvalid, match="share between 0 and 1"):
+            generated.completed(Dataset("clone-tables", {"compressibility": wrong}), "mysql")
+    with pytest.raises(PlanInvalid, match='no parameter "compressibility"'):
+        generated.completed(Dataset("pgbench", {"compressibility": 0.5}), "postgres")

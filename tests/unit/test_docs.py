@@ -138,7 +138,9 @@ def test_every_workload_has_its_row_and_parameters(name: str) -> None:
 
 
 def _written(parameter: Parameter) -> Any:
-    """A size as the documents write it."""
+    """A size as the documents write it; "" where there is no default."""
+    if parameter.default is None:
+        return ""
     is_size = parameter.type == "size" or (isinstance(parameter.default, int) and parameter.default >= 2**20)
     return f"{bytes_of(parameter.default) // 2**20}MiB" if is_size else parameter.default
 

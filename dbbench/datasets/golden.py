@@ -163,7 +163,7 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             build=made_of.build,
             dataset=made_of.dataset,
             page_size=found.page_size,
-            locale=made_of.locale,
+            locale="of the source" if made_of.dataset.kind == "source" else made_of.locale,
             logical_bytes=sum(entry.size for entry in entries),
             build_s=round(time.monotonic() - began, 3),
             compressibility=manifest.compressibility(found.data_files),

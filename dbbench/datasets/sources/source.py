@@ -68,8 +68,8 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
     Files of a server need the same release (PostgreSQL 15, MariaDB 10.11); a dump any that is not older.
     """
     if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # it does not tell its server
-        raise _foreign(source, f"of {source.engine}, and the cell's engine is {engine}", 'Name its own: source = { "'
-                               f'{source.engine}" = "{source.path}" }} in [[workload]], or engines = '
+        raise _foreign(source, f"of {source.engine}, and the cell's engine is {engine}", f'Name its own: source = '
+                               f'{{ {source.engine} = "{source.path}" }} in [[workload]], or engines = '
                                f'["{source.engine}"].')  # fmt: skip
     if source.page_size is not None and source.page_size != page_size:
         raise _foreign(source, f"made with pages of {source.page_size} bytes; {engine} {version} here has pages of "

@@ -6,8 +6,9 @@ On a fully written loop image with direct I/O, for ext4, xfs and btrfs: in inter
 pgbench dataset of about 500 MB is restored (with its comparison) by plain copies and as a stream of tar, the same
 number of bytes is written sequentially in 1-MiB blocks with one fsync, and the data directory is copied with `cp -a`
 and `sync`. Each starts on an empty, synced filesystem with the sources in the page cache; a first round is not counted
-(a virtual machine gets its memory page by page from the host). Medians, of ratios within the rounds too; exit status 1 where a target is missed: restore >= 80 %
-of the sequential rate, by both ways; restore and comparison <= 1.5 x the time of cp and sync.
+(a virtual machine gets its memory page by page from the host). Medians, of ratios within the rounds too; exit status 1
+where a target is missed: restore >= 80 % of the sequential rate, by both ways; restore and comparison <= 1.5 x the
+time of cp and sync.
 """
 
 from __future__ import annotations

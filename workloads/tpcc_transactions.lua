@@ -123,7 +123,8 @@ function transactions.delivery(delivered)
          local o = tonumber(oldest[1])
          local which = format("ol_w_id = %d AND ol_d_id = %d AND ol_o_id = %d", w, d, o)
          run("DELETE FROM new_order WHERE no_w_id = %d AND no_d_id = %d AND no_o_id = %d", w, d, o)
-         local c = tonumber(row("SELECT o_c_id FROM orders WHERE o_w_id = %d AND o_d_id = %d AND o_id = %d", w, d, o)[1])
+         local c = tonumber(row("SELECT o_c_id FROM orders WHERE o_w_id = %d AND o_d_id = %d AND o_id = %d FOR UPDATE",
+                                w, d, o)[1])   -- locked: what InnoDB reads otherwise may be older than new_order
          run("UPDATE orders SET o_carrier_id = %d WHERE o_w_id = %d AND o_d_id = %d AND o_id = %d",
              delivered.carrier, w, d, o)
          run("UPDATE order_line SET ol_delivery_d = CURRENT_TIMESTAMP WHERE %s", which)

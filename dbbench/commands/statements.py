@@ -40,10 +40,8 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
     """Make a workload of an export of pg_stat_statements (CSV, JSON) or of a slow log of MariaDB or MySQL."""
     recording = read(file)
     engines = _engines(recording, engine)
-    if output.suffix != ".toml" or not NAME.fullmatch(output.stem):
-        raise click.UsageError(
-            f"{output} is no file for a workload: NAME.toml, NAME of letters, digits and . _ + : = -"
-        )
+    if output.suffix != ".toml" or not NAME.fullmatch(output.stem) or output.absolute().parent.name != "workloads":
+        raise click.UsageError(f"{output} is no place for a workload: DIR/workloads/NAME.toml is found by --path DIR")
     if socket is not None and recording.dialect != "postgres":
         raise click.UsageError("--socket is of PostgreSQL: a slow log has the values of its parameters itself")
     found = sorted_out(recording, most)

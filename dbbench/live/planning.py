@@ -61,16 +61,18 @@ def setup_of(facts: Facts, catalog: Catalog) -> tuple[str, str]:
     """The fs setup that is nearest to the mount below the data directory, and why it may not be the same."""
     if facts.mount is None:
         return "ext4", f"this role may not see where {facts.engine}'s data lies: name the setup yourself"
-    family = "zfs" if facts.mount.fstype.startswith("zfs") else facts.mount.fstype
+    family = facts.mount.fstype
+    if family.startswith("zfs"):
+        return "zfs", "record size and compression are no mount options: `zfs get all` tells which zfs setup is nearest"
     best: tuple[int, str] | None = None
     for name in catalog.setups:
         try:
             setup = catalog.setup(name)
         except DbbenchError:
             continue
-        plain = not (setup.layers or setup.volumes or setup.attributes or setup.claims) and setup.devices.max == 1
+        special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
         wanted = set(setup.mount) - _QUIET
-        if setup.mkfs.family == family and plain and not setup.mkfs.options and wanted <= _options(facts):
+        if setup.mkfs.family == family and not special and wanted <= _options(facts):
             best = max(best or (-1, ""), (len(wanted), name), key=lambda each: (each[0], -len(each[1])))
     if best is None:
         return "ext4", f"no setup is of {facts.mount.fstype}: name the nearest yourself"

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
+from dbbench import cli
 from dbbench.catalog import catalog
-from dbbench.drivers.pgbench import command as pgbench_command
 from dbbench.errors import FileMissing, RecordingUnreadable
 from dbbench.recorded import read, sorted_out, written
 from dbbench.recorded.reading import Recording, Statement
@@ -244,7 +244,6 @@ def test_scripts_of_pgbench_have_weights_and_variables(tmp_path: Path) -> None:
         (tmp_path / "workloads" / name).write_text(text)
     workload = catalog([tmp_path]).workload("mine")
     assert (workload.script, workload.beside, workload.weights) == ("mine-001.sql", ("mine-002.sql",), (9900, 100))
-    assert callable(pgbench_command)
 
 
 def test_a_lua_script_draws_from_the_values_that_were_seen() -> None:
@@ -270,3 +269,36 @@ def test_the_share_of_calls_is_told() -> None:
     assert found.share == pytest.approx(0.75)
     assert [each.why for each in found.left_out] == ["no statement on rows (BEGIN)", "beyond the 2 called most often"]
     assert refusal("SELECT 1", tokens_of("SELECT 1", "postgres")) == ""
+
+
+def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files, coverage and what was left out; the workload is found by --path and expands to trials."""
+    target = str(tmp_path / "mine/workloads/shop.toml")
+    assert (
+        cli.run(["workload", "from-statements", str(FIXTURES / "pgss.csv"), "-o", target, "--data-of", "pgbench-tpcb"])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "99.8% of the calls" in said and "no statement on rows (BEGIN)" in said and "GUESSED" in said
+    (tmp_path / "plan.toml").write_text(
+        'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "shop"\nscale = 3\n'
+    )
+    assert cli.run(["--path", str(tmp_path / "mine"), "plan", str(tmp_path / "plan.toml")]) == 0
+    assert "shop" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-o", "shop.toml"],
+        ["-o", "workloads/a b.toml"],
+        ["--engine", "mysql"],
+        ["--most", "0"],
+        ["--data-of", "nothing"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place where no catalogue looks, another engine's recording, no workload of that name: nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["workload", "from-statements", str(FIXTURES / "pgss.csv"), *words]) == 2
+    assert list(tmp_path.iterdir()) == []

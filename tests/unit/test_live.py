@@ -1,0 +1,73 @@
+"""A running server's facts as a plan: the nearest setup, and text of the server that stays text."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench import plan
+from dbbench.catalog import catalog
+from dbbench.live import Facts, Live
+from dbbench.live.planning import plan_text, setup_of
+from dbbench.mounts import Mount
+
+FACTS: Final = Facts(
+    "postgres", "15.18", {"shared_buffers": "4GB"}, 5 * 10**9, (("orders", 4 * 10**9),), "/var/lib/pg", None
+)
+LIVE: Final = Live("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "shop", None)
+
+
+def on(fstype: str, options: str) -> Facts:
+    """The facts of a server whose data lies on such a mount."""
+    mount = Mount(1, 0, "8:1", Path("/var/lib"), fstype, "/dev/sda1", tuple(options.split(",")))
+    return dataclasses.replace(FACTS, mount=mount)
+
+
+@pytest.mark.parametrize(
+    ("fstype", "options", "setup"),
+    [
+        ("ext4", "rw,relatime,discard", "ext4"),
+        ("ext4", "rw,relatime,data=journal", "ext4-data-journal"),
+        ("xfs", "rw,noatime,attr2,inode64", "xfs"),
+        ("btrfs", "rw,relatime,compress=zstd:3,space_cache=v2,subvol=/@", "btrfs-zstd"),
+        ("btrfs", "rw,relatime,space_cache=v2", "btrfs"),
+    ],
+)
+def test_the_baseline_is_the_nearest_setup(fstype: str, options: str, setup: str) -> None:
+    """By the family and the mount options that matter; what only layers or mkfs could tell is not guessed."""
+    assert setup_of(on(fstype, options), catalog()) == (setup, "")
+
+
+def test_an_unknown_filesystem_is_told() -> None:
+    """Never passed over: the plan says that the baseline is yours to name."""
+    assert "no setup is of overlay" in setup_of(on("overlay", "rw"), catalog())[1]
+    assert setup_of(on("zfs", "rw,xattr"), catalog())[0] == "zfs"
+    assert "zfs get" in setup_of(on("zfs", "rw,xattr"), catalog())[1]
+    assert "may not see" in setup_of(FACTS, catalog())[1]
+
+
+def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:
+    """With the server's settings, a dataset of its size and the command that copies its data."""
+    text = plan_text(LIVE, on("xfs", "rw"), catalog(), tmp_path / "live.toml", 64 * 2**30)
+    (tmp_path / "live.toml").write_text(text)
+    read = plan.load(tmp_path / "live.toml", catalog())
+    assert (read.baseline, read.name, read.engine[0].settings) == ("xfs", "live", {"shared_buffers": "4GB"})
+    assert [arm.label for arm in read.fs_setups] == ["xfs", "ext4", "btrfs"]
+    assert read.workload[0].parameters["scale"] == 5 * 10**9 // 15_700_000
+    assert "pg_basebackup --host=/run/postgresql --port=5433 --pgdata=/srv/copy" in text
+
+
+def test_names_of_a_server_stay_in_their_comment(tmp_path: Path) -> None:
+    """Table names, settings and mount points with line breaks and quotes are no keys of the plan."""
+    hostile = 'a"\nname = "owned"\n[evil]\n\x1b[31m'
+    facts = dataclasses.replace(
+        on("xfs", "rw"), tables=((hostile, 1),), settings={"work_mem": hostile, hostile: "1"}, version=hostile,
+    )  # fmt: skip
+    text = plan_text(LIVE, facts, catalog(), tmp_path / "live.toml", None)
+    (tmp_path / "live.toml").write_text(text)
+    read = plan.load(tmp_path / "live.toml", catalog())
+    assert read.name == "live" and "\x1b" not in text
+    assert set(read.engine[0].settings) <= {"work_mem"}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overhead.py", "road.py", "history.py",
-           "calibration.py")  # fmt: skip
+           "calibration.py", "fleet.py")  # fmt: skip
 
 
 def main() -> int:

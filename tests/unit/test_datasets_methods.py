@@ -12,6 +12,7 @@ from dbbench.parts.restoring import pace
 from dbbench.progress.events import Event
 from dbbench.progress.state import State
 from dbbench.progress.wording import copied
+from dbbench.store.trials import ELSEWHERE, leftovers
 from tests.unit.test_datasets_copying import ME, a_copy
 
 
@@ -56,3 +57,14 @@ def test_reflink_is_refused_where_a_filesystem_cannot(tmp_path: Path) -> None:
     )
     with pytest.raises(PlanInvalid, match='not beside a "tablespace"'):
         plan.load(file, known)
+
+
+def test_what_a_killed_trial_left_beside_its_filesystem_is_a_leftover(tmp_path: Path) -> None:
+    """The rest of a cluster is removed by the next start and by `clean`; a link of that name is not followed."""
+    (tmp_path / "trials").mkdir()
+    assert leftovers(tmp_path) == []
+    (beside := tmp_path / ELSEWHERE).mkdir()
+    assert leftovers(tmp_path) == [beside]
+    beside.rename(tmp_path / "other")
+    beside.symlink_to(tmp_path / "other")
+    assert leftovers(tmp_path) == []

@@ -271,9 +271,8 @@ def _durability(trial: Record, seen: Seen) -> None:
     flags = durability.combined(facts.durability_flags, own)
     trial.note(filesystem=dataclasses.replace(facts, durability_flags=flags, durability_class=durability_class(flags)))
     elsewhere = seen.restored.facts is not None and seen.restored.facts.tablespace and facts.wal is None
-    commits = 0 if elsewhere else _commits(seen.outcome.transactions, meter.engine_write_bytes)
     counted = seen.outcome.histogram is not None  # what runs to its end counts tables or files, which commit nothing
-    commits = _commits(seen.outcome.transactions, meter.engine_write_bytes) if counted else 0
+    commits = _commits(seen.outcome.transactions, meter.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(trial.fact("effective_settings", dict), facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.note(io=dataclasses.replace(trial.fact("io", IoFacts), flushes_note=text))

@@ -96,7 +96,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[st
     done = driven(dbbench, failing_step(dbbench.folder / "plant", dbbench.folder / "results"))
     assert done.returncode == 0, done.stderr
     found = counted(dbbench.folder / "plant")
-    assert found["start"] > 40 and found["write"] > 15
+    assert found["start"] > 25 and found["write"] > 15
     return found
 
 

@@ -195,16 +195,14 @@ def test_damaged_transfer_is_never_a_result(
 
 
 def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
-    """200 hosts: at most 5 ms of the coordinator's CPU a trial, flat memory, 1.1 x the ideal time at trials of 10 s.
+    """200 hosts: flat memory, 1.1 x the ideal time at trials of 10 s.
 
-    Four trials a host; a hundred in benchmarks/fleet.py.
+    Four trials a host; a hundred, and the coordinator's CPU, in benchmarks/fleet.py.
     """
     coordinator, hosts, _ = at_work(200, 400)
     coordinator._emit = ignore
     began, memory = hosts.clock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    before = hosts.own_s
     coordinator.work()
-    assert (hosts.own_s - before) / 800 <= 0.005
     assert hosts.clock() - began <= 1.1 * 4 * TRIAL_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB
 

@@ -69,7 +69,7 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def wanted(checkout: Path) -> set[str]:
-    """All modules, py.typed, and every data file under `dbbench/data`, where the links lead."""
+    """All modules, py.typed, the studies, and every data file under `dbbench/data`, where the links lead."""
     modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
     data = {
         f"dbbench/data/{path.relative_to(checkout)}"
@@ -77,7 +77,8 @@ def wanted(checkout: Path) -> set[str]:
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }
-    return modules | data | {"dbbench/py.typed"}
+    studies = {f"dbbench/studies/{path.name}" for path in (checkout / "dbbench/studies").glob("*.toml")}
+    return modules | data | studies | {"dbbench/py.typed"}
 
 
 def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:

@@ -86,6 +86,8 @@ def not_examined(cell: Cell) -> str | None:
         return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab cuts one plain disk"
     if setup.devices.min > 1:
         return f"it takes {setup.devices.min} devices: the lab cuts one plain disk"
+    if cell.wal_setup is not None:
+        return "a device of its own for the log: the lab cuts one plain disk"
     if "wal" in setup.volumes:
         return "a volume of its own for the log: the lab keeps it beside the data"
     return works(setup)

@@ -380,6 +380,25 @@ name = "pgbench-tpcb"
                        "btrfs-raid0": "it takes 2 devices: the lab cuts one plain disk"}  # fmt: skip
 
 
+def test_a_log_on_a_device_of_its_own_is_not_examined(tmp_path: Path) -> None:
+    """What was asked for is another disk than the lab's: it is named, not quietly left out."""
+    path = tmp_path / "plan.toml"
+    path.write_text("""
+name = "p"
+fs_setups = ["xfs"]
+[device.wal]
+fs_setup = "ext4"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+""")
+    known = catalog.catalog()
+    found, skipped = targets(plan.expand(plan.load(path, known), known).cells)
+    assert found == []
+    assert skipped == {"xfs+wal:ext4": "a device of its own for the log: the lab cuts one plain disk"}
+
+
 def test_order_travels_as_text() -> None:
     """The lab's process gets what was asked for."""
     order = Order(7, 12, None, ("nobarrier",), True)

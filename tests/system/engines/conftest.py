@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dbbench.engines import ENGINES
+from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.model import Scalar, Settings, merged
 from tests.conftest import engine_bin
@@ -127,7 +127,9 @@ def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ENGINES])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ENGINES if name not in SERVERLESS]
+)
 def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
-    """Each engine in turn."""
+    """Each engine that has a server, in turn."""
     return case_of(request.param)

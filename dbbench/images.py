@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,8 +57,12 @@ def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, floa
         partial.rename(path)
 
 
-def give_back(journal: Journal) -> list[Path]:
-    """Remove the images that this run made; which they were. One that is attached somewhere stays noted."""
+def give_back(journal: Journal, patience_s: float = 0.0) -> list[Path]:
+    """Remove the images that this run made; which they were. One that is still attached somewhere after `patience_s`
+    stays noted: of a trial that was killed the kernel lets go a moment later."""
+    until = time.monotonic() + patience_s
+    while any(map(_is_held, map(Path, journal.outstanding("image")))) and time.monotonic() < until:
+        time.sleep(0.05)
     gone = [path for path in map(Path, journal.outstanding("image")) if not _is_held(path)]
     for image in gone:
         image.unlink(missing_ok=True)

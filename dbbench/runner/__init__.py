@@ -30,6 +30,7 @@ from dbbench.store.trials import leftovers
 
 __all__ = ["Between", "Finished", "execute", "give_back", "kept_environment", "pending"]
 
+RELEASE_S = 10.0  # what the kernel may take to give back what a killed trial had; with little dirty it is 0.1 s
 LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
 
 
@@ -68,7 +69,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
             emit(Event("trial_begin", _described(run, spec)))
             _drive(folder, run, spec, wipe, emit, stop)
             emit(Event("trial_end", _ended(folder, run, spec)))
-        images.give_back(journal)
+        images.give_back(journal, RELEASE_S)
         return _tell_end(folder, run, emit, began)
 
 

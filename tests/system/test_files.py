@@ -74,7 +74,9 @@ def test_each_load_ends_well(done: Any, workload: str) -> None:
     found, raw = trial(done, workload)
     assert found["status"] in ("ok", "suspect") and found["error"] is None
     assert found["engine"] == "files" and found["effective_settings"] == {} and found["cores"]["server"] is None
-    assert list(raw.glob("*.command")) and any(row["cpu_system_pct"] for row in series(raw))
+    assert list(raw.glob("*.command"))
+    if found["summary"].get("duration_s", 3) > 2:  # else there may be no whole second that a sampler could tell of
+        assert any(row["cpu_system_pct"] for row in series(raw))
     assert not {w["id"] for w in found["warnings"]} & {"W002", "W010", "W013", "W016", "W117"}
 
 

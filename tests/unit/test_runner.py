@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,3 +116,17 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
     assert written == image.stat().st_mtime_ns
     assert [image] == images.give_back(journal)
     assert not image.exists() and images.give_back(journal) == []
+
+
+def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
+    """The kernel lets go of what a killed trial had a moment later; one that stays held stays noted."""
+    image, journal = tmp_path / "image", Journal(tmp_path / "journal.jsonl")
+    image.touch()
+    journal.note("take", what="image", path=str(image))
+    with image.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert images.give_back(journal) == [] and image.exists()
+        release = threading.Timer(0.2, lambda: fcntl.flock(held, fcntl.LOCK_UN))
+        release.start()
+        assert images.give_back(journal, 10.0) == [image]
+        release.join()

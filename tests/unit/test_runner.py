@@ -120,7 +120,7 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
 
 def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
     """The kernel lets go of what a killed trial had a moment later; one that stays held stays noted."""
-    image, journal = tmp_path / "image", Journal(tmp_path / "journal.jsonl")
+    image, journal = tmp_path / ".dbbench-r-0123abcd.img", Journal(tmp_path / "journal.jsonl")
     image.touch()
     journal.note("take", what="image", path=str(image))
     with image.open("rb") as held:

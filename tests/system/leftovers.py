@@ -43,11 +43,13 @@ def namespaces_of(pid: int) -> Iterator[set[str]]:
 
 
 def living_in(namespaces: Collection[str]) -> Iterator[str]:
-    """Processes of those namespaces."""
+    """Processes of those namespaces. One that has ended and waits for process 1 to notice holds nothing of ours."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if str((entry / "ns/pid").readlink()) in namespaces:
                 told = (entry / "stat").read_text().rpartition(")")[2].split()
+                if told[:2] == ["Z", "1"]:
+                    continue
                 yield f"{entry.name} {(entry / 'comm').read_text().strip()} state {told[0]} parent {told[1]}"
         except OSError:
             continue

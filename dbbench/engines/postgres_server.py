@@ -109,7 +109,9 @@ class PostgresServer:
                     cursor.execute(f"CREATE EXTENSION {name}")
 
     def settle(self) -> None:
-        """Wait until pg_stat_activity shows no background work (recovery is over once it answers); then checkpoint."""
+        """Wait until pg_stat_activity shows no background work (recovery is over once it answers), between two
+        checkpoints: one that the server spreads over its time, up to an hour, is hurried by one that is asked for."""
+        self.checkpoint()
         until = time.monotonic() + SETTLE_S
         while busy := self.at_work():
             if time.monotonic() > until:

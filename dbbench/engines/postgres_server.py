@@ -109,13 +109,14 @@ class PostgresServer:
                     cursor.execute(f"CREATE EXTENSION {name}")
 
     def settle(self) -> None:
-        """Wait until pg_stat_activity shows no background work (recovery is over once it answers), between two
-        checkpoints: one that the server spreads over its time, up to an hour, is hurried by one that is asked for."""
-        self.checkpoint()
+        """Wait until pg_stat_activity shows no background work (recovery is over once it answers); then checkpoint.
+        A checkpoint that the server spreads over its time, up to an hour, is hurried by one that is asked for."""
         until = time.monotonic() + SETTLE_S
         while busy := self.at_work():
             if time.monotonic() > until:
                 raise DeadlinePassed(f"{', '.join(busy)} still at work after {SETTLE_S:.0f} s")
+            if any(one.startswith("checkpointer") for one in busy):
+                self.checkpoint()
             time.sleep(0.05)
         self.checkpoint()
 

@@ -57,6 +57,22 @@ def test_what_runs_no_autovacuum_settles_at_once(cluster: Case) -> None:
         assert server.checkpoints(before, server.counters()).by_cause == {"requested": 1}
 
 
+def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
+    """The log's size begins one that would take 54 minutes; settle hurries it."""
+    slow = {"checkpoint_timeout": "1h", "max_wal_size": "32MB", "min_wal_size": "32MB"}
+    with cluster.serving(**slow) as server:
+        before = server.counters()
+        query(server, "CREATE TABLE filler AS SELECT n, repeat('x', 900) AS text FROM generate_series(1, 60000) AS n")
+        until = time.monotonic() + 20
+        while not server.checkpoints(before, server.counters()).begun and time.monotonic() < until:
+            time.sleep(0.05)
+        assert server.checkpoints(before, server.counters()).begun
+        began = time.monotonic()
+        server.settle()
+        assert time.monotonic() - began < 60
+        assert server.at_work() == []
+
+
 def test_a_plan_cannot_open_a_port(cluster: Case) -> None:
     """Refused before the server is started."""
     with pytest.raises(SettingRefused, match="listen_addresses"), cluster.serving(listen_addresses="*"):

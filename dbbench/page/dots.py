@@ -14,6 +14,7 @@ from dbbench.compare.pairs import paired
 from dbbench.model import Trial
 from dbbench.page.groups import Group
 from dbbench.page.numbers import change, round_change
+from dbbench.page.scale import ticks
 from dbbench.page.theme import Mark
 
 WIDE: Final = 1150
@@ -156,7 +157,8 @@ def _drawn(group: Group, ratios: dict[str, Points], narrow: bool) -> DotPlot:
     return DotPlot(
         width, bottom + 44, narrow, left, right, top - 6, bottom, apart_at, x(1.0),
         (max(left, x(math.exp(-SAME))), min(right, x(math.exp(SAME)))),
-        tuple((x(1 + tick), round_change(1 + tick) if tick else group.baseline) for tick in _ticks(low, high, narrow)),
+        tuple((x(1 + tick), round_change(1 + tick) if tick else group.baseline)
+              for tick in ticks(low - 1, high - 1, 4 if narrow else 9)),
         tuple(rows), "right" if higher else "left",
         (f"← {bad if higher else good}", f"{good if higher else bad} →"),
     )  # fmt: skip
@@ -181,12 +183,3 @@ def _span(group: Group, ratios: dict[str, Points]) -> tuple[float, float]:
         low, high = min(low, 1 - LEAST_SPAN / 2), max(high, 1 + LEAST_SPAN / 2)
     pad = (high - low) * 0.05
     return max(0.0, low - pad), high + pad
-
-
-def _ticks(low: float, high: float, narrow: bool) -> list[float]:
-    """Round changes (0.1 is +10 %) at steps of 1, 2 or 5."""
-    rough = (high - low) / (4 if narrow else 9)
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    first = math.ceil((low - 1) / step - 1e-9)
-    return [round(i * step, 10) for i in range(first, math.floor((high - 1) / step + 1e-9) + 1)]

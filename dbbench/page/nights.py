@@ -14,6 +14,7 @@ from typing import Any, Final
 from dbbench.compare import changepoints
 from dbbench.model import plain
 from dbbench.page.numbers import GROUP, change, count, interval, number, round_change
+from dbbench.page.scale import ticks
 from dbbench.page.theme import Mark
 
 WIDTH: Final = 358  # of a drawing: a phone of 390 px less its margins; wider pages have several side by side
@@ -148,7 +149,7 @@ def _plot(ident: str, course: Course, mark: Mark | None) -> NightPlot:
     steps += _accepted(course, x)
     return NightPlot(
         ident, mark, course, _caption(course, values, levels, len(starts) - 1), WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM,
-        tuple((y(tick), _tick(tick, course)) for tick in _ticks(low, high)), _dates(course.points, x),
+        tuple((y(tick), _tick(tick, course)) for tick in ticks(low, high, 4)), _dates(course.points, x),
         bars, dots, lines, tuple(sorted(steps, key=lambda step: step.x)),
     )  # fmt: skip
 
@@ -163,14 +164,6 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     pad = max((high - low) * 0.15, (LEAST_SPAN * high - (high - low)) / 2)
     return max(0.0, low - pad), high + pad
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    rough = (high - low) / 4
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    first = math.ceil(low / step - 1e-9)
-    return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def _tick(tick: float, course: Course) -> str:

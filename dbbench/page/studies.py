@@ -15,6 +15,7 @@ from dbbench.metrics import METRICS, Metric
 from dbbench.model import Trial
 from dbbench.page import numbers
 from dbbench.page.groups import Group
+from dbbench.page.scale import step_above
 from dbbench.page.telemetry import Telemetry, Values, telemetry
 from dbbench.page.theme import Mark
 from dbbench.studies import Study, Table
@@ -251,7 +252,8 @@ def _chart(name: str, seconds: Telemetry) -> StudyChart:
         why = f"no trial has a second of it ({columns[0]}); a load of less than a second or two leaves none"
         return StudyChart(f"{title}, {unit}", "", 0, (), why)
     length = max(len(values) for values in known.values())
-    top = _round_up(max(float(np.nanmax(values)) for values in known.values()))
+    most = max(float(np.nanmax(values)) for values in known.values())
+    top = step_above(most) if most > 0 else 1.0
     curves = tuple(
         Curve(seconds.group.marks[arm], _path(values, length, top), numbers.number(float(np.nanmean(values))))
         for arm, values in known.items()
@@ -269,14 +271,6 @@ def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:
         table[index, : len(row)] = row
     count = np.isfinite(table).sum(axis=0)
     return np.where(count > 0, np.nansum(table, axis=0) / np.maximum(count, 1), np.nan)
-
-
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 5 × a power of ten."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
 
 
 def _path(values: Values, length: int, top: float) -> str:

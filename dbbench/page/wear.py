@@ -3,7 +3,6 @@ repair. Geometry only, in pixels; it needs no script and prints."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Final
 from dbbench.model import AgedSlope, EngineAgeFacts
 from dbbench.page.groups import Group
 from dbbench.page.numbers import number
+from dbbench.page.scale import ticks
 from dbbench.page.theme import Mark
 from dbbench.units import duration_text
 
@@ -118,8 +118,8 @@ def _plot(ident: str, caption: str, lines: list[Series]) -> WearPlot | None:
 
     return WearPlot(
         ident, caption, WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM,
-        tuple((y(at), f"{at:.4g}") for at in _round(low, high)),
-        tuple((x(at), f"{at:.4g} ×") for at in _round(0.0, far)),
+        tuple((y(at), f"{at:.4g}") for at in ticks(low, high, TICKS)),
+        tuple((x(at), f"{at:.4g} ×") for at in ticks(0.0, far, TICKS)),
         tuple(_line(mark, [(x(at), y(value), at, value) for at, value in points]) for mark, points in lines),
     )  # fmt: skip
 
@@ -129,14 +129,6 @@ def _line(mark: Mark, points: Sequence[tuple[float, float, float, float]]) -> We
     path = "M" + "L".join(f"{x} {y}" for x, y, _, _ in points)
     words = (f"{mark.name}: {value:.3g} after {at:.2g} × the data" for _, _, at, value in points)
     return WearLine(mark, path, tuple((x, y, text) for (x, y, _, _), text in zip(points, words, strict=True)))
-
-
-def _round(low: float, high: float) -> list[float]:
-    """Round values within, at steps of 1, 2 or 5."""
-    rough = (high - low) / TICKS
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _median(values: Sequence[float | None]) -> float | None:

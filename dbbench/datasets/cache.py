@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from dbbench.datasets.copying import free_bytes
 from dbbench.datasets.manifest import load, lock_of
 from dbbench.errors import DiskTooSmall
 from dbbench.units import bytes_of, size_text
@@ -69,13 +70,13 @@ def make_room(cache: Path, needed: int) -> None:
     copies = _by_last_use(cache)
     sizes = {folder: disk_bytes(folder) for folder in copies}
     for folder in copies:
-        if sum(sizes.values()) + needed <= limit and _free_bytes(cache) >= needed:
+        if sum(sizes.values()) + needed <= limit and free_bytes(cache) >= needed:
             break
         if evict(folder):
             del sizes[folder]
-    if _free_bytes(cache) < needed:
+    if free_bytes(cache) < needed:
         raise DiskTooSmall(
-            f"the dataset needs about {size_text(needed)}; {size_text(_free_bytes(cache))} are free at {cache}",
+            f"the dataset needs about {size_text(needed)}; {size_text(free_bytes(cache))} are free at {cache}",
             effect="Nothing was built.",
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )
@@ -128,8 +129,3 @@ def disk_bytes(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):  # another process evicts it just now
             blocks += path.lstat().st_blocks
     return blocks * 512
-
-
-def _free_bytes(path: Path) -> int:
-    found = os.statvfs(path)
-    return found.f_frsize * found.f_bavail

@@ -95,13 +95,17 @@ def engine_bin(name: str) -> Path | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Every skipped test with its reason, always: what was not tested is part of the result."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    if skipped:
-        terminalreporter.section("skipped tests and why")
-    for report in skipped:
+    """Every skipped test by its name, always: what was not tested is part of the result. Each reason stands once."""
+    named: dict[str, list[str]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")
+        named.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    if named:
+        terminalreporter.section("skipped tests and why")
+    for reason, names in named.items():
+        terminalreporter.line(f"{len(names)} skipped: {reason}")
+        for name in names:
+            terminalreporter.line(f"    {name}")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Final
 
 from dbbench import process, texts
 from dbbench.datasets import packed, tpcc
-from dbbench.datasets.asking import cursor_of, execute
+from dbbench.engines.asking import cursor_of, execute
 from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar

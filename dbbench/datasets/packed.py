@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dbbench.catalog import PACKED
-from dbbench.datasets.asking import execute
+from dbbench.engines.asking import execute
 from dbbench.engines.port import Server
 from dbbench.errors import PlanInvalid
 

@@ -12,8 +12,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from dbbench.datasets.asking import cursor_of, execute, rows
 from dbbench.datasets.tpcc_rows import NULL, Row, Rows, Scale
+from dbbench.engines.asking import cursor_of, execute, rows
 from dbbench.engines.port import Server
 from dbbench.errors import DataInconsistent
 from dbbench.model import Dataset, Scalar

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
+from dbbench.engines.asking import execute, rows
 from dbbench.engines.port import Server
 from dbbench.errors import CopyWrong, EngineDied, OperationFailed
 from dbbench.model import OperationFacts
@@ -86,39 +87,35 @@ class _Writer(threading.Thread):
         try:
             while True:
                 first = self.acknowledged * ROWS
-                rows = ", ".join(f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS))
-                cursor.execute(f"INSERT INTO {TABLE} VALUES {rows}")
+                values = ", ".join(f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS))
+                cursor.execute(f"INSERT INTO {TABLE} VALUES {values}")
                 self.acknowledged += 1
         except Exception as error:  # the server was killed
             self.error = error
 
 
 def _prepare(server: Server) -> None:
-    _run(server, f"DROP TABLE IF EXISTS {TABLE}")
-    _run(server, f"CREATE TABLE {TABLE} (writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id))")
+    execute(server, f"DROP TABLE IF EXISTS {TABLE}")
+    execute(
+        server, f"CREATE TABLE {TABLE} (writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id))"
+    )
 
 
 def _must_have(server: Server, acknowledged: int) -> None:
     """CopyWrong where an acknowledged row is missing. One transaction a session may have come through unanswered."""
-    ((found, whole),) = _run(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
+    ((found, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(found) <= acknowledged + SESSIONS * ROWS:
         raise CopyWrong(
             f"after the crash there are {found} rows of {whole} sessions; {acknowledged} were acknowledged",
             effect="The trial does not count.",
         )
-    _run(server, f"DROP TABLE {TABLE}")
+    execute(server, f"DROP TABLE {TABLE}")
 
 
 def _log_bytes(server: Server) -> int | None:
     """What recovery will have to read: the log from the last checkpoint's redo point on."""
     if server.engine == "postgres":
         wanted = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM pg_control_checkpoint()"
-        return int(_run(server, wanted)[0][0])
+        return int(rows(server, wanted)[0][0])
     age = server.counters().get("innodb_redo_age_bytes")
     return None if age is None else int(age)
-
-
-def _run(server: Server, sql: str) -> list[Any]:
-    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(sql)
-        return list(cursor.fetchall()) if cursor.description else []

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from dbbench import filesystems, process
+from dbbench.engines.asking import execute, rows
 from dbbench.engines.port import Server
 from dbbench.filesystems import shape
 from dbbench.model import OperationFacts
@@ -61,11 +61,7 @@ def of_engine(filled: Filled) -> OperationFacts:
     with filled.serving(filled.datadir) as server:
         verb, tables = _statements(server)
         began = time.monotonic()
-        with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-            for table in tables:
-                cursor.execute(f"{verb} {table}")
-                if cursor.description is not None:
-                    cursor.fetchall()
+        execute(server, *(f"{verb} {table}" for table in tables))
         server.checkpoint()
         filesystems.sync(filled.fs.path)
         done = ended("repair: engine", began)
@@ -82,9 +78,7 @@ def _statements(server: Server) -> tuple[str, list[str]]:
         verb = "OPTIMIZE TABLE"
         query = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
         quote = "`"
-    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(query)
-        return verb, [f"{quote}{name}{quote}" for (name,) in cursor.fetchall()]
+    return verb, [f"{quote}{name}{quote}" for (name,) in rows(server, query)]
 
 
 def _files(filled: Filled) -> list[Path]:

@@ -18,8 +18,8 @@ import pytest
 from dbbench import plan
 from dbbench.catalog import catalog
 from dbbench.datasets import generated
-from dbbench.datasets.asking import execute, rows
 from dbbench.engines import ENGINES
+from dbbench.engines.asking import execute, rows
 from dbbench.engines.port import Place, Server
 from dbbench.errors import LiveServerUnreadable
 from dbbench.live import reading

@@ -6,16 +6,16 @@ settings that MySQL persisted. A backup whose log was not applied is prepared on
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources.folders import is_prepared
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
+from dbbench.engines.asking import execute, rows
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.innodb_server import DATABASE, USER
 from dbbench.engines.port import Place, Server
@@ -76,7 +76,9 @@ def loaded(source: Source, server: Server, data: Path, wanted: str) -> tuple[str
         _client(source, server)
     elif source.form == "mydumper":
         _myloader(source, server)
-    found = {str(name): int(size) for name, size in _sql(server, _SIZES) if str(name) not in SYSTEM_SCHEMAS}
+    found = {
+        str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
+    }
     if wanted and wanted not in found:
         raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(found) or "none"}')
     if not found:
@@ -111,13 +113,7 @@ def _myloader(source: Source, server: Server) -> None:
 
 
 def _analyse(server: Server, schema: str) -> None:
-    tables = _sql(server, "SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-                          f" AND table_schema = '{schema}'")  # fmt: skip
+    tables = rows(server, "SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+                          f" AND table_schema = '{schema}'", database="")  # fmt: skip
     for (table,) in tables:
-        _sql(server, f"ANALYZE TABLE `{schema}`.`{table}`")
-
-
-def _sql(server: Server, statement: str) -> list[tuple[Any, ...]]:
-    with contextlib.closing(server.connect("")) as connection, contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description is not None else []
+        execute(server, f"ANALYZE TABLE `{schema}`.`{table}`", database="")

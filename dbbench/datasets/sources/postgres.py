@@ -14,12 +14,13 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources.folders import tablespaces
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import postgres
+from dbbench.engines.asking import execute, rows
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
@@ -163,7 +164,7 @@ def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: 
     oid = _tablespace(server, tablespace) if tablespace else ""
     told = _adopted(server, data, wanted, oid)
     if not source.physical:
-        _sql(server, "VACUUM (FREEZE, ANALYZE)")
+        execute(server, "VACUUM (FREEZE, ANALYZE)")
     return told
 
 
@@ -204,7 +205,7 @@ def _where(server: Server) -> list[str]:
 
 def tablespaces_of(server: Server) -> dict[str, str]:
     """See `building.tablespaces_of`."""
-    return {str(name): str(oid) for oid, name in _sql(
+    return {str(name): str(oid) for oid, name in rows(
         server, "SELECT oid, spcname FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')")}  # fmt: skip
 
 
@@ -223,12 +224,12 @@ def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[
     Settings of it would win over those of the plan: they are reset, but for its search_path.
     """
     own_name = server.database
-    sizes = {name: _bytes(data, oid, tablespace) for oid, name in _sql(
-        server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", at="template1")}  # fmt: skip
+    sizes = {name: _bytes(data, oid, tablespace) for oid, name in rows(
+        server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", database="template1")}  # fmt: skip
     if wanted and wanted not in sizes:
         raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(sizes)}')
     others = {name: size for name, size in sizes.items() if name not in (own_name, "postgres")}
-    filled = bool(_sql(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
+    filled = bool(rows(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
     candidates = {own_name: sizes[own_name]} if filled else others or {"postgres": sizes["postgres"]}
     chosen = wanted or max(candidates, key=candidates.__getitem__)
     told: tuple[str, ...] = ()
@@ -237,39 +238,31 @@ def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[
         told = (f"the database {chosen} is called {own_name} in the copy",)
     for extension in EXTENSIONS:
         with contextlib.suppress(Exception):  # of the contrib package: used where they are there
-            _sql(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
+            execute(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
     return (*told, *_reset(server))
 
 
 def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
     gone = f'ALTER DATABASE {own_name} RENAME TO "{own_name}_of_source"' if filled else f"DROP DATABASE {own_name}"
     quoted = chosen.replace('"', '""')
-    _sql(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {own_name}', at="template1")
+    execute(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {own_name}', database="template1")
     if chosen == "postgres":  # servers are asked there whether they answer
-        _sql(server, "CREATE DATABASE postgres", at="template1")
+        execute(server, "CREATE DATABASE postgres", database="template1")
 
 
 def _reset(server: Server) -> tuple[str, ...]:
-    rows = _sql(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase"
-                        " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
-    names = [str(row[0]) for row in rows if not str(row[0]).startswith("search_path=")]
+    found = rows(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s"
+                         " JOIN pg_database d ON d.oid = s.setdatabase"
+                         " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
+    names = [str(row[0]) for row in found if not str(row[0]).startswith("search_path=")]
     for name in names:
-        _sql(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
+        execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
     return (f"of the database's own settings {', '.join(names)} are reset",) if names else ()
 
 
 def _bytes(data: Path, database: object, tablespace: str) -> int:
     roots = data.glob(f"pg_tblspc/{tablespace}/PG_*/{database}") if tablespace else [data / "base" / str(database)]
     return sum(file.stat().st_size for root in roots for file in root.glob("*"))
-
-
-def _sql(server: Server, *statements: str, at: str | None = None) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
-    with contextlib.closing(server.connect(at)) as connection, connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall()) if cursor.description is not None else []
-    return rows
 
 
 def _program(bin: Path | None, name: str) -> Path:

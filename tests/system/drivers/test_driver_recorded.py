@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli
-from dbbench.datasets.asking import execute, rows
+from dbbench.engines.asking import execute, rows
 from dbbench.model import Dataset
 
 

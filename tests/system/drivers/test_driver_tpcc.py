@@ -13,7 +13,7 @@ import pytest
 
 from dbbench import catalog
 from dbbench.datasets import tpcc
-from dbbench.datasets.asking import execute, rows
+from dbbench.engines.asking import execute, rows
 from dbbench.errors import DataInconsistent, NoProgress
 from dbbench.model import Dataset
 

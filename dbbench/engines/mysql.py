@@ -46,9 +46,10 @@ def installed(bin: Path | None = None) -> str | None:
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """InnoDB's, and what only MySQL has."""
+    """InnoDB's, and what only MySQL has. Through the page cache: with direct I/O it is not durable (see `durability`)."""
     return {
         **innodb.defaults(memory_bytes),
+        "innodb_flush_method": "fsync",
         "innodb_redo_log_capacity": BUILD_LOG, "innodb_use_fdatasync": True, "innodb_log_writer_threads": False,
         "innodb_page_cleaners": 1, "innodb_doublewrite_pages": 128, "innodb_doublewrite_files": 2,
         "innodb_numa_interleave": False, "innodb_idle_flush_pct": 100, "innodb_purge_batch_size": 300,

@@ -29,10 +29,10 @@ name = "{workload}"
         ("ext2", "mariadb", "", "no-journal"),
         ("ext4", "postgres", "synchronous_commit = 'off'", "async-commit"),
         ("ext4", "mariadb", "innodb_flush_log_at_trx_commit = 2", "async-commit"),
-        ("ext4", "mysql", "log_bin = true, sync_binlog = 0, innodb_flush_method = 'fsync'", "async-commit"),
-        ("ext4", "mysql", "", "torn-pages-possible"),  # O_DIRECT: it does not flush its doublewrite file
-        ("ext4", "mysql", "innodb_flush_method = 'fsync'", "full"),
-        ("btrfs", "mysql", "", "full"),
+        ("ext4", "mysql", "log_bin = true, sync_binlog = 0", "async-commit"),
+        ("ext4", "mysql", "innodb_flush_method = 'O_DIRECT'", "torn-pages-possible"),  # its doublewrite is not flushed
+        ("ext4", "mysql", "", "full"),
+        ("btrfs", "mysql", "innodb_flush_method = 'O_DIRECT'", "full"),
         ("ext4", "mariadb", "", "full"),
         ("ext4-nodoublewrite", "postgres", "", "torn-pages-possible"),
         ("ext4-nodoublewrite", "postgres", "full_page_writes = true", "full"),  # the plan's word is the last

@@ -52,6 +52,11 @@ def stalled_seconds(window: Window, tps: Column) -> float | None:
     return float(sum(value < STALL * median for value in known)) if median else float(len(known))
 
 
+def per_hour(stalled_s: float | None, seconds: float) -> float | None:
+    """Stalled seconds for an hour of a window of so many seconds; None where the window is too short to say."""
+    return None if stalled_s is None or seconds < SHORT_WINDOW_S else stalled_s * 3600 / seconds
+
+
 def space(found: SpaceFacts) -> dict[str, float | None]:
     """What the dataset takes, and how much its filesystem pulled it apart."""
     return {

@@ -46,7 +46,7 @@ def installed(bin: Path | None = None) -> str | None:
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """InnoDB's, and what only MySQL has. Through the page cache: with direct I/O it is not durable (see `durability`)."""
+    """InnoDB's, and what only MySQL has. Flushed by fsync: with direct I/O it is not durable (see `durability`)."""
     return {
         **innodb.defaults(memory_bytes),
         "innodb_flush_method": "fsync",

@@ -113,9 +113,10 @@ def _canary(trial: Record) -> None:
 def _conditions(trial: Record, seen: Seen) -> None:
     memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
     trial.warn(*limits.warnings(trial.cell, memory, cores, seen.meter))
-    tps = trial.fact("summary", dict).get("tps")
-    beside = ceiling.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, tps)
-    trial.note(ceiling=beside)
+    figures = trial.fact("summary", dict)
+    beside = ceiling.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, figures.get("tps"))
+    share = None if beside.tps_share is None else 100 * beside.tps_share
+    trial.note(ceiling=beside, summary={**figures, "ceiling_pct": share})
     if beside.limited:
         trial.warn(TrialWarning("W042", beside.limited))
 
@@ -154,10 +155,12 @@ def _facts(trial: Record, seen: Seen) -> None:
 def _summary(trial: Record, seen: Seen) -> None:
     outcome, restored, count = seen.outcome, seen.restored, seen.outcome.transactions
     io, drain = trial.fact("io", IoFacts), trial.fact("drain", DrainFacts)
+    stalled = summary.stalled_seconds(trial.cell.window, outcome.series["tps"])
     figures: dict[str, float | None] = {
         **summary.throughput(outcome, drain.drain_s),
         **summary.latencies(outcome),
-        "stall_s": summary.stalled_seconds(trial.cell.window, outcome.series["tps"]),
+        "stall_s": stalled,
+        "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
         **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
         "cpu_ms_per_tx": seen.meter.cpu_ms_per_tx(count),
         "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),

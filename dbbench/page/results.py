@@ -15,13 +15,14 @@ from dbbench.page.groups import Group
 from dbbench.page.numbers import of_metric
 from dbbench.page.telemetry import Telemetry, Values
 from dbbench.page.theme import Mark
+from dbbench.summary import SHORT_WINDOW_S
 
 # (heading, metrics): the workload's primary metric is put before all of them.
 COLUMNS: Final = (
-    ("Speed", ("tps", "sustained_tps", "mb_per_s", "kb_per_s", "duration_s")),
-    ("Latency, stalls", ("p95_ms", "p99_ms", "stall_s")),
+    ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
+    ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h", "longest_stall_s")),
     ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
-    ("Space", ("disk_bytes",)),
+    ("Space", ("disk_bytes", "compression_ratio")),
     (
         "Files",
         (
@@ -44,10 +45,13 @@ COLUMNS: Final = (
     ),
 )
 SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
-    "tps": "tx/s", "sustained_tps": "sustained tx/s", "p95_ms": "p95 ms", "p99_ms": "p99 ms", "stall_s": "stalled s",
+    "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
+    "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
+    "longest_stall_s": "longest s", "compression_ratio": "compr.",
     "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
     "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
+UNEXPECTED: Final = ("compression_ratio", "longest_stall_s")  # where nothing compresses, or in a window of a second
 MIXED: Final = "durability class differs"  # said by compare; not where a class is only unknown
 SPARK_WIDTH: Final = 112
 SPARK_HEIGHT: Final = 28
@@ -154,8 +158,12 @@ def _headings(group: Group) -> list[Heading]:
     found = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
     for section, names in COLUMNS:
         found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
-    found = sorted(found, key=lambda h: [s for s, _ in COLUMNS].index(h.section))
-    if group.cells[0].window.kind == "to-completion":  # its unit of work is a query
+    window = group.cells[0].window
+    unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # the same, said twice
+    found = sorted(
+        (h for h in found if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
+    )
+    if window.kind == "to-completion":  # its unit of work is a query
         unit = "query" if group.engine not in SERVERLESS else "run"
         found = [replace(h, section=h.section.replace("transaction", unit)) for h in found]
     return found
@@ -164,8 +172,10 @@ def _headings(group: Group) -> list[Heading]:
 def _expected(metric: Metric, group: Group) -> bool:
     """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
-    if metric.name in dict(COLUMNS)["Files"] or (group.engine in SERVERLESS and metric.name == "write_amplification"):
-        return False  # each belongs to one load, and without a server nothing tells what an engine wrote
+    if metric.name in (*UNEXPECTED, *dict(COLUMNS)["Files"]):
+        return False  # of files, each belongs to one load
+    if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
+        return False  # without a server nothing tells what an engine wrote, and in which pages
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 
 

@@ -72,12 +72,14 @@ TOOLS: Final = (
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     # Sources of a user's own: dumps and backups of MariaDB and MySQL. Only who has such a source needs them.
-    Tool("test", ("mariadb",), "mariadb-client-core", "mariadb"),
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb"),
     Tool("test", ("mydumper", "myloader"), "mydumper", "mydumper", optional=True),
-    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup"),
     Tool("test", ("setfattr",), "attr", "attr"),
     Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", optional=True),  # the operation base-backup
+    # Machines to reach by ssh, on this one. This package has no service; openssh-server would start one.
+    Tool("test", ("dropbear", "dropbearkey"), "dropbear-bin", "dropbear", optional=True),
+    Tool("test", ("ssh", "ssh-keygen"), "openssh-client", "openssh-clients", optional=True),
+    Tool("test", ("ip",), "iproute2", "iproute", optional=True),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
     Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
     Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),

@@ -3,24 +3,32 @@
 Each worker is called by its machine's hostname. Run it, then in another terminal:
 
     dbbench fleet run plan.toml --scheduler tls://coordinator.lan:8786 --spread --hosts 2
+
+What it starts gets its certificates by dask's configuration, so they lie in the same folder on all machines.
 """
 
 import signal
 
+import dask
 from distributed import SSHCluster
-
-from dbbench.fleet import security
 
 HOSTS = ["db1.lan", "db2.lan"]
 SCHEDULER = "coordinator.lan"
+CONNECT = {"username": "root"}  # as asyncssh.connect takes it
+CERTS = "/root/.config/dbbench/fleet"  # `dbbench fleet certs` makes them
 
 if __name__ == "__main__":
+    roles = ("scheduler", "worker", "client")
+    comm: dict[str, object] = {"default-scheme": "tls", "require-encryption": True, "tls.ca-file": f"{CERTS}/ca.pem"}
+    comm["tls.min-version"] = 1.3
+    comm |= {f"tls.{role}.cert": f"{CERTS}/host.pem" for role in roles}
+    comm |= {f"tls.{role}.key": f"{CERTS}/host.key" for role in roles}
+    dask.config.set({f"distributed.comm.{key}": value for key, value in comm.items()})
     cluster = SSHCluster(
         [SCHEDULER, *HOSTS],
-        connect_options={"username": "root"},
+        connect_options=CONNECT,
         worker_options={"nthreads": 1, "preload": "dbbench.fleet.preload"},
         scheduler_options={"port": 8786, "dashboard": False},
-        security=security.of(f"tls://{SCHEDULER}:8786", None),
     )
     print(f"{cluster.scheduler_address}: {len(HOSTS)} hosts")
     signal.pause()

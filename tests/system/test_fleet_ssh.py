@@ -1,0 +1,113 @@
+"""Machines reached by ssh: by the command itself, and by dask's own SSHCluster as the example has it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.ssh_hosts import NEEDS, Lan, lan
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.needs(*NEEDS, "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
+
+ROOT = Path(__file__).parents[2]
+PLAN = """
+name = "small"
+fs_setups = ["ext4", { use = "ext4", label = "ext4-b" }]
+blocks = 1
+warmup = "0s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "320MiB"
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
+    """A coordinator and two hosts, each with its certificates where they are looked for."""
+    folder = tmp_path_factory.mktemp("lan")
+    with lan(folder, ["coordinator", "db1", "db2"]) as found:
+        words = [sys.executable, "-m", "dbbench", "fleet", "certs", "--for", ",".join(found.addresses), "-o", "certs"]
+        subprocess.run(words, cwd=folder, check=True)
+        for name, home in found.homes.items():
+            (home / ".config/dbbench").mkdir(parents=True)
+            (folder / "certs" / name).rename(home / ".config/dbbench/fleet")
+        yield found
+
+
+def coordinate(machines: Lan, dbbench: Any, *words: str) -> subprocess.CompletedProcess[str]:
+    """dbbench on the coordinator."""
+    command = machines.inside([sys.executable, "-m", "dbbench", *words])
+    env = {**dbbench.env, **machines.env("coordinator")}
+    return subprocess.run(
+        command, cwd=dbbench.folder, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def homes(dbbench: Any, run: str) -> dict[str, str]:
+    """Host of each trial of that run, all of them good or suspect."""
+    trials = [
+        json.loads(path.read_text()) for path in (dbbench.folder / "results" / run).glob("trials/[!.]*/trial.json")
+    ]
+    assert {trial["error"] and trial["error"]["id"] for trial in trials} == {None}
+    return {trial["id"]: trial["host"] for trial in trials}
+
+
+def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
+    """Scheduler here, a worker on each host, TLS between them; each drives the plan, and its results come home."""
+    dbbench.plan(PLAN)
+    remote = f"env DBBENCH_CACHE={dbbench.env['DBBENCH_CACHE']} {sys.executable} -m dbbench"
+    done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--ssh", "root@db1,db2", "--each", "--name", "r",
+                      "--listen", f"tls://{machines.addresses['coordinator']}", "--dbbench", remote,
+                      "--progress", "plain")  # fmt: skip
+    logs = "\n".join(path.read_text() for path in dbbench.folder.glob("results/.fleet/r/*.log"))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
+    assert [set(homes(dbbench, f"r-{name}").values()) for name in ("db1", "db2")] == [{"db1"}, {"db2"}]
+    assert [len(homes(dbbench, f"r-{name}")) for name in ("db1", "db2")] == [2, 2]
+    assert (machines.homes["db1"] / "dbbench-fleet/r-db1").is_dir()  # there, too, results are kept
+
+
+def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None:
+    """The example in the documents, with these machines' names."""
+    pytest.importorskip("asyncssh")
+    text = (ROOT / "docs/fleet/ssh_cluster.py").read_text()
+    key, certs = str(machines.folder / "key"), str(machines.homes["coordinator"] / ".config/dbbench/fleet")
+    for name, value in (("HOSTS", [machines.addresses["db1"]]), ("SCHEDULER", machines.addresses["coordinator"]),
+                        ("CERTS", certs),
+                        ("CONNECT", {"username": "root", "client_keys": [key], "known_hosts": None})):  # fmt: skip
+        text, found = re.subn(rf"^{name} = .*$", lambda _, new=f"{name} = {value!r}": new, text, flags=re.MULTILINE)
+        assert found == 1
+    (dbbench.folder / "cluster.py").write_text(text)
+    env = {**dbbench.env, **machines.env("coordinator"), "PYTHONUNBUFFERED": "1"}
+    log = dbbench.folder / "cluster.log"
+    with log.open("w") as out:
+        cluster = subprocess.Popen(machines.inside([sys.executable, "cluster.py"]), cwd=dbbench.folder, env=env,
+                                   stdout=out, stderr=out)  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while "1 hosts" not in log.read_text() and time.monotonic() < until and cluster.poll() is None:
+            time.sleep(0.2)
+        dbbench.plan(PLAN)
+        address = f"tls://{machines.addresses['coordinator']}:8786"
+        done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--spread", "--name", "c", "--hosts", "1",
+                          "--scheduler", address, "--progress", "plain")  # fmt: skip
+    finally:
+        cluster.terminate()
+        cluster.wait(30)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log.read_text()}"
+    assert set(homes(dbbench, "c").values()) == {"db1"}

@@ -11,7 +11,7 @@ from dbbench.compare import Row
 from dbbench.metrics import METRICS
 from dbbench.model import FreeExtents
 from dbbench.page.groups import Group, Of, of_summary
-from dbbench.page.numbers import number, of_metric, seconds
+from dbbench.page.numbers import GROUP, number, of_metric, seconds
 from dbbench.page.theme import Mark
 
 
@@ -25,6 +25,7 @@ class Bar:
     share: float
     value: str
     duration: str
+    compression: str  # "data ÷ disk 2.31"; "" where nothing compresses
     row: Row
 
 
@@ -66,6 +67,7 @@ def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
             continue
         rates = {row.fs_setup: row.value for row in group.rows_of("mb_per_s")}
         durations = {row.fs_setup: row.value for row in group.rows_of("duration_s")}
+        factors = {row.fs_setup: row.value for row in group.rows_of("compression_ratio")}
         unit, values = ("MB/s", rates) if any(rates.values()) else ("s", durations)
         top = max((v for v in values.values() if v is not None), default=0.0)
         if not top:
@@ -73,10 +75,14 @@ def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
         found.append(Bars(group, unit, tuple(
             Bar(group.marks[row.fs_setup], group.apart(row), row.durability_class,
                 (values.get(row.fs_setup) or 0.0) / top, number(values.get(row.fs_setup)),
-                seconds(durations.get(row.fs_setup)), row)
+                seconds(durations.get(row.fs_setup)), _compressed(factors.get(row.fs_setup)), row)
             for row in sorted(group.rows, key=group.apart)
         )))  # fmt: skip
     return tuple(found)
+
+
+def _compressed(factor: float | None) -> str:
+    return "" if factor is None else f"data ÷ disk{GROUP}{number(factor)}"
 
 
 def _mean(group: Group, arm: str, of: Of) -> float | None:

@@ -273,6 +273,17 @@ def test_chips_take_a_setup_out_of_all_charts(browser: WebDriver, page: str) -> 
     until(browser, f"return (() => {{ {names} }})().join() === 'btrfs'")
 
 
+def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None:
+    """One stalled second of 3600 is counted in the table and has its tick above the throughput of the whole hour."""
+    shape = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, measure_s=3600, stalls=(1805,))
+    browser.get(written(tmp_path, load_run(synthetic.write(tmp_path, shape))))
+    counted = [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 [data-metric=stalls_per_h]")]
+    assert sorted(counted) == ["0", "1"]
+    scroll_through(browser)
+    ticks = "return document.getElementById('g-c0-tps').data.filter(t => /stalled/.test(t.hovertemplate)).map(t => t.x)"
+    assert [[x for x in xs if x is not None] for xs in browser.execute_script(ticks)] == [[1805.5, 1805.5]]
+
+
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: dict[str, str]) -> None:
     """At 390 px the page is as wide as the screen, each chart is drawn, and the narrow plot of the trials is seen."""

@@ -109,9 +109,10 @@ def test_every_table_is_equal(engine: str, applied: Any, archive_of: Any) -> Non
     golden = archive_of(engine)
     found = load(golden.path / ARCHIVE)
     outcome = applied(engine, golden)
-    assert outcome.figures["applied_bytes"] == pytest.approx(BYTES[engine], rel=0.3)
+    applied_bytes = outcome.figures["applied_bytes"]
+    assert 0.9 * BYTES[engine] < applied_bytes <= sum(log.size for log in found.logs)  # loaded machines log more
     assert outcome.figures["kb_per_s"] == pytest.approx(
-        outcome.figures["applied_bytes"] / 1e3 / outcome.figures["duration_s"], rel=0.1)  # fmt: skip
+        applied_bytes / 1e3 / outcome.figures["duration_s"], rel=0.1)  # fmt: skip
     history = "public.pgbench_history" if engine == "postgres" else "sbtest1"
     assert int(found.checksums[history].split()[0]) >= 100
 

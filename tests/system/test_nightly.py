@@ -76,7 +76,8 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     own = dbbench.folder / "own/fs_setups"
     own.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "fs_setups/ext4.toml", own / "watched-setup.toml")
-    dbbench.plan(PLAN.format(use="watched-setup", blocks=3))
+    plan = PLAN.format(use="watched-setup", blocks=3)
+    dbbench.plan(plan.replace("repeat_suspect = false\n", "").replace('"2s"', '"3s"'))  # steal spoils a trial in ten
     command = ("nightly", "plan.toml", "--path", "own", "--progress", "none", "--json", "--notify", "tee -a told.txt")
 
     def night(status: int) -> Any:

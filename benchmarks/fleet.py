@@ -24,8 +24,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench import process, store
-from dbbench.fleet import dealing, record, starting, supervisor
+from dbbench.fleet import dealing, record, starting
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.engine import Dask, Lasting
 from dbbench.fleet.record import Fleet
@@ -39,15 +38,12 @@ from dbbench.model import (
     Mkfs,
     Plan,
     Run,
-    Status,
-    Trial,
     TrialSpec,
     Window,
     Workload,
     WorkloadSpec,
 )
-from dbbench.progress.events import Emit, Event, ignore
-from dbbench.runner import Between, pending
+from dbbench.progress.events import ignore
 
 CPU_MS: Final = 5.0  # of the coordinator, a trial
 IDEAL: Final = 1.1
@@ -111,22 +107,6 @@ def many(folder: Path) -> bool:
 
 
 # --- real workers ----------------------------------------------------------------------------------
-
-
-def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Between) -> None:
-    """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
-    run = store.load_spec(folder)
-    while left := pending(folder, run := between(run)):
-        spec = left[0]
-        emit(Event("trial_begin", {"id": spec.id}))
-        emit(Event("phase_begin", {"phase": "measure"}))
-        time.sleep(run.cells[0].window.measure_s)
-        draft = store.Draft(folder, spec.id)
-        (draft.raw / "pgbench.out").write_text("x" * 20_000)
-        trial = Trial(spec.id, run.name, str(run.host["hostname"]), spec.cell.partition(".")[0], "postgres", "w",
-                      spec.block, 1, spec.position, Status.OK, summary={"tps": 9.5})  # fmt: skip
-        draft.publish(trial, None, [], None)
-        emit(Event("trial_end", {"id": spec.id}))
 
 
 @contextlib.contextmanager
@@ -209,18 +189,8 @@ def worker(address: str, name: str, results: str) -> None:
     from dbbench.fleet import daemons
     from dbbench.fleet.host import HERE
 
-    HERE.supervisor = (sys.executable, str(Path(__file__).resolve()), "supervise")
+    HERE.supervisor = (sys.executable, str(Path(__file__).with_name("fleet_supervise.py").resolve()))
     daemons.work(address, name, Path(results), None, None)
-
-
-def supervise(folder: Path) -> None:
-    """A supervisor with a disk of its own, which simulates."""
-    supervisor.lock_of = lambda _run, own: own / "disk.lock"
-    with supervisor.alone(folder) as ours:
-        if ours:
-            process.become_daemon(Room(folder).path / "supervisor.log")
-            Room(folder).sign()
-            supervisor.supervise(folder, simulated, lambda run: run)
 
 
 PARTS: Final = {"many": many, "real": real, "quiet": quiet}
@@ -231,9 +201,6 @@ def main() -> int:
     match sys.argv[1:]:
         case ["worker", address, name, results]:
             worker(address, name, results)
-            return 0
-        case ["supervise", folder]:
-            supervise(Path(folder))
             return 0
     kept = []
     memory = Path("/dev/shm")  # what is fsynced there costs nothing: it is the fleet that is measured

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import queue
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ DISK: Final = "DISK"  # and one question at a time on its disk
 _LOOK_S: Final = 5.0  # between two looks at who is there: the answer has a line for each worker
 _TIMEOUT: Final = "20s"
 _LEAVE_S: Final = 10.0
+_STEP_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Dask:
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
         self._done: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._asked: dict[str, Any] = {}
+        self._left: list[Any] = []  # kept: a future that nobody holds is taken back
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
@@ -124,8 +127,22 @@ class Dask:
         with contextlib.suppress(Exception):  # it is gone already
             self._client.close(timeout="2s")
 
-    def shutdown(self) -> None:
-        """End the scheduler."""
+    def end(self) -> None:
+        """End workers and scheduler. Nobody waits for what the workers answer, which goes with them."""
+        with contextlib.suppress(Exception):  # the scheduler is gone already
+            asked = self._look()
+            for name in asked:
+                place = {f"{PLACE}{name}": 1, DISK: 1}
+                self._left.append(self._client.submit(host.answer, Leave(), key=next(self._names), pure=False,
+                                                      retries=0, resources=place))  # fmt: skip
+            until = time.monotonic() + _LEAVE_S
+            while asked and self._look() and time.monotonic() < until:
+                time.sleep(_STEP_S)
+        ending = threading.Thread(target=self._shut, daemon=True)  # it has no limit of its own
+        ending.start()
+        ending.join(_LEAVE_S)
+
+    def _shut(self) -> None:
         with contextlib.suppress(Exception):
             self._client.shutdown()
 
@@ -190,13 +207,7 @@ class Lasting:
     def end(self) -> None:
         """End workers and scheduler, which we have started."""
         if self._engine is not None:
-            waiting = set(self._engine.hosts())
-            for host in sorted(waiting):
-                self._engine.ask(host, Leave())
-            until = time.monotonic() + _LEAVE_S
-            while waiting and time.monotonic() < until:
-                waiting -= {host for host, _ in self._engine.answers(0.5)}
-            self._engine.shutdown()
+            self._engine.end()
             self._engine = None
 
 

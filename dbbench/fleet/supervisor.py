@@ -27,7 +27,7 @@ from dbbench.runner import Between, pending
 
 HANDOVER_S: Final = 120.0  # a coordinator that asks, but does not take: the night goes on without it
 _LOCKS: Final = Path("/run/lock")
-_BREATH_S: Final = 0.3  # a lock that is given up: others get their turn
+_BREATH_S: Final = 0.01  # a lock that is given up: who sleeps at it is woken at once and needs no longer to take it
 
 
 class Drive(Protocol):

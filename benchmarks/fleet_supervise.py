@@ -1,0 +1,49 @@
+"""The supervisor of a host whose trials are simulated: they sleep and are published. `fleet.py` has workers start it.
+
+Small, because sixteen of them start at once on the cores of one machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dbbench import process, store
+from dbbench.fleet import supervisor
+from dbbench.fleet.room import Room
+from dbbench.model import Status, Trial
+from dbbench.progress.events import Emit, Event
+from dbbench.runner import Between, pending
+
+
+def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Between) -> None:
+    """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
+    run = store.load_spec(folder)
+    while left := pending(folder, run := between(run)):
+        spec = left[0]
+        emit(Event("trial_begin", {"id": spec.id}))
+        emit(Event("phase_begin", {"phase": "measure"}))
+        time.sleep(run.cells[0].window.measure_s)
+        draft = store.Draft(folder, spec.id)
+        (draft.raw / "pgbench.out").write_text("x" * 20_000)
+        trial = Trial(spec.id, run.name, str(run.host["hostname"]), spec.cell.partition(".")[0], "postgres", "w",
+                      spec.block, 1, spec.position, Status.OK, summary={"tps": 9.5})  # fmt: skip
+        draft.publish(trial, None, [], None)
+        emit(Event("trial_end", {"id": spec.id}))
+
+
+def supervise(folder: Path) -> None:
+    """A supervisor with a disk of its own, which simulates."""
+    supervisor.lock_of = lambda _run, own: own / "disk.lock"
+    with supervisor.alone(folder) as ours:
+        if ours:
+            process.become_daemon(Room(folder).path / "supervisor.log")
+            Room(folder).sign()
+            supervisor.supervise(folder, simulated, lambda run: run)
+
+
+if __name__ == "__main__":
+    supervise(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from dbbench.compare import Row
 from dbbench.engines import SERVERLESS
 from dbbench.metrics import METRICS, Metric
 from dbbench.page.groups import Group
-from dbbench.page.numbers import of_metric
+from dbbench.page.numbers import GROUP, number, of_metric
 from dbbench.page.telemetry import Telemetry, Values
 from dbbench.page.theme import Mark
 from dbbench.summary import SHORT_WINDOW_S
@@ -20,7 +20,7 @@ from dbbench.summary import SHORT_WINDOW_S
 # (heading, metrics): the workload's primary metric is put before all of them.
 COLUMNS: Final = (
     ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
-    ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h", "longest_stall_s")),
+    ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h")),
     ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
     ("Space", ("disk_bytes", "compression_ratio")),
     (
@@ -47,11 +47,11 @@ COLUMNS: Final = (
 SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
     "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
-    "longest_stall_s": "longest s", "compression_ratio": "compr.",
+    "compression_ratio": "compr.",
     "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
     "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
-UNEXPECTED: Final = ("compression_ratio", "longest_stall_s")  # where nothing compresses, or in a window of a second
+STALLS: Final = ("stall_s", "stalls_per_h")
 MIXED: Final = "durability class differs"  # said by compare; not where a class is only unknown
 SPARK_WIDTH: Final = 112
 SPARK_HEIGHT: Final = 28
@@ -85,6 +85,7 @@ class ResultRow:
     mark: Mark
     apart: bool
     values: dict[str, float | None]
+    longest_stall_s: float | None
     spark: Spark | None
     used: int
     excluded: tuple[str, ...]
@@ -92,6 +93,12 @@ class ResultRow:
 
     def text(self, heading: Heading) -> str:
         return of_metric(self.values[heading.metric.name], heading.metric)
+
+    def aside(self, heading: Heading) -> str:
+        """What stands below the figure: of stalls, how long the longest was."""
+        if heading.metric.name not in STALLS or not self.longest_stall_s:
+            return ""
+        return f"longest {number(self.longest_stall_s)}{GROUP}s"
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,7 @@ def result_table(group: Group, seconds: Telemetry) -> ResultTable:
     kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
                  or h.metric is group.metric)  # fmt: skip
     scale = _spark_scale(group, seconds)
+    longest = {row.fs_setup: row.value for row in group.rows_of("longest_stall_s")}
     todo = group.missing()
     rows = [
         ResultRow(
@@ -140,6 +148,7 @@ def result_table(group: Group, seconds: Telemetry) -> ResultTable:
             mark=group.marks[row.fs_setup],
             apart=group.apart(row),
             values={h.metric.name: by_metric[h.metric.name].get(row.fs_setup) for h in kept},
+            longest_stall_s=longest.get(row.fs_setup),
             spark=spark(seconds, row.fs_setup, scale),
             used=len(group.used_of(row.fs_setup)),
             excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.excluded(row.fs_setup)),
@@ -172,8 +181,8 @@ def _headings(group: Group) -> list[Heading]:
 def _expected(metric: Metric, group: Group) -> bool:
     """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
-    if metric.name in (*UNEXPECTED, *dict(COLUMNS)["Files"]):
-        return False  # of files, each belongs to one load
+    if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"]):
+        return False  # where nothing compresses there is none; of files, each belongs to one load
     if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
         return False  # without a server nothing tells what an engine wrote, and in which pages
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"

@@ -278,7 +278,7 @@ def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None
     shape = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, measure_s=3600, stalls=(1805,))
     browser.get(written(tmp_path, load_run(synthetic.write(tmp_path, shape))))
     counted = [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 [data-metric=stalls_per_h]")]
-    assert sorted(counted) == ["0", "1"]
+    assert sorted(text.split("\n") for text in counted) == [["0"], ["1", "longest 1\u202fs"]]
     scroll_through(browser)
     ticks = "return document.getElementById('g-c0-tps').data.filter(t => /stalled/.test(t.hovertemplate)).map(t => t.x)"
     assert [[x for x in xs if x is not None] for xs in browser.execute_script(ticks)] == [[1805]]

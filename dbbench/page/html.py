@@ -25,7 +25,7 @@ from dbbench.page.verdict import SIGNS
 
 LIBRARY: Final = "plotly-cartesian.min.js"
 # One function around these, in this order: what a file declares is seen by those after it, and by nobody else.
-SCRIPTS: Final = ("data.js", "figures.js", "charts.js", "page.js")
+SCRIPTS: Final = ("data.js", "figures.js", "charts.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
 
 

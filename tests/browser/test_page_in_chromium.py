@@ -284,6 +284,28 @@ def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None
     assert [[x for x in xs if x is not None] for xs in browser.execute_script(ticks)] == [[1805]]
 
 
+def test_every_chart_of_the_page_itself_can_be_saved(browser: WebDriver, page: str) -> None:
+    """As SVG with its title and the versions, its colours in it; as PNG of twice the size, with ink."""
+    browser.get(page)
+    browser.execute_script("window.kept = []; URL.createObjectURL = (blob) => (kept.push(blob), '#'); "
+                           "HTMLAnchorElement.prototype.click = () => {}")  # fmt: skip
+    charts = browser.find_elements(By.CSS_SELECTOR, "main figure:has(svg[viewBox]):not(:has(.chart))")
+    assert len(charts) >= 4  # three plots of trials, one of nights
+    for chart in charts:
+        for button in chart.find_elements(By.CSS_SELECTOR, ".buttons button"):
+            browser.execute_script("arguments[0].click()", button)
+    until(browser, f"return kept.length === {2 * len(charts)}")
+    texts = browser.execute_async_script(
+        "Promise.all(kept.filter(b => b.type === 'image/svg+xml').map(b => b.text())).then(arguments[0])"
+    )
+    assert len(texts) == len(charts)
+    assert all("PostgreSQL 15.18" in text and "<style" not in text for text in texts)
+    assert "fill: rgb(" in texts[0] and "relative to ext4" in texts[0]
+    sizes = browser.execute_script("return kept.filter(b => b.type === 'image/png').map(b => b.size)")
+    assert len(sizes) == len(charts) and min(sizes) > 2000
+    assert errors(browser) == []
+
+
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: dict[str, str]) -> None:
     """At 390 px the page is as wide as the screen, each chart is drawn, and the narrow plot of the trials is seen."""

@@ -1,5 +1,5 @@
 // Charts that are drawn in the page itself (no plotly): saved with title, versions and the colours they have on the screen.
-const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
+const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "paint-order", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
 const OWN_SVG = "svg[viewBox]:not(.swatch)";
 const ABOVE = 30; // px, for the title
 

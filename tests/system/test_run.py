@@ -251,7 +251,7 @@ table_bytes = "16MiB"
     trials = list(dbbench.trials().values())
     assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
     assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
-    assert {"torn-pages-possible"} == {t["filesystem"]["durability_class"] for t in trials}
+    assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
 
 
 # --- being stopped ---------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_every_bundled_script_runs(drive: Any, request: pytest.FixtureRequest, e
     server = request.getfixturevalue(engine)
 
     def run(script: str) -> tuple[str, bool]:
-        driven = type(drive)(tmp_path / script)(server, "sysbench", script, clients=2, **SMALL)
+        driven = type(drive)(tmp_path / script)(server, "sysbench", script, clients=2, measure_s=2, **SMALL)
         done, said = driven.outcome.transactions, summary(driven.raw, "transactions")
         return script, 0 < done <= said and driven.outcome.histogram.total == done
 

@@ -59,7 +59,6 @@ class Dask:
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
         self._done: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._asked: dict[str, Any] = {}
-        self._left: list[Any] = []  # kept: a future that nobody holds is taken back
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
@@ -87,15 +86,18 @@ class Dask:
 
     def ask(self, host_name: str, question: Question) -> None:
         try:
-            future = self._client.submit(
-                host.answer, question, key=next(self._names), pure=False, retries=0,
-                resources={f"{PLACE}{host_name}": 1, DISK: 1},
-            )  # fmt: skip
+            future = self._submit(host_name, question)
         except Exception as error:
             self._done.put((host_name, Lost(f"{type(error).__name__}: {error}")))
             return
         self._asked[host_name] = future
         future.add_done_callback(lambda done: self._done.put((host_name, done)))
+
+    def _submit(self, host_name: str, question: Question) -> Any:
+        return self._client.submit(
+            host.answer, question, key=next(self._names), pure=False, retries=0,
+            resources={f"{PLACE}{host_name}": 1, DISK: 1},
+        )  # fmt: skip
 
     def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
         found = list[tuple[str, Answer | Lost]]()
@@ -130,11 +132,7 @@ class Dask:
     def end(self) -> None:
         """End workers and scheduler. Nobody waits for what the workers answer, which goes with them."""
         with contextlib.suppress(Exception):  # the scheduler is gone already
-            asked = self._look()
-            for name in asked:
-                place = {f"{PLACE}{name}": 1, DISK: 1}
-                self._left.append(self._client.submit(host.answer, Leave(), key=next(self._names), pure=False,
-                                                      retries=0, resources=place))  # fmt: skip
+            asked = [self._submit(name, Leave()) for name in self._look()]  # held: what nobody holds is taken back
             until = time.monotonic() + _LEAVE_S
             while asked and self._look() and time.monotonic() < until:
                 time.sleep(_STEP_S)

@@ -209,12 +209,13 @@ function copy(text, what) {
 
 for (const button of $$("[data-copy]")) button.addEventListener("click", () => copy(button.dataset.copy === "csv" ? csv(tableOf(button)) : markdown(tableOf(button)), "Table"));
 $("#copy-command").addEventListener("click", () => copy($$(".command").map((c) => c.textContent).join("\n") + "\n", "Command"));
-$("#save-json").addEventListener("click", () => {
-  const text = JSON.stringify(JSON.parse($("#results-data").textContent), null, 1) + "\n";
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "dbbench-results.json" });
+function save(blob, name) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-});
+}
+
+$("#save-json").addEventListener("click", () => save(new Blob([JSON.stringify(JSON.parse($("#results-data").textContent), null, 1) + "\n"], { type: "application/json" }), "dbbench-results.json"));
 
 for (const heading of $$("th[data-sort]")) {
   const button = Object.assign(document.createElement("button"), { type: "button", textContent: heading.textContent });

@@ -25,12 +25,6 @@ function pictureOf(figure) {
   return { text: new XMLSerializer().serializeToString(copy), width, height: height + ABOVE };
 }
 
-function save(blob, name) {
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 function saveOwn(figure, format, name) {
   const picture = pictureOf(figure);
   if (format === "svg") return save(new Blob([picture.text], { type: "image/svg+xml" }), name + ".svg");

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -61,11 +60,9 @@ def coordinate(machines: Lan, dbbench: Any, *words: str) -> subprocess.Completed
 
 def homes(dbbench: Any, run: str) -> dict[str, str]:
     """Host of each trial of that run, all of them good or suspect."""
-    trials = [
-        json.loads(path.read_text()) for path in (dbbench.folder / "results" / run).glob("trials/[!.]*/trial.json")
-    ]
-    assert {trial["error"] and trial["error"]["id"] for trial in trials} == {None}
-    return {trial["id"]: trial["host"] for trial in trials}
+    trials = dbbench.trials(run)
+    assert {trial["error"] and trial["error"]["id"] for trial in trials.values()} == {None}
+    return {name: trial["host"] for name, trial in trials.items()}
 
 
 def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:

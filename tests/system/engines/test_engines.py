@@ -30,6 +30,7 @@ def test_what_was_asked_for_runs(case: Case) -> None:
         assert server.version == case.engine.installed(case.place.bin)
     assert [effective[name] for name in own] == ["64MB" if case.name == "postgres" else str(384 * MIB)]
     assert case.engine.durability(effective, True) == ()
+    assert case.engine.durability(effective, False) == ()
 
 
 def test_it_is_reached_through_its_socket_alone(case: Case) -> None:

@@ -36,7 +36,7 @@ test: test-packages $(VENV)/.done-test
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 quick: $(VENV)/.done-test
-	$(BIN)/tox run -e lint,unit
+	$(BIN)/tox run -e lint,quick
 soak: test-packages $(VENV)/.done-test
 	$(BIN)/tox run -e soak
 bench: test-packages $(VENV)/.done-test

@@ -271,12 +271,72 @@ def test_a_stopped_data_directory_is_copied(innodb: tuple[str, Path, Any], room:
 
 @pytest.mark.needs(*INNODB, "mydumper", "myloader", "mariadb-backup")
 def test_a_mydumper_folder_and_a_backup(innodb: tuple[str, Path, Any], room: Room) -> None:
-    """mydumper's; mariabackup's, not yet prepared."""
+    """mydumper's and mariabackup's, not yet prepared, of MariaDB; of MySQL a prepared folder with the files that
+    xtrabackup writes beside the data, for no package has the tool itself."""
     name, root, _sums = innodb
-    if name == "mariadb":
-        _innodb_equal(innodb, room, "mydumper", "mydumper", "shop")
-        assert not is_prepared(root / "backup")
-        _innodb_equal(innodb, room, "mariabackup", "backup", "shop")
+    if name == "mysql":
+        version = json.loads((root / "stopped/mysql_upgrade_history").read_text())["upgrade_history"][-1]["version"]
+        shutil.copytree(root / "stopped", root / "backup")
+        (root / "backup/xtrabackup_checkpoints").write_text("backup_type = full-prepared\nfrom_lsn = 0\n")
+        (root / "backup/xtrabackup_info").write_text(f"tool_name = xtrabackup\nserver_version = {version}\n")
+        copy = _innodb_equal(innodb, room, "xtrabackup", "backup", "shop")
+        assert not list(copy.data.glob("xtrabackup_*"))
+        return
+    _innodb_equal(innodb, room, "mydumper", "mydumper", "shop")
+    assert not is_prepared(root / "backup")
+    _innodb_equal(innodb, room, "mariabackup", "backup", "shop")
+
+
+OWN_PLAN: Final = """
+name = "own"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = 0
+measure = 2
+repeat_suspect = false
+[device]
+size = "512MiB"
+[[engine]]
+name = "{engine}"
+{bin}
+[[workload]]
+name = "orders"
+source = "{source}"
+"""
+OWN_WORKLOAD: Final = """
+title   = "Our orders"
+driver  = "sysbench"
+engines = ["mariadb", "mysql"]
+script  = "orders.lua"
+dataset = { kind = "none" }
+parameters.clients = { type = "integer", default = 2 }
+parameters.most = { type = "integer", default = 900 }
+"""
+OWN_SCRIPT: Final = """
+sysbench.cmdline.options = { most = {"the largest id", 1} }
+function thread_init() con = sysbench.sql.driver():connect() end
+function event()
+   local one = sysbench.rand.uniform(1, sysbench.opt.most)
+   con:query("UPDATE orders SET t = 'sold' WHERE id = " .. one)
+   con:query("SELECT k FROM items WHERE id = " .. one)
+end
+function thread_done() con:disconnect() end
+"""
+
+
+@pytest.mark.needs(*INNODB, "sysbench", "fs:ext4", "mkfs.ext4")
+def test_an_own_script_on_own_data(innodb: tuple[str, Path, Any], dbbench: Any, nothing_left: None) -> None:
+    """A script of sysbench in the user's folder drives the tables of the user's dump; no statement of it fails."""
+    engine, root, _sums = innodb
+    (folder := dbbench.folder / "mine/workloads").mkdir(parents=True)
+    (folder / "orders.toml").write_text(OWN_WORKLOAD)
+    (folder / "orders.lua").write_text(OWN_SCRIPT)
+    bin_ = f'bin = "{engine_bin(engine)}"' if engine == "mysql" else ""
+    (dbbench.folder / "plan.toml").write_text(OWN_PLAN.format(engine=engine, bin=bin_, source=root / "dump.sql"))
+    dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["error"] is None and trial["dataset"]["kind"] == "source"
+    assert trial["summary"]["errors"] == 0 and trial["summary"]["tps"] > 10
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ name = "postgres"
 [workload]
 name = "ours"
 clients = 2
-scale = 1
+source = "{source}"
 """
 
 
@@ -80,13 +80,16 @@ def postgres() -> Iterator[Server]:
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server) -> None:
-    """What pg_stat_statements holds, converted with the server asked for types and ranges: each statement is called
-    by its weight, keys are those of the data, and utility and hostile ones are left out."""
+    """What pg_stat_statements holds, converted with the server asked for types and ranges, is driven on a dump of
+    the same server: each statement is called by its weight, keys are those of the data, and utility and hostile
+    ones are left out."""
     found = rows(postgres, "SELECT query, calls FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database "
                  "WHERE datname = current_database())")  # fmt: skip
     (dbbench.folder / "export.json").write_text(json.dumps([{"query": q, "calls": n} for q, n in found]))
-    target = ("-o", "workloads/ours.toml", "--data-of", "pgbench-tpcb")
-    done = dbbench("workload", "from-statements", "export.json", *target,
+    where = (f"--host={postgres.socket_dir}", f"--username={postgres.user}", postgres.database)
+    dump = dbbench.folder / "dump"
+    subprocess.run([postgres.bin / "pg_dump", "--format=custom", f"--file={dump}", *where], check=True)
+    done = dbbench("workload", "from-statements", "export.json", "-o", "workloads/ours.toml",
                    "--socket", str(postgres.socket_dir), "--user", postgres.user, "--database", postgres.database,
                    "--json")  # fmt: skip
     told = json.loads(done.stdout)
@@ -98,9 +101,10 @@ def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server
     ranges = [(int(least), int(most)) for least, most in drawn]
     assert (1, 10) in ranges and any(1 <= least < 2000 and 98_000 < most <= 100_000 for least, most in ranges)
     assert "evil" not in scripts and "owned" not in scripts
-    dbbench("--path", ".", "run", dbbench.plan(PLAN), "--name", "r")
+    dbbench("--path", ".", "run", dbbench.plan(PLAN.format(source=dump)), "--name", "r")
     (trial,) = dbbench.trials().values()
-    assert trial["error"] is None and trial["summary"]["tps"] > 10 and trial["summary"]["errors"] == 0
+    assert trial["error"] is None and trial["dataset"]["kind"] == "source"
+    assert trial["summary"]["tps"] > 10 and trial["summary"]["errors"] == 0
     printed = next(Path(dbbench.folder, "results/r/trials").glob("*/raw/pgbench.out")).read_text()
     assert printed.count("SQL script") == len(kept)
 

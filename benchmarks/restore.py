@@ -7,8 +7,8 @@ pgbench dataset of about 500 MB is restored (with its comparison) by plain copie
 number of bytes is written sequentially in 1-MiB blocks with one fsync, and the data directory is copied with `cp -a`
 and `sync`. Each starts on an empty, synced filesystem with the sources in the page cache; a first round is not counted
 (a virtual machine gets its memory page by page from the host). Medians, of ratios within the rounds too; exit status 1
-where a target is missed: restore >= 80 % of the sequential rate by plain copies (tar's is shown: it takes two cores at
-once); restore and comparison <= 1.5 x the time of cp and sync.
+where a target is missed: restore >= 80 % of the sequential rate, both ways; restore and comparison <= 1.5 x the time of
+cp and sync.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def copied(work: Path, data: Path) -> Golden:
 
 
 def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
-    """Measure one family and print its line; whether both targets are met."""
+    """Measure one family and print its line; whether all targets are met."""
     setup = FsSetup(family, Mkfs(family), mount=("noatime",))
     owner = process.user("postgres", "nobody")
     copied_s: dict[str, list[float]] = {"copy": [], "tar": []}
@@ -148,7 +148,7 @@ def clear(target: Path) -> None:
 
 
 def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: dict[str, list[float]]) -> bool:
-    """Print a family's medians; whether both targets are met."""
+    """Print a family's medians; whether all targets are met."""
     rates = {
         way: statistics.median(write_s / copy_s for write_s, copy_s in zip(seconds["write"], found, strict=True))
         for way, found in copied_s.items()
@@ -162,7 +162,7 @@ def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_
         f"{megabytes / tar_s:5.0f} MB/s{rates['tar']:8.2f}{by_hand:12.2f} s{whole:18.2f} s{slower:8.2f}",
         flush=True,
     )
-    return rates["copy"] >= LEAST_RATE and slower <= MOST_TIME
+    return min(rates.values()) >= LEAST_RATE and slower <= MOST_TIME
 
 
 if __name__ == "__main__":

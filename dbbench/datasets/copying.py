@@ -179,10 +179,10 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
     source = -1
     out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with _reading(golden, entry):
+        with reading(golden, entry):
             source = os.open(golden.data / entry.path, os.O_RDONLY | os.O_CLOEXEC)
         while True:
-            with _reading(golden, entry):
+            with reading(golden, entry):
                 count = os.readv(source, [buffer])
             if count == 0:
                 break
@@ -233,7 +233,7 @@ def _blamed(golden: Golden, wrong: list[Entry]) -> RestoreUnequal:
 
 
 def _source_equal(golden: Golden, entry: Entry) -> bool:
-    with _reading(golden, entry):
+    with reading(golden, entry):
         return equal(golden.data / entry.path, entry)
 
 
@@ -244,9 +244,12 @@ def _named(entries: list[Entry]) -> str:
 
 
 @contextmanager
-def _reading(golden: Golden, entry: Entry) -> Iterator[None]:
+def reading(golden: Golden, entry: Entry) -> Iterator[None]:
+    """RestoreFailed where the file of the golden copy cannot be read, which is then not used again."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # who it was read for has ended
     except OSError as error:
         condemn(golden)
         raise RestoreFailed(

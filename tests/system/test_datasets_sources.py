@@ -295,7 +295,7 @@ warmup = 0
 measure = 2
 repeat_suspect = false
 [device]
-size = "512MiB"
+size = "1GiB"
 [[engine]]
 name = "{engine}"
 {bin}

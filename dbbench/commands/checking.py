@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.engines.settings import redo_bytes
 from dbbench.errors import (
     CoresMissing,
     DbbenchError,
@@ -18,10 +19,11 @@ from dbbench.errors import (
     ProgramMissing,
     ResultsUnwritable,
 )
-from dbbench.model import Plan
+from dbbench.model import Cell, Plan
 from dbbench.packages import package_of
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES, dataset_bytes
+from dbbench.plan.settings import settings_of
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -156,18 +158,24 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
                 effect=UNTOUCHED,
                 remedy="Free some space, or name another disk: at = in [device], --results DIR, DBBENCH_CACHE.",
             )
-    largest = max((dataset_bytes(cell) for cell in expanded.cells), default=0)
-    if plan.device.kind == "loop":
-        yield from _fits(plan, largest)
+    if plan.device.kind == "loop" and expanded.cells:
+        yield from _fits(plan, max(expanded.cells, key=lambda cell: dataset_bytes(cell) + _redo_bytes(cell)))
 
 
-def _fits(plan: Plan, dataset: int) -> Iterator[DbbenchError]:
-    """Whether a dataset, and what ageing leaves there, have room on one device of the plan."""
+def _redo_bytes(cell: Cell) -> int:
+    """Of InnoDB's redo on the device of the data."""
+    return 0 if cell.wal_setup or cell.raw else redo_bytes(settings_of(cell))
+
+
+def _fits(plan: Plan, cell: Cell) -> Iterator[DbbenchError]:
+    """Whether a dataset, its server's redo and what ageing leaves there have room on one device of the plan."""
     size, aged = plan.device.size_bytes, int(plan.age.fill * plan.device.size_bytes) if plan.age else 0
-    if dataset + aged > size * (USABLE if aged else 1):
+    dataset, redo = dataset_bytes(cell), _redo_bytes(cell)
+    if dataset + redo + aged > size * (USABLE if aged else 1):
         beside = f" beside {size_text(aged)} of aged files" if aged else ""
+        with_redo = f" with {size_text(redo)} of {cell.engine.name}'s redo" if redo else ""
         yield DiskTooSmall(
-            f"a dataset of about {size_text(dataset)}{beside} does not fit on a device of {size_text(size)}",
+            f"a dataset of about {size_text(dataset)}{with_redo}{beside} does not fit on a device of {size_text(size)}",
             effect=UNTOUCHED,
             remedy="Give [device] a larger size, or the workload a smaller dataset"
             + (", or [age] a smaller fill." if aged else "."),

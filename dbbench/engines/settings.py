@@ -112,6 +112,14 @@ def own_cache_bytes(settings: Settings) -> int | None:
     return None
 
 
+def redo_bytes(settings: Settings) -> int:
+    """What InnoDB takes for its redo at its start, as its settings ask for it. 0 for PostgreSQL: its log grows."""
+    for name in ("innodb_redo_log_capacity", "innodb_log_file_size"):
+        if name in settings:
+            return int(_quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) or 0)
+    return 0
+
+
 def _bare(text: str) -> str:
     return text.strip().lower()
 

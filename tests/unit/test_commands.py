@@ -376,6 +376,16 @@ def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_a_device_that_is_smaller_than_the_redo(tmp_path: Path) -> None:
+    """InnoDB takes the whole of it at its start; a smaller one, asked for, fits."""
+    text = PLAN.replace("[engine]", '[device]\nsize = "512MiB"\n[engine]').replace("postgres", "mariadb")
+    text += 'table_bytes = "1MiB"\n'
+    assert lacks(tmp_path, text) == [DiskTooSmall]
+    asked = 'name = "mariadb"\nsettings = { innodb_log_file_size = "64M" }'
+    assert lacks(tmp_path, text.replace('name = "mariadb"', asked)) == []
+
+
+@pytest.mark.usefixtures("machine")
 def test_directories_need_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kind dir makes no filesystem: neither root nor mkfs is asked for; the directory is looked at."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)

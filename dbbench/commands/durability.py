@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from dbbench import __version__, store
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.commands.planning import Asked, able, asked
 from dbbench.commands.text import put, put_json, put_table
-from dbbench.errors import EXIT_OK, LabBlind, LabContradicts, LabInvalid, RunNameTaken
+from dbbench.errors import EXIT_OK, LabBlind, LabContradicts, LabInvalid, RunMissing, RunNameTaken
 from dbbench.model import LabFacts, LabRow, plain
 
 CUTS = 30  # of each setup and engine, where neither --cuts nor --minutes says otherwise
@@ -69,22 +70,29 @@ def _examined(options: Options, wanted: Asked, results: Path, name: str | None, 
 
 
 def folder_of_lab(results: Path, wanted: Asked, name: str | None) -> Path:
-    """A new folder for the lab alone, or that of a run of the same plan in which no lab was yet."""
+    """A new folder for the lab alone, or one of the same plan in which no lab has found anything yet: that of a run, or
+    that of a lab which was stopped before its first cut. RunNameTaken."""
     from dbbench.commands.choosing import create, free_name
 
+    # Not the plan's own hash: `run` would take this folder for a run of the plan that is done.
+    alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
+                                expanded=wanted.expanded._replace(order=()))  # fmt: skip
     if name is None or not (results / name).exists():
-        # Not the plan's own hash: `run` would take this folder for a run of the plan that is done.
-        alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
-                                    expanded=wanted.expanded._replace(order=()))  # fmt: skip
         return create(results, alone, name or free_name(results, f"{wanted.plan.name}-powercut"), __version__)
     folder = results / name
-    if store.load_spec(folder).plan_sha256 != wanted.sha256 or store.load_lab(folder, verify=False) is not None:
-        raise RunNameTaken(
-            f"{folder} holds another plan, or what a lab has found",
-            effect="Nothing was changed.",
-            remedy="Give another --name.",
-        )
-    return folder
+    with contextlib.suppress(RunMissing):
+        if store.load_spec(folder).plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
+            return folder
+    raise RunNameTaken(
+        f"{folder} holds another plan, or what a lab has found",
+        effect="Nothing was changed.",
+        remedy="Give another --name.",
+    )
+
+
+def _holds_no_cut(folder: Path) -> bool:
+    lab = store.load_lab(folder, verify=False)
+    return lab is None or not (lab.complete or lab.rows)
 
 
 def document(lab: LabFacts) -> dict[str, Any]:

@@ -82,9 +82,9 @@ def _lock(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DeviceLocked(
-            f"{path} is locked (flock) by another process: another run, or a program that partitions it",
+            f"{path} is locked (flock) by another run, or a program that partitions it:{guard.locked_by(fd)}",
             effect=guard.UNTOUCHED,
-            remedy=f"See  lslocks  and  fuser -v {path}  for who that is.",
+            remedy=f"Wait for it, or stop it; see  lslocks  and  fuser -v {path}.",
         ) from None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import naming, sysfs
+from dbbench.devices import guard, naming, sysfs
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceLocked, DirectoryRefused
 from dbbench.model import DeviceFacts, DeviceSpec
@@ -129,7 +129,7 @@ def _remove_left(folder: Path) -> None:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder)
     except BlockingIOError:
-        raise DeviceLocked(f"another run works in {folder}", effect="Nothing was changed.") from None
+        raise DeviceLocked(f"another run works in {folder}:{guard.locked_by(marker)}", effect=guard.UNTOUCHED) from None
     finally:
         os.close(marker)
 

@@ -22,6 +22,7 @@ from dbbench.namespaces import host_proc
 
 FSTAB: Final = Path("/etc/fstab")
 _LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
+_UNSEEN_SHOWN: Final = 3  # processes that might be it, where none is seen to be
 UNTOUCHED: Final = "Nothing was changed."
 
 
@@ -88,6 +89,16 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
     except (OSError, DbbenchError, ValueError, LookupError) as error:
         texts = [f"who uses it cannot be found out: {error}"]
     return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
+
+
+def locked_by(fd: int) -> str:
+    """Who holds the flock(2) that could not be had on that file or device node, a line each, for an error's text."""
+    try:
+        found = used.by_locks(os.fstat(fd), host_proc())
+    except (OSError, ValueError) as error:
+        found = [f"who that is cannot be found out: {error}"]
+    shown = [text for text in found if not isinstance(text, used.Unseen)] or found[:_UNSEEN_SHOWN]
+    return "".join(f"\n  {text}" for text in shown or ["no process that holds it is to be seen"])
 
 
 def signatures_of(fd: int) -> list[Reason]:

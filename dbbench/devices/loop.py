@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import loopctl, sysfs, used
+from dbbench.devices import guard, loopctl, sysfs, used
 from dbbench.devices.ending import afterwards
 from dbbench.devices.image import image_facts, make_image
 from dbbench.devices.port import Device
@@ -87,7 +87,9 @@ def _is_free(image: Path, file: int) -> None:
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
     if not locked:
-        raise DeviceLocked(f"another process has locked the image {image} (flock)", effect="Nothing was changed.")
+        raise DeviceLocked(
+            f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
+        )
 
 
 def _locked(file: int) -> bool:

@@ -18,6 +18,7 @@ from dbbench.devices import loopctl, sysfs
 from dbbench.mounts import Mount, mounts_of, unescaped
 
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie
+_COMMAND: Final = 120  # characters of a command line in a message
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,20 @@ def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> l
                 return
 
     return _each(proc, look, "the open files") + found
+
+
+def by_locks(file: os.stat_result, proc: Path) -> list[str]:
+    """Processes that hold a flock(2) on that file or device node, with their commands. A loop device that holds one
+    (on its image) is none; nor is a process that was handed the lock and is still on its way to it."""
+    found = []
+
+    def look(process: Path) -> None:
+        for entry in sorted(process.joinpath("fd").iterdir()):
+            if _locks(entry, process / "fdinfo" / entry.name, file):
+                found.append(f"locked by {_who(process)}: {_command(process)}")
+                return
+
+    return found + _each(proc, look, "the open files")
 
 
 def by_mounts(device: Target, proc: Path) -> list[str]:
@@ -157,6 +172,19 @@ def _opens(entry: Path, device: Target) -> bool:
         raise
 
 
+def _locks(entry: Path, info: Path, file: os.stat_result) -> bool:
+    try:
+        if not str(entry.readlink()).startswith("/"):  # a pipe, a socket ...
+            return False
+        at = entry.stat()
+        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
+        return (at.st_dev, at.st_ino) == (file.st_dev, file.st_ino) and "FLOCK" in info.read_text()
+    except OSError as error:
+        if error.errno in _ENDED:
+            return False
+        raise
+
+
 def _mounts(entry: Mount, device: Target) -> bool:
     major, minor = entry.device.split(":")
     if os.makedev(int(major), int(minor)) in device.numbers:
@@ -185,3 +213,8 @@ def _processes(proc: Path) -> Iterator[Path]:
 
 def _who(process: Path) -> str:
     return f"process {process.name} ({sysfs.read(process / 'comm') or 'unknown'})"
+
+
+def _command(process: Path) -> str:
+    words = (sysfs.read(process / "cmdline") or "?").replace("\0", " ")
+    return words if len(words) <= _COMMAND else words[:_COMMAND] + " ..."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from dbbench import process
 from dbbench.errors import DriverFailed
 
 _KIB: Final = 1024 / 1e6  # MB
@@ -36,6 +37,7 @@ _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
+@process.understood("bonnie++")
 def parse(text: str) -> dict[str, float | None]:
     """The figures of the last such line: RATE, STEM_cpu_pct, STEM_max_ms. DriverFailed where there is none, or one of
     a format that is not known."""

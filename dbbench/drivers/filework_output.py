@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.drivers.port import Live
 from dbbench.errors import DriverFailed
 from dbbench.series import Column
@@ -47,6 +48,7 @@ class Step:
         return self.files / self.seconds if self.seconds else None
 
 
+@process.understood("filework")
 def copied(text: str) -> Copied:
     """The whole of a copy; DriverFailed where it did not come to its end."""
     lines = _lines(text)
@@ -58,6 +60,7 @@ def copied(text: str) -> Copied:
     return Copied(synced["bytes"], written["t"], synced["t"], points)
 
 
+@process.understood("filework")
 def steps(text: str) -> dict[str, Step]:
     """The steps by name; DriverFailed where one is missing."""
     found = {line["step"]: Step(line["step"], line["files"], line["seconds"], line.get("cold", True),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.drivers.port import Live
 from dbbench.errors import DriverFailed
 from dbbench.histogram import Histogram, bucket_of
@@ -36,6 +37,7 @@ class Summary:
     errors: int
 
 
+@process.understood("fio")
 def parse(text: str) -> Summary:
     """The JSON+ summary. fio prints notes before it; DriverFailed where there is none."""
     begin = text.find("{")
@@ -61,6 +63,7 @@ def parse(text: str) -> Summary:
     )
 
 
+@process.understood("fio")
 def by_second(logs: Iterable[str], begin_utc: float, seconds: int, interval_s: float, side: str) -> Column:
     """A rate of one direction, a value a second from `begin_utc`: the mean of a job's intervals, summed over jobs.
 

@@ -109,6 +109,9 @@ def swap(disk: Disk) -> Iterator[None]:
 
 
 OPEN = "import os, sys; fd = os.open(sys.argv[1], int(sys.argv[2])); print('open', flush=True); sys.stdin.read()"
+LOCK = (
+    "import fcntl, sys; f = open(sys.argv[1], 'rb'); fcntl.flock(f, 2); print('locked', flush=True); sys.stdin.read()"
+)
 
 
 @contextlib.contextmanager

@@ -14,10 +14,23 @@ from pathlib import Path
 import pytest
 
 from dbbench import devices, namespaces, process
-from dbbench.devices import block, guard, naming, sysfs, used
+from dbbench.devices import block, guard, loop, naming, sysfs, used
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
-from tests.system.planted import OPEN, PLANTS, SIZE, Disk, Permit, beside, mkfs, mounted, new_disk, opened, uuid_of
+from tests.system.planted import (
+    LOCK,
+    OPEN,
+    PLANTS,
+    SIZE,
+    Disk,
+    Permit,
+    beside,
+    mkfs,
+    mounted,
+    new_disk,
+    opened,
+    uuid_of,
+)
 from tests.system.signatures import SIGNATURES
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
@@ -128,6 +141,29 @@ def test_a_locked_device_is_left_alone(disk: Disk) -> None:
         fcntl.flock(other, fcntl.LOCK_SH)
         with pytest.raises(DeviceLocked, match="flock"), attached(disk):
             pass
+
+
+def test_who_holds_the_lock_is_named(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a device and of a loop device's image: process, name and command, from within a trial's namespaces too."""
+    monkeypatch.setattr(loop, "_SETTLE_S", 0.1)
+    with beside(sys.executable, "-c", LOCK, disk.path) as holder:
+        with pytest.raises(DeviceLocked) as refused, attached(disk):
+            pass
+        script = "import os, sys; from dbbench import namespaces; from dbbench.devices import guard\n"
+        script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
+        script += "sys.exit(namespaces.isolated(work))\n"
+        within = process.run([sys.executable, "-c", script, disk.path]).stdout
+    named = f"locked by process {holder.pid} ({Path(sys.executable).name[:15]}): {sys.executable} -c import fcntl"
+    assert named in refused.value.evidence
+    assert named in within
+    (image := disk.folder / "image").write_bytes(bytes(2**20))
+    with (
+        beside(sys.executable, "-c", LOCK, image) as holder,
+        pytest.raises(DeviceLocked) as refused,
+        loop.attached(image),
+    ):
+        pass
+    assert f"\n  locked by process {holder.pid} (" in refused.value.evidence
 
 
 def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -> None:

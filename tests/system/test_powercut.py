@@ -104,3 +104,15 @@ def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
     (folder,) = (dbbench.folder / "results").glob("cut-powercut-*")
     assert kept and all((folder / name).stat().st_size == 2**30 for name in kept)
     assert "E821" in dbbench("report", folder.name).stdout + (folder / "report.html").read_text()
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> None:
+    """SIGTERM as soon as it works, twice: the second is not refused for what the first has left."""
+    file = dbbench.plan(plan("postgres", ["ext4"]))
+    for _ in range(2):
+        child = dbbench.start("durability", file, "--cuts", "2", "--name", "again", "--progress", "json")
+        assert child.stderr is not None
+        said = next((line for line in child.stderr if '"prepare"' in line), "")
+        child.terminate()
+        assert (bool(said), child.wait(60)) == (True, 143)

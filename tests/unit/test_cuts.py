@@ -51,7 +51,7 @@ class Moment:
 
 @dataclass
 class Recorder:
-    """Takes a moment after each rename and fsync."""
+    """Takes a moment before and after each fsync, and at each rename."""
 
     root: Path
     moments: list[Moment] = field(default_factory=list)
@@ -71,6 +71,11 @@ class Recorder:
                 contents[inode] = path.read_bytes()
         self.moments.append(Moment(label, names, contents, dict(self.durable_names), dict(self.durable_contents),
                                    frozenset(self.published)))  # fmt: skip
+
+    def begun(self, path: Path) -> None:
+        """An fsync that is not carried out yet: there is most to lose."""
+        if self.root == path or self.root in path.parents:
+            self.take(f"before fsync {path.relative_to(self.root)}")
 
     def synced(self, path: Path) -> None:
         """An fsync: of a file its content, of a folder the names in it."""
@@ -103,8 +108,10 @@ def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
     def noted(real: Callable[[int], None]) -> Callable[[int], None]:
         def call(fd: int) -> None:
+            path = Path(f"/proc/self/fd/{fd}").readlink()
+            recorder.begun(path)
             real(fd)
-            recorder.synced(Path(f"/proc/self/fd/{fd}").readlink())
+            recorder.synced(path)
 
         return call
 

@@ -228,7 +228,10 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
     with directory.attached(spec, "xfs") as living:
-        with pytest.raises(DeviceLocked), directory.attached(spec, "ext4"):
+        with (
+            pytest.raises(DeviceLocked, match=rf"locked by process {os.getpid()} \("),
+            directory.attached(spec, "ext4"),
+        ):
             pass
         assert living.path.is_dir()
 

@@ -22,7 +22,16 @@ from hypothesis import strategies as st
 
 from dbbench import catalog, ceiling, clock, condition, kmsg, mounts, plan
 from dbbench.devices import guard
-from dbbench.drivers import pgbench_log, pgbench_output, sysbench_events, sysbench_output
+from dbbench.drivers import (
+    bonnie_output,
+    filework_output,
+    fio_output,
+    pgbench_log,
+    pgbench_output,
+    steps,
+    sysbench_events,
+    sysbench_output,
+)
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError
 from dbbench.filesystems import btrfs, ext, f2fs, nilfs2, shape_parse, xfs
@@ -35,6 +44,7 @@ from dbbench.operations import btrfs as btrfs_operations
 from dbbench.operations import f2fs as f2fs_operations
 from dbbench.operations import zfs as zfs_operations
 from dbbench.progress import events
+from dbbench.recorded import reading
 from dbbench.samplers import iostat_parse, sar_parse, server_log
 from dbbench.series import read_csv_gz
 from dbbench.store.reading import load_trial
@@ -173,6 +183,20 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         (),
     ),
     "sysbench-events": (of_file(lambda p: sysbench_events.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
+    "fio-load": (fio_output.parse, fixture("drivers/fio.json"), ()),
+    "fio-log": (lambda t: fio_output.by_second([t], 1.7e9, 5, 0.5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
+    "fio-live": (fio_output.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
+    "bonnie": (bonnie_output.parse, fixture("drivers/bonnie.csv"), ()),
+    "copied": (filework_output.copied, fixture("drivers/copy.out"), ()),
+    "small-files": (filework_output.steps, fixture("drivers/smallfiles.out"), ()),
+    "filework-live": (filework_output.live, '{"t": 0.251105, "bytes": 78643200}', ()),
+    "sql-steps": (
+        lambda t: steps.parse(t, "postgres"),
+        "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n",
+        (),
+    ),
+    "slow-log": (of_file(reading.read), fixture("recorded/slow.log"), ()),
+    "statements": (of_file(reading.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (mounts.parsed, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),  # the kernel's own
     "kmsg": (kmsg.parsed, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),

@@ -5,25 +5,29 @@ from __future__ import annotations
 import dataclasses
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from dbbench import catalog, plan
-from dbbench.errors import ResultDamaged
-from dbbench.model import CutFacts, Durability, Setting
+from dbbench.commands.durability import folder_of_lab
+from dbbench.commands.planning import Asked
+from dbbench.errors import ResultDamaged, RunNameTaken
+from dbbench.model import CutFacts, Durability, Run, Setting
 from dbbench.powercut import aims, controls, images, log, witness
 from dbbench.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Medium
 from dbbench.powercut.log import Entry, Log
 from dbbench.powercut.starting import Order
 from dbbench.powercut.statement import contradiction, is_blind, statement, upper_bound
 from dbbench.powercut.targets import targets
-from dbbench.store import load_lab, save_lab
+from dbbench.store import create_run, load_lab, save_lab
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 
+MakeRun = Callable[..., Run]
 NOBARRIER, NOJOURNAL, ASYNC, TORN = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
@@ -417,3 +421,24 @@ def test_altered_lab_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(ResultDamaged, match=r"powercut/x.img was altered"):
         load_lab(tmp_path)
     assert load_lab(tmp_path, verify=False) == synthetic.lab()
+
+
+def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: Path, make_run: MakeRun) -> None:
+    """A folder of the same plan with nothing, or with controls alone, is gone on with; one with cuts, of another plan,
+    or that is no run's is refused."""
+    run, whole = make_run("l"), synthetic.lab()
+    expanded = plan.Expanded(run.cells, run.order)
+    wanted = Asked("# plan\n", run.plan, expanded, "cafe")
+    folder = create_run(tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n")
+    assert folder_of_lab(tmp_path, wanted, "l") == folder
+    save_lab(folder, dataclasses.replace(whole, rows=(), complete=False))
+    assert folder_of_lab(tmp_path, wanted, "l") == folder
+    save_lab(folder, dataclasses.replace(whole, complete=False))
+    with pytest.raises(RunNameTaken):
+        folder_of_lab(tmp_path, wanted, "l")
+    (folder / "powercut.json").unlink()
+    with pytest.raises(RunNameTaken):
+        folder_of_lab(tmp_path, dataclasses.replace(wanted, sha256="beef"), "l")
+    (tmp_path / "theirs").mkdir()
+    with pytest.raises(RunNameTaken):
+        folder_of_lab(tmp_path, wanted, "theirs")

@@ -129,6 +129,12 @@ class TrialDied(DbbenchError):
     id, title = "E348", "the trial's process died"
 
 
+class TrialStuck(DbbenchError):
+    """It sits in a call that no signal ends, beyond its phase's deadline; it was killed. The run goes on."""
+
+    id, title = "E113", "the trial did not heed its deadline"
+
+
 class AnswerUnknown(DbbenchError):
     """A program ended well and printed what no version of it prints that is known here."""
 

@@ -90,7 +90,8 @@ class Record:
 
     @contextlib.contextmanager
     def stage(self, phase: Phase, asked: object = True) -> Iterator[None]:
-        """Time a phase, tell it, and raise DeadlinePassed when it takes longer than its deadline.
+        """Time a phase, tell it, and raise DeadlinePassed when it takes longer than its deadline. (A call that no
+        signal ends is ended by the parent, which hears of the deadline: `runner.overdue`.)
 
         One that the plan does not ask for is neither timed nor told; its part then does nothing.
         """
@@ -98,10 +99,11 @@ class Record:
             yield
             return
         self._phase = phase
-        self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase))
+        limit_s = self._deadline_s(phase)
+        self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase), deadline_s=limit_s)
         began, began_utc = time.monotonic(), self.clock.now_utc()
         try:
-            with deadline(phase, self._deadline_s(phase)):
+            with deadline(phase, limit_s):
                 yield
         finally:
             seconds = time.monotonic() - began

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from dbbench.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
+from dbbench.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.filesystems.port import Compressing, Exacting, Family, Pooled, Several
 
 FAMILIES: Final[dict[str, Family]] = {
     "ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "zfs": zfs, "f2fs": f2fs, "nilfs2": nilfs2,
-    "raw": raw,
+    "bcachefs": bcachefs, "raw": raw,
 }  # fmt: skip
 POOLED: Final[dict[str, Pooled]] = {"zfs": zfs, "raw": raw}
 COMPRESSING: Final[dict[str, Compressing]] = {"btrfs": btrfs, "zfs": zfs}

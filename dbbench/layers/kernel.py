@@ -18,7 +18,8 @@ _CONFIG: Final = {
     "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
     "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
 }  # fmt: skip
-_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}  # a module of its own; the package that builds it
+# A module of its own; the package that builds it.
+_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms", "bcachefs": "bcachefs-kernel-dkms"}
 
 
 def lacks(module: str, root: Path = _ROOT) -> str | None:

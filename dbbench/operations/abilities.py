@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from dbbench.model import FsSetup
-from dbbench.operations import btrfs, ext, f2fs, lvm, md, xfs, zfs
+from dbbench.operations import bcachefs, btrfs, ext, f2fs, lvm, md, xfs, zfs
 from dbbench.operations.port import Checked, Growing, Snapshots
 
 Ability = TypeVar("Ability")
 
 SNAPSHOTS: Final[dict[str, Snapshots]] = {"btrfs": btrfs, "zfs": zfs, "lvm": lvm}
 CHECKED: Final[dict[str, Checked]] = {
-    "ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "f2fs": f2fs, "zfs": zfs,
+    "ext2": ext, "ext3": ext, "ext4": ext, "xfs": xfs, "btrfs": btrfs, "f2fs": f2fs, "bcachefs": bcachefs,
+    "zfs": zfs,
 }  # fmt: skip
 GROWING: Final[dict[str, Growing]] = {"btrfs": btrfs, "zfs": zfs, "lvm": lvm, "md": md}
 

@@ -4,7 +4,7 @@ Kinds and their data:
   run_begin    name, trials, done, seed, arms, blocks
   prepare      what, fraction?                      an image is written, a golden copy is built
   trial_begin  id, position, total, arm, block, attempt, engine, workload
-  phase_begin  trial, phase, expected_s?
+  phase_begin  trial, phase, deadline_s, expected_s?
   phase_end    trial, phase, seconds
   copied       phase, bytes, of, mb_per_s, left_s    of the restore, once a second
   second       trial, phase, second, of, tps, p95_ms    second 1 .. of, within the phase; null: not known

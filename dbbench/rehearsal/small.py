@@ -13,9 +13,11 @@ from typing import Final
 
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, TrialSpec, WalDevice
 from dbbench.plan import Expanded
+from dbbench.record import DEADLINES_S
 
 PLACE: Final = Path("/var/tmp/dbbench-second-kernel")  # inside only: what its journal names is nowhere outside
 DEVICE_BYTES: Final = 2**30  # each: every family takes it, and a server with its log fits
+PHASE_S: Final = 600.0  # the most that a phase may take: what stands still is told by its name, and the rest goes on
 WARMUP_S: Final = 1.0
 MEASURE_S: Final = 4.0
 MOST: Final[dict[str, int]] = {
@@ -37,7 +39,8 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     baseline = plan.baseline if plan.baseline in arms else chosen[0].label
     less = dataclasses.replace(
         plan, fs_setups=chosen, baseline=baseline, blocks=1, warmup_s=WARMUP_S, measure_s=MEASURE_S, memory=(),
-        repeat_suspect=False, device=_device(plan.device, at), deadlines={},
+        repeat_suspect=False, device=_device(plan.device, at),
+        deadlines={phase: min(PHASE_S, limit_s) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip
     first: dict[tuple[str, str, str], Cell] = {}
     for cell in expanded.cells:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench import datasets, images, layers, limits, store
-from dbbench.errors import DatasetBuildFailed, TrialDied
+from dbbench.errors import DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
 from dbbench.filesystems.families import POOLED
 from dbbench.journal import Journal
 from dbbench.launcher import WIPE
@@ -116,11 +116,15 @@ def _build_goldens(folder: Path, run: Run, emit: Emit, stop: Stop) -> None:
 
 def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
     argv = ["trial", str(folder), spec.id]
-    status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+    try:
+        status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+        died: DbbenchError = TrialDied(f"it ended with status {status}; see {folder / LOG}")
+    except TrialStuck as stuck:
+        died = stuck
     if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
         give_back(folder, Journal(folder / "journal.jsonl"))  # else the next trial finds its devices in use
         record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
-        record.fail(TrialDied(f"it ended with status {status}; see {folder / LOG}"))
+        record.fail(died)
         record.publish()
 
 

@@ -13,8 +13,9 @@ from types import FrameType
 from typing import Final
 
 from dbbench import errors, process
-from dbbench.errors import DbbenchError, Interrupted, Terminated
+from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialStuck
 from dbbench.progress.events import Emit, Event, parsed
+from dbbench.runner.overdue import Overdue
 
 STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
 _KEPT: Final = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
@@ -75,13 +76,14 @@ def kept_environment() -> dict[str, str]:
 
 
 def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
-           module: str = "dbbench.launcher") -> int:  # fmt: skip
-    """Run the module with `argv` as a process; its exit status. Raises the error that it tells, and being stopped.
+           module: str = "dbbench.launcher", overdue: Overdue | None = None) -> int:  # fmt: skip
+    """Run the module with `argv` as a process; its exit status. Raises the error that it tells, being stopped, and
+    TrialStuck where it is over its deadlines (it is killed then).
 
     `log` takes its stderr. It is a session of its own: Ctrl-C is ours to pass on, the servers must not get it
     from the terminal. When this process is killed, the launcher and all below it go with it.
     """
-    told: list[DbbenchError] = []
+    told, overdue = list[DbbenchError](), overdue or Overdue()
     with (
         stop.launching(),
         process.running(
@@ -95,12 +97,17 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     ):
         stop.started(child)
         assert child.popen.stdout is not None
-        for line in child.popen.stdout:
-            event = parsed(line)
-            if event is not None and event.kind == "error":
-                told.append(_error(event))
-            elif event is not None:
-                emit(event)
+        try:
+            for line in overdue.lines(child.pid, child.popen.stdout.fileno()):
+                event = parsed(line)
+                if event is not None and event.kind == "error":
+                    told.append(_error(event))
+                elif event is not None:
+                    overdue.hear(event)
+                    emit(event)
+        except TrialStuck:
+            child.popen.kill()  # it heeds nothing else
+            raise
         status = child.wait(STOP_GRACE_S)
     if stop.signal is not None:
         raise stop.error()

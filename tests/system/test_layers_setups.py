@@ -20,12 +20,14 @@ from tests import setups
 from tests.setups import ALL, attached, flushes, shipped
 
 MIB: Final = 2**20
+FAMILIES: Final = ("f2fs", "nilfs2", "bcachefs")
 NAMES: Final = [name for name in ALL.setups
-                if (setup := ALL.setup(name)).layers or setup.mkfs.family in ("f2fs", "nilfs2")]  # fmt: skip
+                if (setup := ALL.setup(name)).layers or setup.mkfs.family in FAMILIES]  # fmt: skip
 # What mkfs has made of the device, by the family's own tool.
 GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "f2fs": {"block_size": 4096, "segment_bytes": 2 * MIB, "features": ""},
     "nilfs2": {"block_size": 4096, "segment_bytes": 8 * MIB, "reserved_segments_percent": 5},
+    "bcachefs": {"block_size": 4096, "data_checksum": "crc32c", "compression": "none"},
 }
 # What the layers' own tools must read back, bottom first.
 LAYERS: Final[dict[str, list[dict[str, object]]]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import catalog, filesystems
 from dbbench.errors import ClaimWrong, KernelLacks
-from dbbench.filesystems import btrfs, ext, f2fs, families, making, nilfs2, xfs
+from dbbench.filesystems import bcachefs, btrfs, ext, f2fs, families, making, nilfs2, xfs
 from dbbench.filesystems.common import without_discard
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 
@@ -65,7 +65,8 @@ def test_no_setup_discards(name: str) -> None:
     if setup.mkfs.family in families.POOLED:
         assert not any("autotrim" in word for word in argv)  # off unless it is asked for
         return
-    assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
+    off = "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
+    assert off or (argv[:2] == ["bcachefs", "format"] and "--discard" not in argv)
     said = family.mount_options(setup)
     assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants
 
@@ -103,6 +104,47 @@ def test_geometry_of_nilfs2() -> None:
         "uuid": "32799971-0427-4599-a582-1e920bef9057", "block_size": 4096, "bytes": 419430400, "segments": 49,
         "segment_bytes": 8 * 2**20, "reserved_segments_percent": 5, "features": "",
     }  # fmt: skip
+
+
+def test_geometry_of_bcachefs() -> None:
+    """Sizes, checksums and features, from show-super; later versions print sizes and the version in another way."""
+    found = bcachefs.parse_super(recorded("bcachefs-show-super.txt"))
+    assert found == {
+        "uuid": "91710038-d138-40b4-a293-148f0b61e969", "version": "1.13: inode_has_child_snapshots",
+        "block_size": 4096, "btree_node_bytes": 128 * 2**10, "bucket_bytes": 128 * 2**10, "buckets": 4096,
+        "metadata_checksum": "crc32c", "data_checksum": "crc32c", "compression": "none", "discard": False,
+        "nocow": False,
+    }  # fmt: skip
+    later = recorded("bcachefs-show-super.txt").replace("4.00 KiB", "4.00k").replace("128 KiB", "128k")
+    assert bcachefs.parse_super(later) == found
+
+
+@pytest.mark.parametrize(("effective", "live", "lost"), [
+    (("rw", "noatime", "nodiscard"), {}, False), (("rw", "journal_flush_disabled"), {}, True),
+    (("rw",), {"journal_flush_disabled": True}, True), (("rw",), {"journal_flush_disabled": False}, False),
+])  # fmt: skip
+def test_bcachefs_flushes_unless_its_journal_does_not(
+    effective: tuple[str, ...], live: dict[str, bool], lost: bool
+) -> None:
+    """The mount option, or the superblock's own."""
+    assert bcachefs.flags(effective, dict(live)) == ((Durability.ASYNC_COMMIT,) if lost else ())
+
+
+def test_what_the_kernel_tells_of_bcachefs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """journal_flush_disabled behind the disk's link; its bdi where no other bcachefs is mounted."""
+    (tmp_path / "bcachefs/uuid/dev-0").mkdir(parents=True)
+    (tmp_path / "bcachefs/uuid/options").mkdir()
+    (tmp_path / "bcachefs/uuid/options/journal_flush_disabled").write_text("1\n")
+    (tmp_path / "block/loop7").mkdir(parents=True)
+    (tmp_path / "block/loop7/bcachefs").symlink_to(tmp_path / "bcachefs/uuid/dev-0")
+    (tmp_path / "bdi/bcachefs-1").mkdir(parents=True)
+    monkeypatch.setattr(bcachefs, "_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(bcachefs, "_BDI", tmp_path / "bdi")
+    assert bcachefs.live("loop7") == {"journal_flush_disabled": True}
+    assert bcachefs.live("loop8") == bcachefs.live("") == {}
+    assert bcachefs.bdi(tmp_path) == tmp_path / "bdi/bcachefs-1"
+    (tmp_path / "bdi/bcachefs-2").mkdir()
+    assert not bcachefs.bdi(tmp_path).exists()
 
 
 @pytest.mark.parametrize(("options", "dropped"), [

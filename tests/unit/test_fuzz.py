@@ -34,7 +34,7 @@ from dbbench.drivers import (
 )
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError
-from dbbench.filesystems import btrfs, ext, f2fs, nilfs2, shape_parse, xfs
+from dbbench.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, shape_parse, xfs
 from dbbench.filesystems.zfs import properties
 from dbbench.host import proc
 from dbbench.journal import Journal
@@ -211,6 +211,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "xfs-freesp": (lambda t: shape_parse.parse_freesp(t, 4096), fixture("filesystems/xfs-freesp.txt"), ()),
     "dump.f2fs": (f2fs.parse_dump, fixture("filesystems/dump.f2fs.txt"), ()),
     "fsck.f2fs": (f2fs_operations.damages, fixture("filesystems/fsck-f2fs-damaged.txt"), ()),
+    "bcachefs": (bcachefs.parse_super, fixture("filesystems/bcachefs-show-super.txt"), ()),
     "nilfs-tune": (nilfs2.parse_tune, fixture("filesystems/nilfs-tune.txt"), ()),
     "zfs-get": (properties.parse_get, fixture("zfs/zfs-get-native.txt"), ()),
     "zdb-label": (properties.parse_label, fixture("zfs/zdb-label-native.txt"), ()),

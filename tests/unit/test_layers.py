@@ -165,11 +165,12 @@ def test_targets_of_device_mapper_are_asked_for(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("no_programs")
 def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> None:
-    """The name of the module and of the kernel's own option; ZFS has a package instead."""
+    """The name of the module and of the kernel's own option; ZFS and bcachefs have a package instead."""
     assert kernel.lacks("raid1", tmp_path) == (
         "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
     )
     assert kernel.lacks("zfs", tmp_path) == "this kernel has no zfs: apt install zfs-dkms"
+    assert kernel.lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt install bcachefs-kernel-dkms"
 
 
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.filesystems.port import Mounted
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import abilities, copying, growing, operated, witness
+from dbbench.operations import abilities, bcachefs, copying, growing, operated, witness
 from dbbench.operations.btrfs import parse_du
 from dbbench.operations.f2fs import damages
 from dbbench.operations.port import Filled
@@ -209,6 +210,17 @@ def test_damage_of_f2fs() -> None:
     """The checks that failed, whatever the exit status; nothing of a sound one."""
     assert damages((FIXTURES / "fsck-f2fs.txt").read_text()) == ""
     assert "SIT valid block bitmap checking [Fail]" in damages((FIXTURES / "fsck-f2fs-damaged.txt").read_text())
+
+
+def test_damage_of_bcachefs(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any status beside 0, with the last lines; as it was recorded of trees that were overwritten."""
+    done = SimpleNamespace(returncode=0, stdout="", stderr="")
+    monkeypatch.setattr(bcachefs.process, "run", lambda argv, **_: done)
+    (check,) = bcachefs.checks(said.filled)
+    assert check.run(said.filled) == "no errors"
+    done.returncode, done.stdout = 8, (FIXTURES / "bcachefs-fsck-damaged.txt").read_text()
+    with pytest.raises(FilesystemDamaged, match=r"status 8.*no btree nodes found"):
+        check.run(said.filled)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(6.5e-05, "0.065 ms"), (0.0283, "28 ms"), (0.9999, "1000 ms"),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dbbench.catalog import catalog
-from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, WalDevice, WorkloadSpec
+from dbbench.model import Arm, DeviceSpec, EngineSpec, Phase, Plan, WalDevice, WorkloadSpec
 from dbbench.plan import expand
 from dbbench.rehearsal import kept, smallroot
 from dbbench.rehearsal.inside import FAULTS
-from dbbench.rehearsal.small import MEASURE_S, MOST, small
+from dbbench.rehearsal.small import MEASURE_S, MOST, PHASE_S, small
 from dbbench.rehearsal.symvers import symvers
 
 BASE = 0x60000000
@@ -118,6 +118,7 @@ def test_a_plan_is_made_small() -> None:
     whole = expand(plan, catalog())
     less, expanded = small(plan, whole, ["fast", "f2fs"], Path("/var/tmp"))
     assert (less.baseline, less.blocks, less.device.kind, less.device.count) == ("fast", 1, "loop", 3)
+    assert (less.deadlines[Phase.RESTORE], less.deadlines[Phase.CANARY]) == (PHASE_S, 120)
     assert less.device.wal is not None
     assert (less.device.wal.at, less.device.wal.path) == ("/var/tmp", None)
     assert [cell.arm for cell in expanded.cells] == ["fast", "f2fs"]

@@ -6,15 +6,23 @@ import dataclasses
 import fcntl
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+import psutil
 import pytest
 
 from dbbench import images, store
+from dbbench.errors import TrialStuck
 from dbbench.journal import Journal
-from dbbench.model import Run, Status, TrialSpec
+from dbbench.model import Phase, Run, Status, TrialSpec
+from dbbench.progress.events import Event
+from dbbench.record import Record
 from dbbench.runner import give_back, pending
+from dbbench.runner.children import launch, stoppable
+from dbbench.runner.overdue import Overdue
 from dbbench.runner.repeats import extended
 
 MakeRun = Callable[..., Run]
@@ -130,3 +138,58 @@ def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
         release.start()
         assert images.give_back(journal, 10.0) == [image]
         release.join()
+
+
+# --- a trial that heeds nothing --------------------------------------------------------------------
+
+DEAF: Final = """import json, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def tell(kind, **data): print(json.dumps({"kind": kind, "data": data}), flush=True)
+tell("phase_begin", phase="settle", deadline_s=0.2)
+%s
+time.sleep(60)
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("then", "said"), [
+    ("", "phase settle did not end at its deadline of 0 s"),
+    ('tell("phase_end", phase="settle")', "nothing came for 0 s after phase settle"),
+])  # fmt: skip
+def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, tmp_path: Path) -> None:
+    """Some time after its deadline, where it ignores what asks it to end; what it told before is passed on."""
+    (tmp_path / "deaf.py").write_text(DEAF % then)
+    told, began = list[Event](), time.monotonic()
+    with pytest.raises(TrialStuck, match=said), stoppable() as stop:
+        launch([], tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, module="deaf",
+               overdue=Overdue(grace_s=0.2, between_s=0.3))  # fmt: skip
+    assert time.monotonic() - began < 20  # of its 60
+    assert told[0].data["phase"] == "settle"
+    assert not [child for child in psutil.Process().children() if "deaf" in child.cmdline()]
+
+
+@pytest.mark.starts_processes
+def test_a_trial_that_tells_no_deadline_is_waited_for(tmp_path: Path) -> None:
+    """Lines that come in pieces, and a last one without its end, are whole; the status is its own."""
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        'os.write(1, b\'{"kind": "note", "data\'); time.sleep(0.3); os.write(1, b\'": {"text": "a"}}\\n\')\n'
+        'os.write(1, b\'{"kind": "note", "data": {"text": "b"}}\'); os._exit(3)\n'
+    )
+    told = list[Event]()
+    with stoppable() as stop:
+        status = launch([], tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, module="slow",
+                        overdue=Overdue(grace_s=0.0, between_s=0.0))  # fmt: skip
+    assert (status, [event.data["text"] for event in told]) == (3, ["a", "b"])
+
+
+def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> None:
+    """The table's, or the plan's own word, so that the parent knows when to give up."""
+    run = make_run()
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, deadlines={Phase.SETTLE: 7.0}))
+    told = list[Event]()
+    record = Record(run, run.order[0], run.cells[0], store.Draft(tmp_path, run.order[0].id), told.append)
+    for phase in (Phase.SETTLE, Phase.MOUNT):
+        with record.stage(phase):
+            pass
+    assert [event.data["deadline_s"] for event in told if event.kind == "phase_begin"] == [7.0, 300]

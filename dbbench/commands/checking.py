@@ -159,6 +159,7 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
     largest = max((dataset_bytes(cell) for cell in expanded.cells), default=0)
     if plan.device.kind == "loop":
         yield from _fits(plan, largest)
+        yield from _log_fits(plan, expanded)
 
 
 def _fits(plan: Plan, dataset: int) -> Iterator[DbbenchError]:
@@ -172,6 +173,31 @@ def _fits(plan: Plan, dataset: int) -> Iterator[DbbenchError]:
             remedy="Give [device] a larger size, or the workload a smaller dataset"
             + (", or [age] a smaller fill." if aged else "."),
         )
+
+
+def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """MariaDB allocates its whole log when it starts, and waits for ever on a filesystem that it has filled so."""
+    from dbbench import filesystems
+    from dbbench.plan.settings import settings_of
+
+    for cell in expanded.cells:
+        if (
+            cell.engine.name != "mariadb"
+            or cell.wal_setup is not None
+            or cell.setup.mkfs.family not in filesystems.FAMILIES
+        ):
+            continue
+        if filesystems.traits(cell.setup).compresses:  # zeros take nothing there
+            continue
+        log = settings_of(cell)["innodb_log_file_size"].value
+        if isinstance(log, int) and dataset_bytes(cell) + log > plan.device.size_bytes:
+            yield DiskTooSmall(
+                f"MariaDB's log of {size_text(log)} and a dataset of about {size_text(dataset_bytes(cell))} do not fit "
+                f"on a device of {size_text(plan.device.size_bytes)}",
+                effect=UNTOUCHED,
+                remedy="Give [device] a larger size, or the engine  settings = { innodb_log_file_size = 67108864 }",
+            )
+            return
 
 
 def _images(plan: Plan, results: Path) -> dict[Path, int]:

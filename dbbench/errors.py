@@ -132,7 +132,7 @@ class TrialDied(DbbenchError):
 class TrialStuck(DbbenchError):
     """It sits in a call that no signal ends, beyond its phase's deadline; it was killed. The run goes on."""
 
-    id, title = "E113", "the trial did not heed its deadline"
+    id, title = "E349", "the trial did not heed its deadline"
 
 
 class AnswerUnknown(DbbenchError):

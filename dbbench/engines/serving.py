@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, EngineStopFailed
+from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, EngineStopFailed, FilesystemFull
 
 START_S: Final = 300.0  # recovery after a crash replays at most the redo of one trial
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
 POLL_S: Final = 0.01  # MariaDB answers 100 ms after its start
 LOG_LINES: Final = 12
+_WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it has it
 
 Answer = TypeVar("Answer")
@@ -115,6 +116,7 @@ def _await(
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         status = program.poll()
+        _has_room(launch, offset)
         if status is not None:
             raise EngineStartFailed(
                 f"{launch.name} ended with {_status(status)}:\n{tail(launch.log, offset)}",
@@ -134,6 +136,19 @@ def _await(
         f"{launch.name} does not answer after {START_S:.0f} s:\n{tail(launch.log, offset)}",
         remedy=f"The whole log: {launch.log}",
     )
+
+
+def _has_room(launch: Launch, offset: int) -> None:
+    """FilesystemFull where the server's log says that it waits for space: MariaDB then waits for ever, and does nothing
+    else; so does one that could not allocate its log, in the midst of its own end."""
+    with contextlib.suppress(OSError), launch.log.open("rb") as file:
+        file.seek(offset)
+        if _WAITS_FOR_SPACE in file.read():
+            raise FilesystemFull(
+                f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{tail(launch.log, offset)}",
+                effect="It was killed; nothing was measured.",
+                remedy="A larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
+            )
 
 
 def _stop(launch: Launch, program: process.Running, offset: int) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +17,11 @@ from typing import Any, Final
 import pytest
 
 from dbbench import filesystems, layers
+from dbbench.engines import mariadb
+from dbbench.engines.port import Place
+from dbbench.errors import EngineStartFailed, FilesystemFull
 from dbbench.journal import Journal
+from dbbench.model import merged
 from tests import setups
 from tests.setups import ALL, attached, flushes, shipped
 
@@ -149,6 +155,59 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
         assert trial["io"]["write_bytes"] > 0
         operated(name, {step["name"]: step for step in trial["operations"]})
     assert left(dbbench.folder) == []
+
+
+ENGINES: Final = """settings = {{ innodb_log_file_size = {log} }}
+[[workload]]
+name = "sysbench-oltp-read-write"
+engines = ["mariadb"]
+tables = 2
+table_size = 2000
+clients = 2
+"""
+
+
+@pytest.mark.needs("root", "engine:postgres", "engine:mariadb", "sysbench", "sadf")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_short_trials_of_two_engines(name: str, dbbench: Any) -> None:
+    """PostgreSQL and MariaDB, with a log that fits on the device: cold, flushed, checked by the engine and by fsck."""
+    shipped(name)
+    plan = PLAN.format(setups=[name], count=1, operations=["fsck"])
+    dbbench.plan(plan + 'engines = ["postgres"]\n[[engine]]\nname = "mariadb"\n' + ENGINES.format(log=64 * MIB))
+    dbbench("run", "plan.toml", "--name", "r", timeout_s=400)
+    trials = dbbench.trials().values()
+    assert [(t["engine"], t["error"]) for t in trials if t["status"] == "failed"] == []
+    assert {t["engine"] for t in trials} == {"postgres", "mariadb"}
+    for trial in trials:
+        assert (trial["filesystem"]["family"], trial["filesystem"]["durability_class"]) == (name, "full")
+        assert trial["cache"]["proved"]
+        assert trial["summary"]["transactions"] > 0
+        assert float(trial["io"]["flushes_note"].split()[0]) > 0.3
+        operated(name, {step["name"]: step for step in trial["operations"]})
+    assert left(dbbench.folder) == []
+
+
+@pytest.mark.needs("root", "engine:mariadb", "sadf")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path) -> None:
+    """MariaDB on a filesystem that its log has filled waits there for ever: E305 within seconds, and it is gone."""
+    setup, own = shipped(name), Path(tempfile.mkdtemp(prefix="dbbench-", dir="/var/tmp"))
+    own.chmod(0o755)  # the server's account must get through; nobody else's gets into tmp_path
+    place = Place(own / "s", own / "logs")
+    with attached(tmp_path, 1) as device:
+        filesystems.make(setup, device)
+        with filesystems.mounted(setup, device, own / "mnt") as fs:
+            datadir = filesystems.data_directory(setup, fs)
+            mariadb.create(datadir, place)
+            began = time.monotonic()
+            with (
+                pytest.raises((FilesystemFull, EngineStartFailed), match=r"waits for space|error 28"),
+                mariadb.serving(datadir, merged(("plan", {"innodb_log_file_size": 1024 * MIB})), place),
+            ):
+                pass
+            assert time.monotonic() - began < 60  # after 300 s it would be given up anyway
+    shutil.rmtree(own)
+    assert left(tmp_path) == left(own) == []
 
 
 def operated(name: str, steps: dict[str, Any]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from dbbench.engines import innodb, mariadb, mysql
+from dbbench import process
+from dbbench.engines import innodb, mariadb, mysql, serving
 from dbbench.engines.innodb_server import InnodbServer, named
 from dbbench.engines.mysqld import Mysqld
+from dbbench.errors import FilesystemFull
 from dbbench.model import Durability, merged
 from dbbench.process import Running
 
@@ -166,3 +169,19 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
     )  # fmt: skip
     assert program.at_least(8, 0, 30)
     assert not Mysqld(program.path, "8.0.29").at_least(8, 0, 30)
+
+
+def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
+    """As MariaDB 10.11 said it on a full nilfs2; what it said at an earlier start is past."""
+    log = tmp_path / "server.log"
+    log.write_text(
+        "2026-11-22  2:11:49 0 [ERROR] Aborting\n"
+        "2026-11-22  2:11:49 0 [Warning] mariadbd: Disk is full writing '/run/dbbench/mnt/data/aria_log.00000001' "
+        '(Errcode: 28 "No space left on device"). Waiting for someone to free space... (Expect up to 60 secs delay for '
+        "server to continue after freeing disk space)\n"
+    )
+    account = process.user("root", "nobody")
+    launch = serving.Launch("mariadb", (), tmp_path, log, account, signal.SIGTERM, signal.SIGKILL)
+    with pytest.raises(FilesystemFull, match="aria_log"):
+        serving._has_room(launch, 0)
+    serving._has_room(launch, log.stat().st_size)

@@ -689,6 +689,12 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "The line through the kB/s of the seconds falls, and its 95 % interval does not hold a level one. A longer log "
         "would have been applied more slowly than this one: give `log_bytes` the size that you have.",
     ),
+    "W106": (
+        "the device did not answer",
+        "For some seconds not one request ended while one waited. The kernel's log says nothing of that before the "
+        "driver's timeout (30 s for most disks), and the filesystem can do nothing but wait: such seconds are the "
+        "device's.",
+    ),
     "W124": (
         "kernel messages lost",
         "The kernel's log ran over while the trial was driven: an error of the device may have stood in what is gone.",

@@ -74,7 +74,7 @@ def live(line: str) -> Live | None:
     """A second of the work; it has no transactions."""
     try:
         return Live(int(json.loads(line)["t"]), None, None)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -220,6 +220,8 @@ def _machine_warnings(trial: Record, seen: Seen) -> None:
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
         trial.warn(TrialWarning("W023", text, suspect=True))
+    if trial.series is not None:
+        trial.warn(*limits.silent(trial.cell.window, trial.series))
     if trouble := seen.kernel.lines_about_machine():
         trial.warn(TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
     if seen.kernel.lost():

@@ -1,4 +1,5 @@
-"""What must be equal between filesystems, as a trial found it: memory and cores. Facts in, facts and findings out."""
+"""What must be equal between filesystems, as a trial found it: memory, cores, a device that answers. Facts in, facts
+and findings out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from dbbench.limits.cores import parsed
 from dbbench.meter import Meter
 from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
 from dbbench.plan import sizes
-from dbbench.series import Column
+from dbbench.series import Column, Series
 from dbbench.units import bytes_of, size_text
 
 CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
@@ -23,6 +24,9 @@ CANARY_OFF: Final = 0.10
 # read and written through it is resident with what was touched in the window.
 FALLBACK_SHARE: Final = 0.10
 FALLBACK_LEAST: Final = 16 * 2**20
+# A flush takes a drive a second or two; the kernel says nothing of a request before its driver's timeout (SCSI 30 s).
+SILENT_S: Final = 5
+BUSY_PCT: Final = 90.0  # of a second in which a request waits from its begin to its end
 
 
 def memory(
@@ -112,6 +116,33 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     settled = f"it settled after {cut} s" if cut else "it never settled"
     text = f"{found.change:+.0%} from one end of the window to the other, p = {found.p:.2g}; {settled}"
     yield TrialWarning("W005", text)
+
+
+def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
+    """W106 where a disk ended no request for SILENT_S seconds in a row while one waited: a filesystem that holds its
+    requests back leaves the disk idle, a slow disk ends some. One for each disk, of its longest row."""
+    for disk, prefix in (("the device", ""), ("the log's device", "log_")):
+        names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
+        if not all(name in series for name in names[:3]):
+            continue
+        busy, *ended = [summary.measured_seconds(window, series[name]) for name in names if name in series]
+        waiting = [b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
+                   for b, rates in zip(busy, zip(*ended, strict=True), strict=True)]  # fmt: skip
+        begin, length = _longest(waiting)
+        if length >= SILENT_S:
+            text = f"{disk} ended no request in {length} s, and one waited all the time"
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin, suspect=True)
+
+
+def _longest(flags: Sequence[bool]) -> tuple[int, int]:
+    """Where the longest row of true ones begins, and its length; (0, 0) where none is."""
+    found, begin = (0, 0), 0
+    for place, flag in enumerate(flags):
+        if not flag:
+            begin = place + 1
+        elif place + 1 - begin > found[1]:
+            found = (begin, place + 1 - begin)
+    return found
 
 
 def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -78,22 +78,26 @@ def library() -> Path | None:
 
 
 @contextmanager
-def served(folder: Path, image: Path, log: Path, output: Path) -> Iterator[Path]:
+def served(
+    folder: Path, image: Path, log: Path, output: Path, program: Sequence[str | Path] = ("-m", "dbbench.powercut.disk")
+) -> Iterator[Path]:
     """The disk over `image` while the block lasts, mounted below `folder`: the file for a loop device. Afterwards
-    its log is whole. Raises LabUnavailable where it does not start, DeadlinePassed where its process does not end."""
+    its log is whole. Raises LabUnavailable where it does not start, DeadlinePassed where its process does not end.
+
+    `program`: another one that serves a disk, as words for Python; `log` is its third argument then."""
     at = folder / "fuse"
     at.mkdir(exist_ok=True)
-    argv: list[str | Path] = [sys.executable, "-m", "dbbench.powercut.disk", at, image, log]
+    argv: list[str | Path] = [sys.executable, *program, at, image, log]
     env = {"FUSE_LIBRARY_PATH": str(library()), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
-    with process.running(argv, stdout=output, env=env, note=False) as program:
-        _await(program, at, output)
+    with process.running(argv, stdout=output, env=env, note=False) as server:
+        _await(server, at, output)
         try:
             yield at / NAME
         except BaseException:
             namespaces.unmount(at, lazy=True)
             raise
         namespaces.unmount(at)
-        if status := program.wait(READY_S):
+        if status := server.wait(READY_S):
             raise LabUnavailable(f"the lab's disk ended with status {status}: {_said(output)}")
 
 
@@ -116,8 +120,8 @@ def _said(output: Path) -> str:
     return "; ".join(lines[-3:]) or "it printed nothing"
 
 
-def main(argv: list[str]) -> None:
-    """Serve until unmounted."""
+def serve(disk: Disk, at: str) -> None:
+    """Serve a disk at that mount point until it is unmounted."""
     import ctypes
 
     import mfusepy
@@ -125,10 +129,13 @@ def main(argv: list[str]) -> None:
     none = ctypes.c_ulong(0)
     # It serves writes of the kernel: memory that it asks for must not wait for these same writes.
     ctypes.CDLL(None).prctl(57, ctypes.c_ulong(1), none, none, none)  # PR_SET_IO_FLUSHER (linux/prctl.h)
+    mfusepy.FUSE(disk, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
+
+
+def main(argv: list[str]) -> None:
+    """Serve until unmounted."""
     at, image, log = argv
-    mfusepy.FUSE(
-        Disk(Path(image), Path(log)), at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab"
-    )
+    serve(Disk(Path(image), Path(log)), at)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dbbench.powercut import unavailable
+from tests.system import test_sick_disk
 from tests.system.conftest import Dbbench
 from tests.system.leftovers import left_of
 from tests.system.planted_faults import failing_step
@@ -71,7 +73,8 @@ class Soak:
         place = self.folder / f"round{self.number}"
         place.mkdir()
         self.dbbench = Dbbench(place, self.env)
-        kind = self.draw.choice([self.quiet, self.fault, self.fault, self.stopped, self.stopped, self.step])
+        kinds = [self.quiet, self.fault, self.fault, self.disk, self.stopped, self.stopped, self.step]
+        kind = self.draw.choice([kind for kind in kinds if kind != self.disk or unavailable() is None])
         said = kind()
         if left := left_of(place, within_s=3.0 * patience()):
             raise Wrong(f"{said}: left {left}")
@@ -110,6 +113,15 @@ class Soak:
         if status not in marks.split():
             raise Wrong(f"{said}: {status}")
         return f"{said}, {status}"
+
+    def disk(self) -> str:
+        """A disk that fails or falls silent in mid-window: no good trial."""
+        name = self.draw.choice(sorted(test_sick_disk.FAULTS))
+        _, trial, told = test_sick_disk.on_a_sick_disk(self.dbbench, name)
+        mark, ids = test_sick_disk.FAULTS[name][2:]
+        if trial["status"] != mark or not told & ids:
+            raise Wrong(f"ext4 postgres: {name}: {trial['status']}, {told}")
+        return f"ext4 postgres: {name}, {mark}"
 
     def stopped(self) -> str:
         """A signal at a moment of chance, then resumed."""

@@ -75,9 +75,11 @@ class Dbbench:
         (self.folder / name).write_text(text)
         return name
 
-    def run_and(self, plan: str, at: Callable[[dict[str, Any]], bool], do: Callable[[int], None]) -> tuple[int, str]:
-        """Start `run PLAN --name r`, call `do(pid)` at the first event for which `at` holds; exit status, stderr."""
-        child = self.start("run", plan, "--name", "r", "--progress", "json")
+    def run_and(
+        self, plan: str, at: Callable[[dict[str, Any]], bool], do: Callable[[int], None], *words: str
+    ) -> tuple[int, str]:
+        """`run PLAN --name r WORDS`, with `do(pid)` at the first event for which `at` holds; exit status, stderr."""
+        child = self.start("run", plan, "--name", "r", "--progress", "json", *words)
         assert child.stderr is not None
         said, done = [], False
         for line in child.stderr:

@@ -8,6 +8,7 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dbbench.devices.directory import disk_below
 from tests.system.leftovers import left_of
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
@@ -117,6 +119,23 @@ def remounted(*options: str) -> Callable[[int], None]:
     return lambda pid: within(pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt")
 
 
+def hypervisor(pid: int) -> None:
+    """The machine's own count says that ten seconds of each processor were stolen since (/proc/stat, field 8)."""
+    first, _, rest = Path("/proc/stat").read_text().partition("\n")
+    fields = first.split()
+    fields[8] = str(int(fields[8]) + 10 * (os.cpu_count() or 1) * os.sysconf("SC_CLK_TCK"))
+    (fake := Path(f"/proc/{pid}/cwd").resolve() / "stat").write_text(" ".join(fields) + "\n" + rest)
+    within(pid, "mount", "--bind", str(fake), "/run/dbbench/host_proc/stat")
+
+
+def foreign_writer(pid: int) -> None:
+    """Somebody writes to the disk below the image, past the page cache, for a second and a half."""
+    file = Path(f"/proc/{pid}/cwd").resolve() / "theirs"
+    write = ["timeout", "1.5", "dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=2048", "oflag=direct"]
+    subprocess.run(write, check=False, capture_output=True)
+    file.unlink()
+
+
 Plant = Callable[[int], None]
 # name: (fs setup, what is done in mid-window, the mark, IDs of which one is told)
 FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
@@ -135,6 +154,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),
+    "time-stolen": ("ext4", hypervisor, "suspect", {"W015"}),
 }
 
 
@@ -178,6 +198,38 @@ def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None
     assert told & ids, (told, trial["error"])
     assert status == (1 if trial["status"] == "failed" else 0), said[-2000:]
     assert left_of(dbbench.folder, within_s=2.0) == []
+
+
+@pytest.mark.soak
+@pytest.mark.needs("nsenter")
+def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
+    """The counters of a processor, as x86 has them, rise from 3 to 7 in the window (W126)."""
+    dbbench.plan(PLAN.format(setup="ext4"))
+    (folder := dbbench.folder / "cpu0/thermal_throttle").mkdir(parents=True)
+    (count := folder / "core_throttle_count").write_text("3\n")
+    later = threading.Timer(2.5, lambda: count.write_text("7\n"))
+
+    def do(pid: int) -> None:
+        within(pid, "mount", "--bind", str(folder.parent), "/sys/devices/system/cpu/cpu0")
+        later.start()
+
+    status, said = dbbench.run_and("plan.toml", lambda e: e["kind"] == "phase_begin" and e["phase"] == "warmup", do)
+    (trial,) = dbbench.trials().values()
+    told = {warning["id"]: warning["text"] for warning in trial["warnings"]}
+    assert (status, trial["status"]) == (0, "suspect"), said[-2000:]
+    assert "4 times" in told["W126"]
+
+
+@pytest.mark.soak
+def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> None:
+    """Somebody writes to the same disk in the window (W127)."""
+    if disk_below(dbbench.folder) is None:
+        pytest.skip("no disk is to be seen below the folder of the tests")
+    dbbench.plan(PLAN.format(setup="ext4"))
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, foreign_writer)
+    (trial,) = dbbench.trials().values()
+    assert (status, trial["status"]) == (0, "suspect"), said[-2000:]
+    assert "W127" in {warning["id"] for warning in trial["warnings"]}
 
 
 def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ def test_who_holds_the_lock_is_named(disk: Disk, monkeypatch: pytest.MonkeyPatch
         script = "import os, sys; from dbbench import namespaces; from dbbench.devices import guard\n"
         script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
         script += "sys.exit(namespaces.isolated(work))\n"
-        within = process.run([sys.executable, "-c", script, disk.path]).stdout
+        env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        within = process.run([sys.executable, "-c", script, disk.path], env=env).stdout
     named = f"locked by process {holder.pid} ({Path(sys.executable).name[:15]}): {sys.executable} -c import fcntl"
     assert named in refused.value.evidence
     assert named in within

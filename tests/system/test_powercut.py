@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from tests.system.conftest import Dbbench
 
 pytestmark = [pytest.mark.needs("root", "mkfs.ext4"), pytest.mark.usefixtures("nothing_left")]
 
+SOAK_CUTS = int(os.environ.get("DBBENCH_SOAK_LAB_CUTS", "200"))
+INVALID = 0.02  # of the cuts, at most, for those that are to be valid
 CONTROLS = {
     "postgres": ["lying disk", "nobarrier", "fsync=off", "full_page_writes=off"],
     "mariadb": ["lying disk", "innodb_doublewrite=off"],
@@ -78,6 +82,26 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
     page = Path(found["report"]).read_text()
     assert "0 of 10 cuts" in page and 'id="powercut"' in page
     assert json.loads(dbbench("list", "--json").stdout)[0]["name"] == found["run"]
+
+
+@pytest.mark.soak
+@pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
+@pytest.mark.parametrize("setup", ["ext4", "xfs", "btrfs"])
+def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) -> None:
+    """DBBENCH_SOAK_LAB_CUTS of them are valid, none is harmed, and ten minutes hold two hundred. The controls lose
+    18 of 20 each. What was found is printed (`pytest -s`)."""
+    file = dbbench.plan(plan("postgres", [setup]))
+    asked = math.ceil(SOAK_CUTS / (1 - INVALID))
+    words = ("--cuts", str(asked), "--seed", os.environ.get("DBBENCH_SOAK_SEED", "1"), "--json", "--progress", "none")
+    done = dbbench("durability", file, *words, timeout_s=60 + 10 * asked)
+    found = json.loads(done.stdout)
+    (row,) = found["rows"]
+    print(f"{setup}: {row['valid']} valid cuts in {row['seconds']:.0f} s ({found['seconds']:.0f} s with the controls), "
+          f"{row['recordings']} recordings, {row['acknowledged']} acknowledged, {row['lost']} lost")  # fmt: skip
+    assert not found["blind"]
+    assert (row["durability_class"], row["harmed"], row["lost"], row["contradiction"]) == ("full", 0, 0, "")
+    assert row["valid"] >= SOAK_CUTS, invalid(row)
+    assert row["valid"] * 600 / row["seconds"] >= 200
 
 
 @pytest.mark.parametrize("engine", ["mariadb", "mysql"])

@@ -129,10 +129,14 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
     assert row["mark"] != "suspect" or any(word.startswith("W") for word in ids)
 
 
-def test_every_planted_fault_has_its_row() -> None:
+@pytest.mark.parametrize(
+    ("file", "test"),
+    [("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
+     ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial")],
+)  # fmt: skip
+def test_every_planted_fault_has_its_row(file: str, test: str) -> None:
     """What is planted in mid-window is in the table by its name."""
-    text = (ROOT / "tests/system/test_faults.py").read_text(encoding="utf-8")
+    text = (ROOT / f"tests/system/{file}.py").read_text(encoding="utf-8")
     planted = re.findall(r'^    "([a-z-]+)": \(', text[text.index("FAULTS") :], re.M)
-    assert {f"system/test_faults.py::test_a_fault_in_mid_window_is_no_good_trial[{name}]" for name in planted} <= {
-        row["test"] for row in rows()
-    }
+    assert planted
+    assert {f"system/{file}.py::{test}[{name}]" for name in planted} <= {row["test"] for row in rows()}

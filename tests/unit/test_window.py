@@ -14,6 +14,7 @@ from dbbench.filesystems.periods import period_s
 from dbbench.judging import limits
 from dbbench.model import FilesystemFacts, Window
 from dbbench.samplers import server_log
+from dbbench.series import Series
 
 FIXED = Window("fixed", 60, 120)
 
@@ -62,6 +63,30 @@ def test_no_steady_state_is_told_with_size_and_end() -> None:
     (told,) = limits.steady(FIXED, [*falling])
     assert told.id == "W005" and "-4" in told.text and "%" in told.text
     assert list(limits.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
+
+
+@pytest.mark.parametrize(
+    ("util", "writes", "flushes", "told"),
+    [
+        ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
+        ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
+        ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
+        ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle: nobody asks
+        ([100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3, [0.0] * 4 + [None] + [0.0] * 7, [0.0] * 12, None),  # a gap
+    ],
+)  # fmt: skip
+def test_a_device_that_ends_nothing_for_five_seconds_is_told(
+    util: list[float | None], writes: list[float | None], flushes: list[float | None], told: int | None
+) -> None:
+    """W106 with its second: only where a request waited, none ended, and the seconds are in the window."""
+    still: list[float | None] = [0.0] * 12
+    columns = {"util_pct": util, "r_per_s": still, "w_per_s": writes, "f_per_s": flushes, "d_per_s": still}
+    for prefix in ("", "log_"):
+        series = Series(72, {prefix + name: [100.0 * (name == "util_pct")] * 60 + v for name, v in columns.items()})
+        found = list(limits.silent(FIXED, series))
+        assert [(w.id, w.suspect, w.second) for w in found] == ([("W106", True, told)] if told else [])
+        assert all(("log's" in w.text) == bool(prefix) for w in found)
+    assert list(limits.silent(FIXED, Series(72))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""A disk that fails, or falls silent, below a real trial in mid-window: no such trial is a good one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dbbench import devices
+from dbbench.powercut import unavailable
+from tests.system.leftovers import left_of
+from tests.system.sick_disk import Sick, sick_disk
+from tests.system.test_faults import mount_of
+
+pytestmark = [
+    pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf", "iostat", "losetup"),
+    pytest.mark.skipif(unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"),
+]
+
+PLAN = """
+name = "sick"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = "1s"
+measure = "{measure}s"
+repeat_suspect = false
+[device]
+kind = "block"
+path = "{path}"
+[[engine]]
+name = "postgres"
+settings = {{ shared_buffers = "1MB" }}
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 2
+threads = 2
+"""
+SILENT_S = 6.8  # five whole seconds of iostat's, wherever they begin
+
+
+def ordered(*words: str) -> Callable[[Sick, int], None]:
+    """Requests of these kinds fail from now on."""
+    return lambda disk, _pid: disk.order(*words)
+
+
+def unreadable(disk: Sick, pid: int) -> None:
+    """Reads fail, and what the page cache holds of the tables is dropped: they are read again."""
+    disk.order("read")
+    for path in (mount_of(pid) / "data/base").rglob("*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def silent(disk: Sick, _pid: int) -> None:
+    """No request ends for some seconds; then all is as before."""
+    disk.order("silent")
+    time.sleep(SILENT_S)
+    disk.order()
+
+
+GONE = {"E304", "E347", "E402", "E403", "E404", "E602"}
+# name: (what is done in mid-window, seconds of the window, the mark, IDs of which one is told)
+FAULTS: dict[str, tuple[Callable[[Sick, int], None], int, str, set[str]]] = {
+    "disk-write-errors": (ordered("write"), 3, "failed", GONE),
+    "disk-flush-errors": (ordered("flush"), 3, "failed", GONE),
+    "disk-read-errors": (unreadable, 3, "failed", GONE),
+    "disk-silent": (silent, 10, "suspect", {"W106"}),
+}
+SOAK = {"disk-flush-errors", "disk-read-errors"}  # the others in every test run: one that fails, one that waits
+
+
+def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[str]]:
+    """Drive the one trial whose disk gets that fault: exit status, trial.json, all IDs that it tells."""
+    plant, measure, _, _ = FAULTS[name]
+    with sick_disk(dbbench.folder) as disk:
+        dbbench.plan(PLAN.format(path=disk.path, measure=measure))
+        word = devices.identity(disk.path)  # where a process hides its files, a blank disk too wants it typed
+        status, said = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: plant(disk, pid), "--wipe", word)
+    trials = dbbench.trials()
+    assert len(trials) == 1, said[-2000:]
+    (trial,) = trials.values()
+    told = {warning["id"] for warning in trial["warnings"]} | ({trial["error"]["id"]} if trial["error"] else set())
+    return status, trial, told
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS]
+)
+def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
+    """It is marked as its row of docs/faults.md says, and all is given back. Of a silence the kernel tells nothing."""
+    status, trial, told = on_a_sick_disk(dbbench, name)
+    _, _, mark, ids = FAULTS[name]
+    assert trial["status"] == mark, (trial["status"], told)
+    assert told & ids, (told, trial["error"])
+    assert status == (1 if mark == "failed" else 0)
+    assert mark == "failed" or "W020" not in told
+    assert left_of(dbbench.folder, within_s=2.0) == []

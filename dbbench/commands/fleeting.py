@@ -239,7 +239,7 @@ def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     from dbbench.commands import verdicts as made
     from dbbench.commands.report import write
 
-    runs = [store.load_run(root / name) for name in sorted({record.run_name(fleet, host) for host in fleet.dealing})]
+    runs = [store.load_run(root / name) for name in record.run_names(fleet)]
     page = write(runs, report_of(runs[0].path if len(runs) == 1 else record.folder_of(root, fleet.name)))
     found = made.verdicts(runs)
     trials = [trial for run in runs for trial in run.trials]

@@ -42,7 +42,7 @@ class Coordinator:
         self._plan_text, self._scripts, self._wipe = plan_text, scripts, wipe
         self._emit, self._clock = emit, clock
         self._patience_s, self._gone_after_s = patience_s, gone_after_s
-        self._runs = {name: store.load_spec(results / name) for name in sorted(self._names())}
+        self._runs = {name: store.load_spec(results / name) for name in record.run_names(fleet)}
         self._start = True  # supervisors
         self._unsaved: set[str] = set()
         self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
@@ -225,9 +225,6 @@ class Coordinator:
             )  # fmt: skip
 
     # --- what is kept ---
-
-    def _names(self) -> set[str]:
-        return {record.run_name(self.fleet, host) for host in self.fleet.dealing}
 
     def _book(self, host: str) -> Book:
         name = record.run_name(self.fleet, host)

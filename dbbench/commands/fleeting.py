@@ -210,7 +210,7 @@ def take_home(options: Options, fleet: Fleet, root: Path, address: str, certs: P
     run = store.load_spec(root / record.run_name(fleet, next(iter(fleet.dealing))))
     with record.coordinating(root, fleet.name), showing.renderer("plain", sys.stderr) as emit:
         engine.hosts()
-        at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=0.0)
+        at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=_ANSWER_S / 2)
         at_work.collect(_ANSWER_S)
         engine.close()
     home = sum(len(book.taken) for book in at_work.books.values())

@@ -17,8 +17,6 @@ from dbbench.errors import DbbenchError, Interrupted, Terminated
 from dbbench.progress.events import Emit, Event, parsed
 
 STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
-_KEPT: Final = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
-                "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 
 
 class Stop:
@@ -69,11 +67,6 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def kept_environment() -> dict[str, str]:
-    """What of our environment a child of this program needs."""
-    return {name: os.environ[name] for name in _KEPT if name in os.environ}
-
-
 def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
            module: str = "dbbench.launcher") -> int:  # fmt: skip
     """Run the module with `argv` as a process; its exit status. Raises the error that it tells, and being stopped.
@@ -88,7 +81,12 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
             [sys.executable, "-m", module, *argv],
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
+            env={
+                **process.kept_environment(),
+                **env,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "DBBENCH_PARENT": str(os.getpid()),
+            },
             grace_s=STOP_GRACE_S,
             own_session=True,
         ) as child,

@@ -54,7 +54,7 @@ class Coordinator:
                                          "trials": sum(len(book.expected) for book in self.books.values()),
                                          "done": sum(len(book.taken) for book in self.books.values())}))  # fmt: skip
         try:
-            while any(book.open for book in self.books.values()):
+            while any(book.open for book in self.books.values()) or self._further():
                 self.step()
             self._conclude()
         finally:
@@ -216,14 +216,35 @@ class Coordinator:
             said = f", {len(aside)} of its trials are set aside" if aside else ""
             self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
                                               f"whole{said}"}))  # fmt: skip
+        self._deal_again(dealt, run, gone)
+
+    def _deal_again(self, dealt: dealing.Dealing, run: Run, gone: dict[str, str]) -> None:
         self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
         record.save(self.results, self.fleet)
-        for host, other in self.books.items():
-            if other.blocks != dealt[host]:
-                other.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+        for host, book in self.books.items():
+            if book.blocks != dealt[host]:
+                book.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+
+    def _further(self) -> bool:
+        """With --until-precision, once all is home: deal further blocks of what is not settled. Whether there are."""
+        run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
+        if run is None or run.precision is None or not able or self._lacking():
+            return False
+        from dbbench.fleet.precision import dealt_further  # with all that a runner needs
+
+        longer, dealt = dealt_further(run, self.fleet.dealing, self.results / run.name, able)
+        self._change(run.name, order=longer.order, settled=longer.settled)
+        self._save(now=True)
+        if more := len(longer.order) - len(run.order):
+            self._emit(Event("note", {"text": f"{more} trials more, until the precision"}))
+        self._deal_again(dealt, longer, self.fleet.gone)
+        return any(book.open for book in self.books.values())
+
+    def _lacking(self) -> list[Book]:
+        return [book for book in self.books.values() if book.expected - book.taken]
 
     def _conclude(self) -> None:
-        lacking = [book for book in self.books.values() if book.expected - book.taken]
+        lacking = self._lacking()
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
         record.save(self.results, self.fleet)
         home = sum(len(book.taken) for book in self.books.values())

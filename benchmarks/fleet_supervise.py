@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -14,15 +15,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dbbench import process, store
 from dbbench.fleet import supervisor
 from dbbench.fleet.room import Room
-from dbbench.model import Status, Trial
+from dbbench.model import Run, Status, Trial
 from dbbench.progress.events import Emit, Event
-from dbbench.runner import Between, pending
 
 
-def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Between) -> None:
+def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> None:
     """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
     run = store.load_spec(folder)
-    while left := pending(folder, run := between(run)):
+    while left := store.pending(folder, run := between(run)):
         spec = left[0]
         emit(Event("trial_begin", {"id": spec.id}))
         emit(Event("phase_begin", {"phase": "measure"}))

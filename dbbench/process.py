@@ -29,6 +29,8 @@ T = TypeVar("T")
 Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
+_KEPT = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
+         "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
 _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
@@ -100,6 +102,11 @@ def user(*names: str) -> User:
             entry = pwd.getpwnam(name)
             return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
     raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine")
+
+
+def kept_environment() -> dict[str, str]:
+    """What of our environment a child of this program needs."""
+    return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
 def find(program: str) -> Path | None:

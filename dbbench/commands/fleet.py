@@ -10,7 +10,7 @@ import click
 
 from dbbench import store
 from dbbench.commands.options import Options, command_line, global_options, results_option
-from dbbench.commands.planning import plan_options
+from dbbench.commands.planning import plan_options, precision_option
 from dbbench.commands.text import put, put_json, put_table
 from dbbench.errors import FleetMissing, RunMissing
 
@@ -32,6 +32,7 @@ def command() -> None:
 @click.option("--local", type=click.IntRange(1), metavar="N", help="N workers on this machine, to try it.")
 @click.option("--each", "mode", flag_value="each", help="The whole plan on every host.")
 @click.option("--spread", "mode", flag_value="spread", default=None, help="The plan's blocks dealt over the hosts.")
+@precision_option
 @click.option("--hosts", "least", type=click.IntRange(1), metavar="N", help="Wait for so many; with --scheduler.")
 @click.option("--gone-after", default="10m", metavar="TIME", show_default=True, help="A host not heard for that long.")
 @click.option("--listen", metavar="ADDRESS", help="Of the scheduler with --ssh; default: this machine's name, TLS.")

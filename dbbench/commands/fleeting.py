@@ -16,7 +16,7 @@ import click
 
 from dbbench import __version__, store
 from dbbench.clock import iso
-from dbbench.commands.choosing import free_name
+from dbbench.commands.choosing import free_name, refine
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options
 from dbbench.commands.planning import Asked, asked
@@ -45,13 +45,18 @@ _ANSWER_S: Final = 30.0
 def drive(
     options: Options, *, plan_file: str, results: str, scheduler: str | None, ssh: str | None, local: int | None,
     mode: str | None, least: int | None, gone_after: str, listen: str | None, remote: str, host_results: str,
-    certs: str | None, new: bool, name: str | None, wipe: tuple[str, ...], progress: str, **narrowing: Any,
+    certs: str | None, new: bool, name: str | None, wipe: tuple[str, ...], progress: str, precision: float | None,
+    **narrowing: Any,
 ) -> int:  # fmt: skip
     """Drive the plan on its hosts, write the page, print the verdict; 1 where a trial failed."""
     if sum(word is not None for word in (scheduler, ssh, local)) != 1 or mode is None:
         raise click.UsageError("one of --scheduler, --ssh and --local, and one of --each and --spread")
+    if precision is not None and mode == "each":
+        raise click.UsageError("--until-precision goes with --spread: with --each every host answers for itself")
     wanted, root = asked(plan_file, options.paths, **narrowing), Path(results).resolve()
     fleet = _known(root, wanted, mode, name=name, new=new)
+    if fleet is not None and precision is not None:
+        fleet = _refined(root, fleet, precision)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} was finished before; --new starts another", err=True)
         return conclude(options, root, fleet)
@@ -66,7 +71,7 @@ def drive(
     ):
         if fleet is None:
             names = sorted(starting.waited(engine, lambda found: len(found) >= (least or 1), _START_S))
-            fleet = _made(root, wanted, mode, called, hosts or names, address)
+            fleet = _made(root, wanted, mode, called, hosts or names, address, precision)
         kind = "none" if options.quiet and progress == "auto" else progress
         with showing.renderer(kind, sys.stderr, color=not options.no_color) as emit:
             Coordinator(root, fleet, wanted.text, _scripts(wanted), engine, emit, wipe=wipe,
@@ -146,7 +151,19 @@ def _known(root: Path, wanted: Asked, mode: str, *, name: str | None, new: bool)
     return None
 
 
-def _made(root: Path, wanted: Asked, mode: str, name: str, hosts: list[str], address: str) -> Fleet:
+def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
+    """The fleet of which that precision is asked; one that is finished, but not that precise, goes on. RunLocked."""
+    with record.coordinating(root, fleet.name):
+        refine(root / fleet.name, precision)
+        left = store.load_run(root / fleet.name, verify=False).unfinished
+        fleet = dataclasses.replace(fleet, finished=fleet.finished and not left)
+        record.save(root, fleet)
+    return fleet
+
+
+def _made(
+    root: Path, wanted: Asked, mode: str, name: str, hosts: list[str], address: str, precision: float | None
+) -> Fleet:
     if not hosts:
         raise FleetUnreachable("the scheduler has no worker of a fleet", effect="Nothing was dealt.",
                                remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
@@ -155,7 +172,7 @@ def _made(root: Path, wanted: Asked, mode: str, name: str, hosts: list[str], add
         name, "each" if mode == "each" else "spread", iso(time.time()), wanted.sha256, dealt, scheduler=address
     )
     run = Run(name, fleet.created, wanted.plan, wanted.sha256, wanted.expanded.cells, wanted.expanded.order,
-              dbbench_version=__version__)  # fmt: skip
+              dbbench_version=__version__, precision=precision)  # fmt: skip
     record.save(root, fleet)
     record.create_runs(root, fleet, run, wanted.text, _scripts(wanted))
     return fleet
@@ -210,7 +227,7 @@ def take_home(options: Options, fleet: Fleet, root: Path, address: str, certs: P
     run = store.load_spec(root / record.run_name(fleet, next(iter(fleet.dealing))))
     with record.coordinating(root, fleet.name), showing.renderer("plain", sys.stderr) as emit:
         engine.hosts()
-        at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=0.0)
+        at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=_ANSWER_S / 2)
         at_work.collect(_ANSWER_S)
         engine.close()
     home = sum(len(book.taken) for book in at_work.books.values())
@@ -239,7 +256,7 @@ def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     from dbbench.commands import verdicts as made
     from dbbench.commands.report import write
 
-    runs = [store.load_run(root / name) for name in sorted({record.run_name(fleet, host) for host in fleet.dealing})]
+    runs = [store.load_run(root / name) for name in record.run_names(fleet)]
     page = write(runs, report_of(runs[0].path if len(runs) == 1 else record.folder_of(root, fleet.name)))
     found = made.verdicts(runs)
     trials = [trial for run in runs for trial in run.trials]

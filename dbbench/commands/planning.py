@@ -40,6 +40,28 @@ def plan_options(function: Function) -> Function:
     return function
 
 
+def _share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """ "2%" or "0.02" as 0.02."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{value} is no share; write 2%")
+    return share
+
+
+precision_option = click.option(
+    "--until-precision",
+    "precision",
+    metavar="2%",
+    callback=_share_given,
+    help="Further blocks, 15 at most, until each interval is that narrow; settled arms stop early.",
+)
+
+
 def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None) -> Asked:
     """Read the plan and what the command line says over it. FileMissing, PlanInvalid, UnknownName."""
     known = catalog(paths)

@@ -13,24 +13,11 @@ from dbbench import __version__, store
 from dbbench.commands.checking import check
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.planning import Asked, able, asked, plan_options, shared
+from dbbench.commands.planning import Asked, able, asked, plan_options, precision_option, shared
 from dbbench.commands.text import put, put_json
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, DeviceNotEmpty, Interrupted, Terminated
 from dbbench.model import Status
 from dbbench.store import LoadedRun
-
-
-def share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """ "2%" or "0.02" as 0.02."""
-    if value is None:
-        return None
-    try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise click.BadParameter(f"{value} is no share; write 2%")
-    return share
 
 
 def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -47,13 +34,7 @@ def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 @click.argument("plan_file", metavar="PLAN")
 @plan_options
 @results_option
-@click.option(
-    "--until-precision",
-    "precision",
-    metavar="2%",
-    callback=share_given,
-    help="Further blocks, 15 at most, until each interval is that narrow; settled arms stop early.",
-)
+@precision_option
 @click.option("--new", is_flag=True, help="Start another run, also where one could be resumed.")
 @click.option("--name", metavar="RUN", help="The run's name; a run of that name is resumed.")
 @click.option(

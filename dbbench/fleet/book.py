@@ -49,6 +49,7 @@ class Book:
     asked: bool = False
     retry_at: float = 0.0
     transfer: Transfer | None = None
+    arriving: str | None = None  # a trial whose bytes are all here, but not safe yet
     damaged: int = 0  # transfers in a row
     done: bool = False
     gone: str = ""  # why nothing more is expected of it
@@ -64,6 +65,11 @@ class Book:
     def expected(self) -> set[str]:
         """Ids of all its trials."""
         return {spec.id for spec in self.order}
+
+    @property
+    def arrived(self) -> set[str]:
+        """Ids of the trials that the host need not send."""
+        return self.taken if self.arriving is None else {*self.taken, self.arriving}
 
     def begin(self, seen: Seen, folder: Path) -> None:
         """Take what came with the answer; what is missing is to be asked for, file by file."""

@@ -42,7 +42,7 @@ class Coordinator:
         self._plan_text, self._scripts, self._wipe = plan_text, scripts, wipe
         self._emit, self._clock = emit, clock
         self._patience_s, self._gone_after_s = patience_s, gone_after_s
-        self._runs = {name: store.load_spec(results / name) for name in sorted(self._names())}
+        self._runs = {name: store.load_spec(results / name) for name in record.run_names(fleet)}
         self._start = True  # supervisors
         self._unsaved: set[str] = set()
         self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
@@ -54,7 +54,7 @@ class Coordinator:
                                          "trials": sum(len(book.expected) for book in self.books.values()),
                                          "done": sum(len(book.taken) for book in self.books.values())}))  # fmt: skip
         try:
-            while any(book.open for book in self.books.values()):
+            while any(book.open for book in self.books.values()) or self._further():
                 self.step()
             self._conclude()
         finally:
@@ -69,15 +69,15 @@ class Coordinator:
             book.dealt = True
         while any(book.open and not book.current for book in self.books.values()) and self._clock() < until:
             self.step()
+        for book in self.books.values():
+            if book.current and book.state.trial:
+                self._emit(Event("note", {"text": f"{book.host} is in a trial: until it is over, nothing travels"}))
         self._save(now=True)
 
     def step(self) -> None:
         """Ask who is not asked, take what has come."""
-        now = self._clock()
         for book in self.books.values():
-            if not book.asked and book.open and now >= book.retry_at and (self._start or not book.current):
-                book.asked = True
-                self.engine.ask(book.host, self._question(book))
+            self._ask(book)
         for host, answer in self.engine.answers(_TELL_S):
             book = self.books[host]
             book.asked = False
@@ -86,11 +86,18 @@ class Coordinator:
             elif book.open:
                 book.heard = self._clock()
                 self._guarded(book, answer)
+                self._ask(book)
         self._look()
         self._save()
         self._tell()
 
     # --- questions ---
+
+    def _ask(self, book: Book) -> None:
+        """The next question, unless one is on its way or nothing is to be asked now."""
+        if not book.asked and book.open and self._clock() >= book.retry_at and (self._start or not book.current):
+            book.asked = True
+            self.engine.ask(book.host, self._question(book))
 
     def _question(self, book: Book) -> Question:
         if not book.dealt:
@@ -98,11 +105,11 @@ class Coordinator:
         if book.transfer is not None and book.transfer.rest:
             name, _ = book.transfer.rest[0]
             return Piece(book.run, book.transfer.trial, name, book.transfer.offset)
-        return See(book.run, book.blocks, tuple(sorted(book.taken)), self._patience_s, self._start)
+        return See(book.run, book.blocks, tuple(sorted(book.arrived)), self._patience_s, self._start)
 
     def _deal(self, book: Book) -> Deal:
         run = self._runs[book.run]
-        mine = dataclasses.replace(run, order=book.order, hosts={}, host={}, versions={})
+        mine = dataclasses.replace(run, order=book.order, precision=None, hosts={}, host={}, versions={})
         return Deal(book.run, store.written_spec(mine), self._plan_text, self._scripts, self._wipe, __version__)
 
     # --- answers ---
@@ -158,13 +165,18 @@ class Coordinator:
             self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are home"}))
 
     def _home(self, book: Book) -> None:
-        """Publish a trial whose last byte has come."""
+        """Publish a trial whose last byte has come. Its host goes on meanwhile: it has kept it, and is asked for it
+        again where it cannot be published here."""
         transfer = book.transfer
         if transfer is None or transfer.rest:
             return
-        book.transfer = None
-        transfer.incoming.finish()
-        book.taken.add(transfer.trial)
+        book.transfer, book.arriving = None, transfer.trial
+        self._ask(book)
+        try:
+            transfer.incoming.finish()
+            book.taken.add(transfer.trial)
+        finally:
+            book.arriving = None
         book.damaged = 0
         trial = store.load_trial(self.results / book.run / "trials" / transfer.trial)
         primary = self._runs[book.run].cell(trial.id.rpartition("-b")[0]).workload.primary
@@ -204,14 +216,35 @@ class Coordinator:
             said = f", {len(aside)} of its trials are set aside" if aside else ""
             self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
                                               f"whole{said}"}))  # fmt: skip
+        self._deal_again(dealt, run, gone)
+
+    def _deal_again(self, dealt: dealing.Dealing, run: Run, gone: dict[str, str]) -> None:
         self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
         record.save(self.results, self.fleet)
-        for host, other in self.books.items():
-            if other.blocks != dealt[host]:
-                other.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+        for host, book in self.books.items():
+            if book.blocks != dealt[host]:
+                book.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+
+    def _further(self) -> bool:
+        """With --until-precision, once all is home: deal further blocks of what is not settled. Whether there are."""
+        run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
+        if run is None or run.precision is None or not able or self._lacking():
+            return False
+        from dbbench.fleet.precision import dealt_further  # with all that a runner needs
+
+        longer, dealt = dealt_further(run, self.fleet.dealing, self.results / run.name, able)
+        self._change(run.name, order=longer.order, settled=longer.settled)
+        self._save(now=True)
+        if more := len(longer.order) - len(run.order):
+            self._emit(Event("note", {"text": f"{more} trials more, until the precision"}))
+        self._deal_again(dealt, longer, self.fleet.gone)
+        return any(book.open for book in self.books.values())
+
+    def _lacking(self) -> list[Book]:
+        return [book for book in self.books.values() if book.expected - book.taken]
 
     def _conclude(self) -> None:
-        lacking = [book for book in self.books.values() if book.expected - book.taken]
+        lacking = self._lacking()
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
         record.save(self.results, self.fleet)
         home = sum(len(book.taken) for book in self.books.values())
@@ -226,14 +259,10 @@ class Coordinator:
 
     # --- what is kept ---
 
-    def _names(self) -> set[str]:
-        return {record.run_name(self.fleet, host) for host in self.fleet.dealing}
-
     def _book(self, host: str) -> Book:
         name = record.run_name(self.fleet, host)
         order = dealing.of_host(self._runs[name].order, self.fleet.dealing[host])
-        trials = self.results / name / "trials"
-        taken = {spec.id for spec in order if (trials / spec.id).is_dir()}
+        taken = {spec.id for spec in order} & store.finished(self.results / name)
         book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
         book.done = not order  # a host without blocks waits for what others leave
         return book

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import dask
 
-from dbbench.errors import RunLocked
-from dbbench.fleet import security
+from dbbench.fleet import remains, security
 from dbbench.fleet.engine import DISK, PLACE
 from dbbench.fleet.host import HERE
 
@@ -81,21 +76,20 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
     """
     secured = security.of(address, certs)
     HERE.name, HERE.results = name, results.resolve()
-    with _only_one(HERE.results):
+    with remains.worker_of(HERE.results) as scratch:
         heard = time.monotonic()
         while not HERE.leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
-            if asyncio.run(_serve(address, name, secured)):
+            if asyncio.run(_serve(address, name, secured, scratch)):
                 heard = time.monotonic()
             if not HERE.leave.is_set():
                 time.sleep(_AGAIN_S)
 
 
-async def _serve(address: str, name: str, secured: Any) -> bool:
+async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     """One life of the worker; whether it found a scheduler."""
-    scratch = tempfile.mkdtemp(prefix="dbbench-fleet-")
     worker = Worker(
         address, nthreads=1, name=name, resources={f"{PLACE}{name}": 1, DISK: 1}, security=secured,
-        local_directory=scratch, memory_limit=0, dashboard=False, death_timeout=10, validate=False,
+        local_directory=str(scratch), memory_limit=0, dashboard=False, death_timeout=10, validate=False,
         heartbeat_interval=f"{HEARTBEAT_S}s", host="127.0.0.1" if security.is_loopback(address) else None,
     )  # fmt: skip
     stop = asyncio.Event()
@@ -141,19 +135,3 @@ async def _schedule(address: str, secured: Any) -> None:
                 await asyncio.wait_for(stop.wait(), _STEP_S)
     finally:
         await scheduler.close()
-
-
-@contextlib.contextmanager
-def _only_one(results: Path) -> Iterator[None]:
-    """One worker a results folder: two would answer for the same disk."""
-    results.mkdir(parents=True, exist_ok=True)
-    fd = os.open(results / ".fleet-worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(f"another fleet worker has {results}", effect="Nothing was changed.",
-                            remedy="Name another folder: --results DIR.") from None  # fmt: skip
-        yield
-    finally:
-        os.close(fd)

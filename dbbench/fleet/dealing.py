@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 
 from dbbench.model import TrialSpec
 from dbbench.plan import blocks
@@ -31,6 +32,15 @@ def again(
         host = min(load, key=lambda name: (load[name], name))
         dealt[host] = (*dealt.get(host, ()), block)
         load[host] += 1
+    return dealt
+
+
+def more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hosts: Sequence[str]) -> Dealing:
+    """The dealing with those blocks of the order that nobody has, in turn over `hosts`, who have nothing left."""
+    has = {block for mine in dealing.values() for block in mine}
+    dealt = dict(dealing)
+    for block, host in zip((block for block in sorted(blocks(order)) if block not in has), cycle(sorted(hosts))):
+        dealt[host] = (*dealt[host], block)
     return dealt
 
 

@@ -57,8 +57,9 @@ class Dask:
 
         self.address = address
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
-        self._done: queue.Queue[tuple[str, Any]] = queue.Queue()
-        self._asked: dict[str, Any] = {}
+        self._done: queue.Queue[tuple[str, Question, Answer | Lost]] = queue.Queue()
+        self._asked: dict[str, tuple[Question, Any]] = {}
+        self._answered: list[Any] = []  # given back together: one by one they would hold up the next question
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
@@ -70,6 +71,7 @@ class Dask:
         if time.monotonic() - self._looked >= _LOOK_S:
             self._looked = time.monotonic()
             self._there = self._look()
+            self._answered.clear()
         return self._there
 
     def _look(self) -> dict[str, float]:
@@ -85,13 +87,19 @@ class Dask:
         }
 
     def ask(self, host_name: str, question: Question) -> None:
+        carried = asyncio.run_coroutine_threadsafe(self._carried(host_name, question), self._client.loop.asyncio_loop)
+        self._asked[host_name] = question, carried
+
+    async def _carried(self, host_name: str, question: Question) -> None:
+        """In the client's own thread: the answer is fetched while the coordinator writes another to its disk."""
+        answer: Answer | Lost
         try:
             future = self._submit(host_name, question)
-        except Exception as error:
-            self._done.put((host_name, Lost(f"{type(error).__name__}: {error}")))
-            return
-        self._asked[host_name] = future
-        future.add_done_callback(lambda done: self._done.put((host_name, done)))
+            answer = await future
+            self._answered.append(future)
+        except (Exception, asyncio.CancelledError) as error:  # KilledWorker, a comm that closed
+            answer = Lost(f"{type(error).__name__}: {error}")
+        self._done.put((host_name, question, answer))
 
     def _submit(self, host_name: str, question: Question) -> Any:
         return self._client.submit(
@@ -104,20 +112,18 @@ class Dask:
         wait = timeout_s
         while True:
             try:
-                name, done = self._done.get(timeout=wait) if wait else self._done.get_nowait()
+                name, question, answer = self._done.get(timeout=wait) if wait else self._done.get_nowait()
             except queue.Empty:
                 return found
             wait = 0.0
-            if isinstance(done, Lost):
-                found.append((name, done))
-            elif self._asked.get(name) is done:  # else: of a host that was forgotten
+            if name in self._asked and self._asked[name][0] is question:  # else: of a host that was forgotten
                 del self._asked[name]
-                found.append((name, _result(done)))
+                found.append((name, answer))
 
     def forget(self, host_name: str) -> None:
-        future = self._asked.pop(host_name, None)
-        if future is not None:
-            future.cancel()
+        _, carried = self._asked.pop(host_name, (None, None))
+        if carried is not None:
+            carried.cancel()
 
     @property
     def broken(self) -> bool:
@@ -207,11 +213,3 @@ class Lasting:
         if self._engine is not None:
             self._engine.end()
             self._engine = None
-
-
-def _result(future: Any) -> Answer | Lost:
-    try:
-        answer: Answer = future.result(timeout=_TIMEOUT)
-        return answer
-    except (Exception, asyncio.CancelledError) as error:  # KilledWorker, a comm that closed
-        return Lost(f"{type(error).__name__}: {error}")

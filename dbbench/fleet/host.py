@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from dbbench import __version__, process, store
 from dbbench import host as machine
 from dbbench.catalog import NAME
@@ -25,8 +23,7 @@ from dbbench.errors import CommandFailed, DbbenchError, ImportRefused, RunNameTa
 from dbbench.fleet.room import Room
 from dbbench.fleet.supervisor import described
 from dbbench.fleet.words import Answer, Deal, Dealt, Halt, Leave, Piece, Question, Refused, See, Seen, State
-from dbbench.model import Run, plain
-from dbbench.runner import kept_environment, pending
+from dbbench.model import plain
 from dbbench.store import merging, taking
 
 CHUNK: Final = 4 * 2**20  # bytes of an answer: what coordinator and scheduler hold of a host at a time
@@ -87,7 +84,7 @@ def _deal(question: Deal) -> Dealt:
             effect="Nothing was changed.",
             remedy="Install the same version on all hosts.",
         )
-    folder, run = _folder(question.run), TypeAdapter(Run).validate_json(question.spec)
+    folder, run = _folder(question.run), store.parsed_spec(question.spec)
     if (folder / "run.json").exists():
         if store.load_spec(folder).plan_sha256 != run.plan_sha256:
             raise RunNameTaken(f"{folder} on {HERE.name} holds another plan", remedy="Name the run otherwise: --name.")
@@ -116,8 +113,10 @@ def _see(question: See) -> Seen:
     with room.hearing("bell") as bell:
         while True:
             alive = _supervised(room, question.start)
-            new = next(iter(room.finished_beyond(taken)), "")
-            over = time.monotonic() >= until or not alive
+            finished = next(iter(room.finished_beyond(taken)), "")
+            state = room.state()
+            new = "" if alive and state.trial else finished  # in a trial nothing travels: it would be load
+            over = time.monotonic() >= until or not alive or state.ended or not (finished or question.start)
             if new or over:
                 return _seen(room, new)
             bell.wait(min(_WAKE_S, until - time.monotonic()))
@@ -144,7 +143,7 @@ def _supervised(room: Room, start: bool) -> bool:
         return True
     run = room.wanted(room.run())
     state = room.state()
-    if not pending(room.folder, run) and state.ended:
+    if not store.pending(room.folder, run) and state.ended:
         return False
     dealt_since = (room.path / "dealt.json").stat().st_mtime > _mtime(room.path / "state.json")
     if state.ended and state.error is not None and not dealt_since:
@@ -166,7 +165,7 @@ def _start(room: Room) -> None:
         )
     room.tell(State(note="starting"))  # what stopped the last one is over
     with contextlib.suppress(CommandFailed):  # another one was quicker, or it ended: the state says why
-        process.run([*HERE.supervisor, str(room.folder)], env=kept_environment(), timeout_s=60, note=False)
+        process.run([*HERE.supervisor, str(room.folder)], env=process.kept_environment(), timeout_s=60, note=False)
 
 
 def _halt(question: Halt) -> None:

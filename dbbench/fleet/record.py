@@ -89,11 +89,16 @@ def run_name(fleet: Fleet, host: str) -> str:
     return fleet.name if fleet.mode == "spread" else f"{fleet.name}-{host}"
 
 
+def run_names(fleet: Fleet) -> list[str]:
+    """What its runs are called in the results."""
+    return sorted({run_name(fleet, host) for host in fleet.dealing})
+
+
 def create_runs(results: Path, fleet: Fleet, run: Run, plan_text: str, scripts: dict[str, str]) -> None:
     """Make the folders that results come home to, those that are not there yet."""
     from dbbench.store.merging import keep_scripts, own_scripts
 
-    for name in sorted({run_name(fleet, host) for host in fleet.dealing}):
+    for name in run_names(fleet):
         if (results / name / "run.json").exists():
             continue
         shutil.rmtree(results / name, ignore_errors=True) if not any((results / name).glob("trials/*")) else None

@@ -5,7 +5,8 @@ fleet/state.json    where the supervisor stands
 fleet/taken.json    ids of trials that the coordinator holds
 fleet/listening     its time: when a coordinator last asked
 fleet/lock          held by the supervisor as long as it lives
-fleet/bell, ack     FIFOs: something has changed; who waits for it sleeps until then
+fleet/bell          a FIFO: a trial is over, or the supervisor is; who waits for it sleeps until then
+fleet/ack           another one: the coordinator holds more, or has dealt
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import select
@@ -30,7 +32,7 @@ from dbbench.store.files import write_json
 
 LISTENING_S: Final = 5.0  # after a question: an answer goes home and the next question comes back
 
-_read_before: dict[tuple[Path, int], Run] = {}  # the last one
+_STATE: Final = TypeAdapter(State)
 
 
 class Room:
@@ -56,44 +58,38 @@ class Room:
 
     def dealt(self) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
         """(order, identities that may be wiped); nothing before the first deal."""
-        known = self._read("dealt.json") or {"order": [], "wipe": []}
-        return tuple(TrialSpec(**spec) for spec in known["order"]), tuple(known["wipe"])
+        path = self.path / "dealt.json"
+        try:
+            return _dealt(path, _stamp(path))
+        except (FileNotFoundError, ValueError):
+            return (), ()
 
     def wanted(self, run: Run) -> Run:
         """The run with what was dealt meanwhile. Blocks that are new stand last: one that was begun is finished
         first. Those that went to another host are dropped, unless they were begun."""
-        order, _ = self.dealt()
+        order, done = self.dealt()[0], store.finished(self.folder)
         blocks, known = {spec.block for spec in order}, {spec.id for spec in run.order}
-        begun = {spec.block for spec in run.order if self.has(spec.id)}
+        begun = {spec.block for spec in run.order if spec.id in done}
         kept = [spec for spec in run.order if spec.block in blocks | begun]
         merged = (*kept, *(spec for spec in order if spec.id not in known))
         return run if merged == run.order else dataclasses.replace(run, order=merged)
 
     def run(self) -> Run:
         """The content of run.json, read again only where it has changed: a host is asked while it measures."""
-        stamp = (self.folder, (self.folder / "run.json").stat().st_mtime_ns)
-        if stamp not in _read_before:
-            _read_before.clear()
-            _read_before[stamp] = store.load_spec(self.folder)
-        return _read_before[stamp]
-
-    def has(self, trial_id: str) -> bool:
-        """Whether the trial is finished."""
-        return (self.folder / "trials" / trial_id).is_dir()
+        return _run(self.folder, _stamp(self.folder / "run.json"))
 
     # --- where the supervisor stands ---
 
     def tell(self, state: State) -> None:
-        """Write the state, whole (not durable: it is of the moment), and wake who waits."""
+        """Write the state, whole (not durable: it is of the moment). It is looked at when somebody asks."""
         temporary = self.path / ".state.tmp"
         temporary.write_text(json.dumps(dataclasses.asdict(state)))
         temporary.rename(self.path / "state.json")
-        self.ring("bell")
 
     def state(self) -> State:
         """What was told last."""
         known = self._read("state.json")
-        return State() if known is None else TypeAdapter(State).validate_python(known)
+        return State() if known is None else _STATE.validate_python(known)
 
     @contextlib.contextmanager
     def supervising(self) -> Iterator[bool]:
@@ -154,7 +150,8 @@ class Room:
     def finished_beyond(self, taken: Collection[str]) -> list[str]:
         """Finished trials of the blocks that are this host's, without those of `taken`, in the order of the run."""
         blocks = {spec.block for spec in self.dealt()[0]}
-        return [s.id for s in self.run().order if s.block in blocks and s.id not in taken and self.has(s.id)]
+        new = store.finished(self.folder).difference(taken)
+        return [spec.id for spec in self.run().order if spec.block in blocks and spec.id in new]
 
     # --- bells ---
 
@@ -181,6 +178,23 @@ class Room:
             return json.loads((self.path / name).read_text())
         except (FileNotFoundError, ValueError):
             return None
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What is another one once the file was replaced."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=1)
+def _run(folder: Path, _stamp: tuple[int, int]) -> Run:
+    return store.load_spec(folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _dealt(path: Path, _stamp: tuple[int, int]) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
+    known = json.loads(path.read_text())
+    return tuple(TrialSpec(**spec) for spec in known["order"]), tuple(known["wipe"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,6 @@ from dbbench import process
 from dbbench.errors import ProgramMissing
 from dbbench.fleet import security
 from dbbench.fleet.engine import Engine
-from dbbench.runner import kept_environment
 
 GIVE_UP_S: Final = 60.0  # a worker without a scheduler: nobody comes back for it
 _AGAIN_S: Final = 5.0  # between two starts of the same
@@ -59,7 +58,9 @@ class Upkeep:
             return
         self._started[program.name] = now
         self._running[program.name] = self._stack.enter_context(
-            process.running(program.argv, stdout=program.log, env=kept_environment(), own_session=True, note=False)
+            process.running(
+                program.argv, stdout=program.log, env=process.kept_environment(), own_session=True, note=False
+            )
         )
 
 

@@ -17,23 +17,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench import images, store
+from dbbench import store
 from dbbench.errors import DbbenchError
 from dbbench.fleet.room import Room
 from dbbench.fleet.words import State
 from dbbench.model import Run
 from dbbench.progress.events import Emit, Event
-from dbbench.runner import Between, pending
 
 HANDOVER_S: Final = 120.0  # a coordinator that asks, but does not take: the night goes on without it
 _LOCKS: Final = Path("/run/lock")
-_BREATH_S: Final = 0.01  # a lock that is given up: who sleeps at it is woken at once and needs no longer to take it
 
 
 class Drive(Protocol):
     """`runner.execute`, or what stands in for it."""
 
-    def __call__(self, folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Between) -> object: ...
+    def __call__(self, folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> object: ...
 
 
 def supervise(folder: Path, drive: Drive, checked: Callable[[Run], Run]) -> None:
@@ -83,6 +81,7 @@ class Keeper:
             case "trial_end":
                 self._took_s.append(time.monotonic() - self._began)
                 self._tell(trial="", phase="", mean_s=sum(self._took_s) / len(self._took_s))
+                self.room.ring("bell")
 
     def between(self, run: Run) -> Run:
         """What `runner.execute` calls before each trial."""
@@ -90,7 +89,7 @@ class Keeper:
         wanted = self.room.wanted(run)
         if wanted is not run:
             store.save_spec(self.room.folder, wanted)
-        left = pending(self.room.folder, wanted)
+        left = store.pending(self.room.folder, wanted)
         self._tell(left=len(left))
         if left:
             self.turn.take(wanted, left[0].block, self.note)
@@ -103,6 +102,7 @@ class Keeper:
     def ended(self, error: DbbenchError | None) -> None:
         """The last word."""
         self._tell(trial="", phase="", note="", ended=True, error=None if error is None else described(error))
+        self.room.ring("bell")
 
     def _hand_over(self) -> None:
         """Results travel now, before the next trial begins; nobody is waited for who does not ask."""
@@ -118,7 +118,7 @@ class Keeper:
 
 class Turn:
     """One trial at a time on a disk, whoever else of this machine has blocks to drive: a lock that is kept for a
-    whole block."""
+    whole block. Who waits for it holds a second one, where all others queue: who gives the disk up is not the next."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,19 +133,13 @@ class Turn:
 
     def take(self, run: Run, block: int | None, note: Callable[[str], None]) -> None:
         """Wait until the disk is ours; keep it as long as the block is the same (None: preparations)."""
-        if self._fd is not None and self._block in (block, None):
-            self._block = block
-            return
-        if self._fd is not None:
+        if self._fd is None or self._block not in (block, None):
             self._give()
-            time.sleep(_BREATH_S)
-        fd = os.open(lock_of(run, self.folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            note("waiting for the disk, which another run uses")
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        self._fd, self._block = fd, block
+            path = lock_of(run, self.folder)
+            queue = _locked(path.with_suffix(".queue"), note)
+            self._fd = _locked(path, note)
+            os.close(queue)
+        self._block = block
 
     def _give(self) -> None:
         if self._fd is not None:
@@ -153,8 +147,21 @@ class Turn:
         self._fd = None
 
 
+def _locked(path: Path, note: Callable[[str], None]) -> int:
+    """The lock file, open and held; closing it gives it up."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        note("waiting for the disk, which another run uses")
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
 def lock_of(run: Run, folder: Path) -> Path:
     """The lock file of the disk that the run works on."""
+    from dbbench import images  # with all kinds of devices
+
     device = run.plan.device
     if device.kind == "loop":
         path = images.folders(run, folder)[0]

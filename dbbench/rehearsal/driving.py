@@ -17,8 +17,8 @@ from dbbench.model import Run, TrialSpec
 from dbbench.progress.events import Emit
 from dbbench.record import Record
 from dbbench.rehearsal.small import PLACE
-from dbbench.runner import execute, pending
-from dbbench.store import Draft
+from dbbench.runner import execute
+from dbbench.store import Draft, pending
 
 
 def main(argv: list[str]) -> int:

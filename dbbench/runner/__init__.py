@@ -23,12 +23,12 @@ from dbbench.model import Run, Status, TrialSpec
 from dbbench.progress.events import Emit, Event
 from dbbench.record import Record
 from dbbench.runner.adaptive import further
-from dbbench.runner.children import Stop, kept_environment, launch, stoppable
+from dbbench.runner.children import Stop, launch, stoppable
 from dbbench.runner.repeats import extended
-from dbbench.store import Draft
+from dbbench.store import Draft, pending
 from dbbench.store.trials import leftovers
 
-__all__ = ["Between", "Finished", "execute", "give_back", "kept_environment", "pending"]
+__all__ = ["Between", "Finished", "execute", "give_back"]
 
 RELEASE_S = 10.0  # what the kernel may take to give back what a killed trial had; with little dirty it is 0.1 s
 LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
@@ -71,11 +71,6 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
             emit(Event("trial_end", _ended(folder, run, spec)))
         images.give_back(journal, RELEASE_S)
         return _tell_end(folder, run, emit, began)
-
-
-def pending(folder: Path, run: Run) -> list[TrialSpec]:
-    """The trials that have no result yet, in the recorded order."""
-    return [spec for spec in run.order if not (folder / "trials" / spec.id).is_dir()]
 
 
 def give_back(folder: Path, journal: Journal) -> None:

@@ -18,8 +18,6 @@ from dbbench.progress.events import Emit, Event, parsed
 from dbbench.runner.overdue import Overdue
 
 STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
-_KEPT: Final = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
-                "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 
 
 class Stop:
@@ -70,11 +68,6 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def kept_environment() -> dict[str, str]:
-    """What of our environment a child of this program needs."""
-    return {name: os.environ[name] for name in _KEPT if name in os.environ}
-
-
 def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
            module: str = "dbbench.launcher", overdue: Overdue | None = None) -> int:  # fmt: skip
     """Run the module with `argv` as a process; its exit status. Raises the error that it tells, being stopped, and
@@ -90,7 +83,12 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
             [sys.executable, "-m", module, *argv],
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**kept_environment(), **env, "PYTHONDONTWRITEBYTECODE": "1", "DBBENCH_PARENT": str(os.getpid())},
+            env={
+                **process.kept_environment(),
+                **env,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "DBBENCH_PARENT": str(os.getpid()),
+            },
             grace_s=STOP_GRACE_S,
             own_session=True,
         ) as child,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.catalog import NAME
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
-from dbbench.model import CeilingFacts, Run, plain
+from dbbench.model import CeilingFacts, Run, TrialSpec, plain
 from dbbench.store.files import exclusive, read_summed, write_summed, write_text, writing
 
 _RUN: TypeAdapter[Run] | None = None
@@ -40,12 +41,9 @@ def written_spec(run: Run) -> bytes:
 
 def load_spec(folder: Path) -> Run:
     """The content of run.json. RunMissing where there is none, ResultDamaged where it cannot be read."""
-    global _RUN
     path = folder / "run.json"
-    if _RUN is None:
-        _RUN = TypeAdapter(Run)
     try:
-        run = _RUN.validate_json(read_summed(path))
+        run = parsed_spec(read_summed(path))
     except FileNotFoundError:
         raise RunMissing(f"{folder} holds no run.json", remedy="dbbench list") from None
     except (OSError, ValidationError, ValueError) as error:
@@ -56,12 +54,33 @@ def load_spec(folder: Path) -> Run:
     return run
 
 
+def parsed_spec(written: bytes) -> Run:
+    """What `written_spec` has made. ValidationError."""
+    global _RUN
+    if _RUN is None:  # it takes tens of ms to make
+        _RUN = TypeAdapter(Run)
+    return _RUN.validate_json(written)
+
+
+def finished(folder: Path) -> set[str]:
+    """Ids of the trials that have a result. One look at the folder: a run may have thousands."""
+    try:
+        with os.scandir(folder / "trials") as entries:
+            return {entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()}
+    except FileNotFoundError:
+        return set()
+
+
+def pending(folder: Path, run: Run) -> list[TrialSpec]:
+    """The trials that have no result yet, in the recorded order."""
+    done = finished(folder)
+    return [spec for spec in run.order if spec.id not in done]
+
+
 def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
     """The newest run of the same plan that has trials left to do, or None."""
     mine = [
-        (run.created, folder)
-        for folder, run in _specs(results, plan_sha256)
-        if drivable(run) and any(not (folder / "trials" / t.id).is_dir() for t in run.order)
+        (run.created, folder) for folder, run in _specs(results, plan_sha256) if drivable(run) and pending(folder, run)
     ]
     return max(mine)[1] if mine else None
 

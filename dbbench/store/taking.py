@@ -29,8 +29,11 @@ class Incoming:
         self.final = run_folder / "trials" / trial_id
         self.folder = run_folder / "trials" / f".partial-{trial_id}"
         with writing(self.folder):
-            shutil.rmtree(self.folder, ignore_errors=True)  # of a transfer that was cut off
-            self.folder.mkdir(parents=True)
+            try:
+                self.folder.mkdir(parents=True)
+            except FileExistsError:  # of a transfer that was cut off
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder.mkdir()
 
     def write(self, name: str, content: bytes) -> None:
         """Append to the file of that name below the trial's folder. ImportRefused where the name leads out."""

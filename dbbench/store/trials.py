@@ -57,10 +57,10 @@ def damage(folder: Path, least: str = "trial.json") -> list[str]:
     except OSError as error:
         return [f"{SUMS}: {error.strerror}"]
     wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
-    faults = []
+    faults, inside = [], folder.resolve()
     for name, digest in wanted.items():
         path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if not path.resolve().is_relative_to(inside):
             faults.append(f"{name} leads out of the folder")
             continue
         try:

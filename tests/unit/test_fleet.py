@@ -21,8 +21,10 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.record import Fleet
 from dbbench.fleet.room import Room
 from dbbench.fleet.summing import standing
+from dbbench.fleet.words import See
 from dbbench.model import Run, TrialSpec
 from dbbench.progress.events import Event, ignore
+from dbbench.store.taking import Incoming
 from tests.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]
@@ -194,6 +196,23 @@ def test_damaged_transfer_is_never_a_result(
     assert list((room / "results/f/trials").glob("[!.]*")) == []
 
 
+def test_host_goes_on_while_its_result_is_kept(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next question is on its way before the last answer is verified and on the disk, and names it as taken."""
+    coordinator, hosts, _ = at_work(2, 4)
+    finish, named = Incoming.finish, list[bool]()
+
+    def finished(incoming: Incoming) -> bool:
+        on_the_way = [question for _, _, question in hosts.waiting if isinstance(question, See)]
+        named.append(any(incoming.final.name in question.taken for question in on_the_way))
+        return finish(incoming)
+
+    monkeypatch.setattr(Incoming, "finish", finished)
+    coordinator.work()
+    assert named == [True] * 8
+
+
 def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
     """200 hosts: flat memory, 1.1 x the ideal time at trials of 10 s.
 
@@ -260,6 +279,15 @@ def test_nothing_of_the_engine_is_imported_without_need() -> None:
     code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.starts_processes
+def test_host_begins_lightly() -> None:
+    """What answers and supervises on a host knows files only; the runner, with all that drives trials, comes later."""
+    code = "import sys, dbbench.fleet.host, dbbench.fleet.supervisor; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"dbbench.runner", "dbbench.devices", "dbbench.engines", "dbbench.drivers", "numpy", "scipy", "psutil"}
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:

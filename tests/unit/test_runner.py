@@ -20,7 +20,7 @@ from dbbench.journal import Journal
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.progress.events import Event
 from dbbench.record import Record
-from dbbench.runner import give_back
+from dbbench.runner import give_back, pending
 from dbbench.runner.children import launch, stoppable
 from dbbench.runner.overdue import Overdue
 from dbbench.runner.repeats import extended
@@ -89,7 +89,7 @@ def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> Non
     spec = store.load_spec(folder)
     (folder / "trials" / spec.order[0].id).mkdir()
     store.Draft(folder, spec.order[1].id)
-    assert [spec.order[1]] == store.pending(folder, spec)
+    assert [spec.order[1]] == pending(folder, spec)
 
 
 def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:

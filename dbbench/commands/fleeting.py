@@ -27,6 +27,7 @@ from dbbench.errors import (
     DbbenchError,
     FleetUnreachable,
     Interrupted,
+    PlanInvalid,
     RunNameTaken,
     Terminated,
 )
@@ -40,6 +41,7 @@ from dbbench.units import seconds_of
 
 _START_S: Final = 60.0  # for hosts that we start
 _ANSWER_S: Final = 30.0
+_UNTOUCHED: Final = "Nothing was changed."
 
 
 def drive(
@@ -51,6 +53,9 @@ def drive(
     if sum(word is not None for word in (scheduler, ssh, local)) != 1 or mode is None:
         raise click.UsageError("one of --scheduler, --ssh and --local, and one of --each and --spread")
     wanted, root = asked(plan_file, options.paths, **narrowing), Path(results).resolve()
+    if wanted.plan.client is not None:
+        raise PlanInvalid("[client] names an address of one machine, and a fleet has several", effect=_UNTOUCHED,
+                          remedy="Leave [client] out, or `dbbench run` the plan on each machine.")  # fmt: skip
     fleet = _known(root, wanted, mode, name=name, new=new)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} was finished before; --new starts another", err=True)

@@ -49,11 +49,23 @@ _KEPT: Final = frozenset(_RENAMED) | {
 }  # fmt: skip
 
 
+_UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
 _FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
 
 
 def _quoted(name: str) -> str:
     return name.replace("\\", "\\\\").replace("'", "''")
+
+
+def _lock(connection: Any, account: str) -> None:
+    """Nobody logs in as that account. One of a host's name is not even known to a server that resolves no names."""
+    import mysql.connector
+
+    try:
+        _rows(connection, f"ALTER USER {account} ACCOUNT LOCK")
+    except mysql.connector.Error as error:
+        if error.errno != _UNKNOWN_ACCOUNT:
+            raise
 
 
 def _native(password: str) -> str:
@@ -138,10 +150,10 @@ class InnodbServer:
         else:  # the hash of this method is salted by the server, which writes it in the place of the password
             known = f"WITH caching_sha2_password BY '{password}'"
         with contextlib.closing(self.connect("")) as connection:
-            others = [f"'{_quoted(name)}'@'{_quoted(host)}'" for name, host in _rows(connection, _FROM_ELSEWHERE)]
+            _rows(connection, "SET SESSION sql_log_bin = OFF")
+            for name, host in _rows(connection, _FROM_ELSEWHERE):
+                _lock(connection, f"'{_quoted(name)}'@'{_quoted(host)}'")
             for statement in (
-                "SET SESSION sql_log_bin = OFF",
-                *(f"ALTER USER {other} ACCOUNT LOCK" for other in others),
                 f"DROP USER IF EXISTS {user}",
                 f"CREATE USER {user} IDENTIFIED {known} REQUIRE X509",
                 f"GRANT ALL ON `{grant}`.* TO {user}",

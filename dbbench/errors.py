@@ -332,6 +332,36 @@ class SourceChanged(DbbenchError):
     id, exit_code, title = "E324", EXIT_USAGE, "the source has changed"
 
 
+class ClientUnreachable(DbbenchError):
+    """ssh does not get there, or only by asking a person."""
+
+    id, exit_code, title = "E328", EXIT_USAGE, "the client's host does not answer"
+
+
+class ClientLacks(DbbenchError):
+    """A program is missing there, of another version than is needed, or its clock is far behind."""
+
+    id, exit_code, title = "E329", EXIT_USAGE, "the client's host lacks something"
+
+
+class AddressUnusable(DbbenchError):
+    """Not of this machine, taken, or not to be reached from the client's host."""
+
+    id, exit_code, title = "E332", EXIT_USAGE, "the server's address cannot be used"
+
+
+class PasswordUnusable(DbbenchError):
+    """The file is not there, others can read it, or it holds no password."""
+
+    id, exit_code, title = "E333", EXIT_USAGE, "the password file cannot be used"
+
+
+class ClientLost(DbbenchError):
+    """ssh ended, or did not answer, while a trial was under way."""
+
+    id, title = "E334", "the connection to the client's host broke"
+
+
 # --- E4xx: engine ----------------------------------------------------------------------------------
 
 
@@ -662,6 +692,22 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "one tablespace alone is on the filesystem",
         "The rest of the cluster, with its log, lies on another disk: commits are flushed there. The durability class "
         "is that of the filesystem under test alone.",
+    ),
+    "W103": (
+        "the clocks of client and server moved apart",
+        "The load generator's seconds are of its own host's clock. They are put into ours by the offset that was read "
+        "before the load; after it the offset was another one, or it could not be read to a tenth of a second. Totals "
+        "stand, the seconds of the series are displaced.",
+    ),
+    "W104": (
+        "the client's host has another version of the load generator",
+        "Load generator here and there are of different releases. Compare trials with the same one only: what a "
+        "transaction costs the client is in its latency.",
+    ),
+    "W105": (
+        "the client's host was busy with other work",
+        "Others used a tenth or more of its processors in the window: the load generator may have waited for them, and "
+        "its latencies with it.",
     ),
     "W113": (
         "the engine did not age its tables",

@@ -53,6 +53,8 @@ def main(argv: list[str]) -> int:
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
         keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
         keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
+        if run.plan.client is not None:  # what ssh and the password are read from
+            keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
         return namespaces.isolated(lambda: guarded(work, Room(RUNTIME, folder / ELSEWHERE), emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return told(error, emit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,9 @@ from dbbench.devices.port import Device
 from dbbench.drivers.port import Load
 from dbbench.engines.port import Server
 from dbbench.limits import Confined, Reading
-from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, TrialWarning
+from dbbench.limits.cores import written
+from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning
+from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
 
 # Foreign I/O that counts: less moves nothing on a disk of today, and what results and logs of our own write is less.
@@ -44,6 +47,8 @@ class Meter:
     cores: CoresFacts | None = None
     memory: Reading | None = None  # of the server's control group
     resident_bytes: int | None = None  # of the files in the page cache when the window ended
+    client: Client | None = None  # the load generator is on another host
+    client_cpu: dict[str, float | None] = field(default_factory=dict)  # seconds and client_cpu_s, wherever it is
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
@@ -53,14 +58,28 @@ class Meter:
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
         below = DiskClock(self._shared())
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
-        self.cores = self.limits.facts(self.server.pid, self.load.pids)
+        self.cores = self._cores()
+        if self.client is not None:
+            self.client.read_cpu()
         yield
         self.below = below.difference()
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
+        self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = host.foreign_load(machine, host.reading(self._pids()))
         self.after = self.server.counters()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
+
+    def _cores(self) -> CoresFacts:
+        """Of the server here, and of the load generator where it is."""
+        found = self.limits.facts(self.server.pid, self.load.pids)
+        if self.client is None:
+            return found
+        return dataclasses.replace(found, client=written(self.client.cores), shared=0)
+
+    @property
+    def client_facts(self) -> ClientFacts | None:
+        return self.client.facts if self.client is not None else None
 
     def _pids(self) -> tuple[int, ...]:
         return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
-_KEPT = ("XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
+_KEPT = ("SSH_AUTH_SOCK", "XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
          "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)

@@ -112,6 +112,7 @@ def loaded(
     stage, window, engine, raw = trial.stage, trial.cell.window, parts.engine, trial.draft.raw
     with ExitStack() as serving:
         limits = serving.enter_context(parts.confined())  # memory and cores of what is started from here on
+        place = serving.enter_context(parts.reached(place, trial.clock, raw))  # where the load comes from another host
         with stage(Phase.START):
             server = serving.enter_context(engine.serving(datadir, parts.settings, place))
             effective = parts.effective(server, datadir, place)

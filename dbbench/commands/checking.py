@@ -57,6 +57,7 @@ def lacking(
         )
     yield from _sources(expanded)
     yield from _cores(plan)
+    yield from _client(plan, expanded)
     yield from _writable(results)
     yield from _space(plan, expanded, results, images)
     yield from _device(plan)
@@ -128,6 +129,20 @@ def _cores(plan: Plan) -> Iterator[DbbenchError]:
             cores.chosen(engine, os.sched_getaffinity(0))
         except CoresMissing as error:
             yield error
+
+
+def _client(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """Whether the load generator can be started on the client's host, and reach this one."""
+    if plan.client is None:
+        return
+    from dbbench import remote
+    from dbbench.engines import ENGINES
+
+    drivers: dict[str, str] = {}
+    for cell in expanded.cells:
+        version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+        drivers[cell.workload.driver] = version or ""
+    yield from remote.lacking(plan.client, drivers)
 
 
 def _writable(results: Path) -> Iterator[DbbenchError]:

@@ -27,6 +27,7 @@ from dbbench.errors import (
     DbbenchError,
     FleetUnreachable,
     Interrupted,
+    PlanInvalid,
     RunNameTaken,
     Terminated,
 )
@@ -40,6 +41,7 @@ from dbbench.units import seconds_of
 
 _START_S: Final = 60.0  # for hosts that we start
 _ANSWER_S: Final = 30.0
+_UNTOUCHED: Final = "Nothing was changed."
 
 
 def drive(
@@ -54,6 +56,9 @@ def drive(
     if precision is not None and mode == "each":
         raise click.UsageError("--until-precision goes with --spread: with --each every host answers for itself")
     wanted, root = asked(plan_file, options.paths, **narrowing), Path(results).resolve()
+    if wanted.plan.client is not None:
+        raise PlanInvalid("[client] names an address of one machine, and a fleet has several", effect=_UNTOUCHED,
+                          remedy="Leave [client] out, or `dbbench run` the plan on each machine.")  # fmt: skip
     fleet = _known(root, wanted, mode, name=name, new=new)
     if fleet is not None and precision is not None:
         fleet = _refined(root, fleet, precision)

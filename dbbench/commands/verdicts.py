@@ -113,6 +113,7 @@ def _cautions(runs: Sequence[LoadedRun]) -> Iterator[str]:
     seen: dict[str, set[str]] = {}
     for run in runs:
         seen.setdefault("device", set()).add(str(plain(run.run.plan.device)))
+        seen.setdefault("place of the load generator", set()).add("another host" if run.run.plan.client else "here")
         seen.setdefault("host", set()).add(str(run.run.host.get("hostname")))
         for cell in run.run.cells:
             what = f"{cell.engine.name} {cell.title}"

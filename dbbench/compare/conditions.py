@@ -100,10 +100,16 @@ def _snapshots(trial: Trial) -> str | None:
     return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
 
 
+def _client(trial: Trial) -> str | None:
+    """Where the load came from: a network's round trip is in each of its statements."""
+    return "this machine" if trial.client is None else "another host, over the network"
+
+
 _CONDITIONS: Final[tuple[tuple[str, Told], ...]] = (
     ("memory", _memory),
     ("effective cache", _cache),
     ("cores", _cores),
+    ("place of the load generator", _client),
     ("online discard", _discard),
     ("read-ahead", _read_ahead),
     ("snapshots beside the load", _snapshots),

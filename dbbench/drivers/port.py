@@ -13,6 +13,7 @@ from dbbench.drivers.counts import Measured
 from dbbench.engines.port import Server
 from dbbench.histogram import Histogram
 from dbbench.model import Cell, TrialWarning
+from dbbench.remote import Client
 from dbbench.series import Series
 
 
@@ -80,4 +81,15 @@ class Driver(Protocol):
         """Start the load; at the end of the block the tool is gone. `raw` keeps what the tool printed,
         `scratch` (memory-backed, off the device under test) is for large logs. `cell.window` says how long,
         `cell.parameters` how (clients, threads, rate ...), `cell.workload.script` which script."""
+        ...
+
+
+class Away(Protocol):
+    """A load generator that can run on another host too. Satisfied by a module."""
+
+    def driving_from(
+        self, client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
+    ) -> AbstractContextManager[Load]:
+        """As `Driver.driving`, from the client's host. The tool ends with the client; its logs are in `scratch` when
+        the client has come home, which is after the server has stopped."""
         ...

@@ -18,10 +18,12 @@ from dbbench.drivers import sysbench_events, sysbench_output
 from dbbench.drivers.counts import Counts
 from dbbench.drivers.port import Load, Outcome
 from dbbench.drivers.scripts import located
-from dbbench.drivers.tool import FAILED, ToolLoad, outcome_of, same, whole_seconds, write_command
+from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
 from dbbench.model import Cell, Scalar
+from dbbench.remote import Client
+from dbbench.remote.network import ROLE
 
 # The scripts of sysbench 1.0 that drive a dataset made by `oltp_* prepare`; bulk_insert has one of its own.
 BUNDLED: Final = (
@@ -54,33 +56,69 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     argv = command(server, cell, seed)
     begin_utc = clock.now_utc()
     env = {
-        "DBBENCH_SCRIPT": _script(cell),
         "DBBENCH_BEGIN": f"{begin_utc - clock.utc + clock.monotonic:.6f}",
-        "DBBENCH_OUT": str(scratch),
-        **({"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}),
+        **_environment(cell, _script(cell), str(scratch)),
     }
     write_command(raw / "sysbench.command", argv, env)
-    stdout, stderr = raw / "sysbench.out", raw / "sysbench.err"
+    stdout, stderr = _printed(raw)
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="client") as program:
-        yield ToolLoad(
-            program=program,
-            server=server,
-            clock=clock,
-            begin_utc=begin_utc,
-            seconds=sum(whole_seconds(cell.window)),
-            printed=(stdout, stderr),
-            live=sysbench_output.live,
-            aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
-            judged=lambda load: _outcome(load, cell, raw, scratch),
-        )
+        yield _load(program, (program.pid,), server, cell, clock, begin_utc, raw, scratch)
 
 
-def command(server: Server, cell: Cell, seed: int) -> list[str]:
-    """The argv; the script and the counter's own settings are in the environment."""
+@contextlib.contextmanager
+def driving_from(
+    client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
+) -> Iterator[Load]:
+    """The same, on the client's host; DBBENCH_BEGIN is set there, by its clock. The password comes on stdin, which
+    sysbench takes for its file of options: as an option itself everybody would see it."""
+    script = _script(cell)
+    if "/" in script:  # what it loads lies beside it
+        script, *_ = [client.placed(Path(path)) for path in (script, *cell.workload.beside)]
+    argv = command(server, cell, seed, client)
+    env = _environment(cell, script, client.at)
+    write_command(raw / "sysbench.command", argv, env)
+    option = "pgsql-password" if server.engine == "postgres" else "mysql-password"
+    secure = client.env if server.engine == "postgres" else {}
+    program = client.start(argv, {**env, **secure}, f'{option}="{client.secret}"\n', *_printed(raw))
+    yield _load(program, (), server, cell, clock, program.begin_utc, raw, scratch)
+
+
+def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
+    """What the wrapper reads, but for DBBENCH_BEGIN."""
+    queue = {"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}
+    return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **queue}
+
+
+def _printed(raw: Path) -> tuple[Path, Path]:
+    return raw / "sysbench.out", raw / "sysbench.err"
+
+
+def _load(
+    program: Program, pids: tuple[int, ...], server: Server, cell: Cell, clock: Clock, begin_utc: float, raw: Path,
+    scratch: Path,
+) -> ToolLoad:  # fmt: skip
+    return ToolLoad(
+        program=program,
+        server=server,
+        clock=clock,
+        begin_utc=begin_utc,
+        seconds=sum(whole_seconds(cell.window)),
+        printed=_printed(raw),
+        live=sysbench_output.live,
+        aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
+        judged=lambda load: _outcome(load, cell, raw, scratch),
+        pids=pids,
+    )
+
+
+def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
+    """The argv; the script and the counter's own settings are in the environment. With `client` it is one of that
+    host, where the wrapper is sent to."""
     rate = cell.parameters.get("rate") or 0
+    wrapper = catalog.shipped().resolve() / "workloads" / _WRAPPER
     return [
-        "sysbench",
-        *connection(server),
+        client.tool if client else "sysbench",
+        *(connection_from(client, server) if client else connection(server)),
         f"--threads={cell.parameters.get('clients', 1)}",
         f"--time={sum(whole_seconds(cell.window))}",
         f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
@@ -88,7 +126,7 @@ def command(server: Server, cell: Cell, seed: int) -> list[str]:
         "--percentile=95",
         *([f"--rate={rate}", "--histogram=on"] if rate else []),
         *(f"--{name}={_written(value)}" for name, value in _script_options(cell).items()),
-        str(catalog.shipped().resolve() / "workloads" / _WRAPPER),
+        client.placed(wrapper) if client else str(wrapper),
         "run",
     ]
 
@@ -101,6 +139,22 @@ def connection(server: Server) -> list[str]:
         return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
     where = [f"--mysql-socket={server.socket}", f"--mysql-user={server.user}", f"--mysql-db={server.database}"]
     return ["--db-driver=mysql", *where]
+
+
+def connection_from(client: Client, server: Server) -> list[str]:
+    """Options by which it reaches the server from the client's host. With --mysql-ssl sysbench 1.0 takes the
+    certificates that lie in its current folder; for PostgreSQL libpq takes TLS from its environment."""
+    at, tls = client.spec, ["--mysql-ssl=on"] if server.engine != "postgres" else []
+    kind = "pgsql" if server.engine == "postgres" else "mysql"
+    return [
+        "--config-file=/dev/stdin",
+        f"--db-driver={kind}",
+        f"--{kind}-host={at.address}",
+        f"--{kind}-port={at.port}",
+        f"--{kind}-user={ROLE}",
+        f"--{kind}-db={server.database}",
+        *tls,
+    ]
 
 
 def _script(cell: Cell) -> str:

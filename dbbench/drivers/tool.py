@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from dbbench.clock import Clock
 from dbbench.drivers.counts import Counts
@@ -16,7 +16,6 @@ from dbbench.drivers.port import Live, Outcome
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
 from dbbench.model import TrialWarning, Window
-from dbbench.process import Running
 
 FAILED: Final = "The trial is marked failed: its load was not the one that was asked for."
 _POLL_S: Final = 0.1  # how soon a dead tool or server is noticed; ten looks a second cost nothing
@@ -24,11 +23,22 @@ _DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later t
 _EARLY_S: Final = 0.5  # by so much a tool may end before its time: it starts its own clock, we ours
 
 
+class Program(Protocol):
+    """A process of this machine (`process.Running`), or of the client's host (`remote.Program`)."""
+
+    @property
+    def argv(self) -> tuple[str, ...]: ...
+
+    def poll(self) -> int | None:
+        """Its exit status, or None while it runs."""
+        ...
+
+
 @dataclass
 class ToolLoad:
     """A `Load` made of one process. What differs between tools comes in as functions of what they print."""
 
-    program: Running
+    program: Program
     server: Server
     clock: Clock
     begin_utc: float  # second 0: when the tool was started
@@ -37,12 +47,9 @@ class ToolLoad:
     live: Callable[[str], Live | None]  # of a printed line
     aborted: Callable[[str], bool]  # a line that says that a client gave up
     judged: Callable[[ToolLoad], Outcome]
+    pids: tuple[int, ...]  # of its processes on this machine
     lived_s: float | None = None  # None: it runs
     _read: dict[Path, int] = field(default_factory=dict)
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        return (self.program.pid,)
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second` of the load's clock. EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""

@@ -21,6 +21,8 @@ from dbbench.engines.port import Place
 from dbbench.engines.serving import Launch, database_of, drop_tree, forget, own, put, serving_program, tail
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
 from dbbench.model import Durability, Scalar, Settings
+from dbbench.remote import Network
+from dbbench.remote.network import ROLE
 
 # Redo that a window can fill: 16 clients of oltp_read_write wrote 12 MB/s on two cores of 2025; twice that, and
 # never more than a small test device can give, because both servers allocate the whole at their start.
@@ -32,7 +34,8 @@ REDO_STEP: Final = 64 * 2**20
 # What makes the server private. Nobody may set these.
 PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "bind_address", "user", "log_error",
                   "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx",
-                  "innodb_log_group_home_dir")  # fmt: skip
+                  "innodb_log_group_home_dir", "ssl_ca", "ssl_cert", "ssl_key", "require_secure_transport",
+                  "skip_name_resolve")  # fmt: skip
 # Read by the server itself at each start, before anybody can connect: no password of any account is needed.
 _ROLE: Final = f"""CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS {USER}@localhost;
@@ -105,12 +108,15 @@ def serving(
         "socket": str(socket),
         "pid_file": str(sockets / f"{kind}.pid"),
         "tmpdir": str(scratch),
-        "init_file": str(put(_ROLE, "init.sql", sockets, place.logs, owner)),
+        "init_file": str(put(_role(place.network), "init.sql", sockets, place.logs, owner)),
         **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
         **one_tablespace(datadir, place),
         **extra,
+        **_listening(place.network, owner),
     }
-    config = put(configuration(asked, private, binlog=place.wal), "my.cnf", sockets, place.logs, owner)
+    config = put(
+        configuration(asked, private, place.wal, place.network is not None), "my.cnf", sockets, place.logs, owner
+    )
     launch = Launch(
         name=f"{kind} {program.version}",
         argv=program.argv(config),
@@ -129,6 +135,8 @@ def serving(
         with serving_program(launch, answer) as server:
             try:
                 text.refuse_differences(_comparable(asked), server.reported(), text.same_in_mysql)
+                if place.network:
+                    server.admit(ROLE, place.network.peer, place.network.password)
                 yield server
             finally:
                 server.close()
@@ -136,12 +144,30 @@ def serving(
         drop_tree(scratch)
 
 
-def configuration(settings: Settings, private: dict[str, Scalar], binlog: Path | None = None) -> str:
+def _role(network: Network | None) -> str:
+    """What makes our account. One that lets in another account hands on a part of its own privileges."""
+    return _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost WITH GRANT OPTION;\n"
+
+
+def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
+    """Private settings of a server that listens on one address, and takes nothing but TLS there."""
+    if network is None:
+        return {}
+    network.own(owner.uid, owner.gid)
+    return {"bind_address": network.address, "port": network.port, "require_secure_transport": True,
+            "skip_name_resolve": True, "ssl_ca": str(network.ca), "ssl_cert": str(network.cert),
+            "ssl_key": str(network.key)}  # fmt: skip
+
+
+def configuration(
+    settings: Settings, private: dict[str, Scalar], binlog: Path | None = None, listens: bool = False
+) -> str:
     """my.cnf. A default may be unknown to a version (`loose_`); what somebody asked for may not.
 
     `binlog`: the folder of the binary log, where there is one; None: the data directory.
     """
-    lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]", "skip_networking"]
+    lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]"]
+    lines += [] if listens else ["skip_networking"]
     lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica has a primary to connect to
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
     files = binlog / "binlog" if binlog else "binlog"

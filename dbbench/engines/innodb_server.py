@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections.abc import Iterable
@@ -46,6 +47,30 @@ _KEPT: Final = frozenset(_RENAMED) | {
     "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
     "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "threads_running",
 }  # fmt: skip
+
+
+_UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
+_FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
+
+
+def _quoted(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("'", "''")
+
+
+def _lock(connection: Any, account: str) -> None:
+    """Nobody logs in as that account. One of a host's name is not even known to a server that resolves no names."""
+    import mysql.connector
+
+    try:
+        _rows(connection, f"ALTER USER {account} ACCOUNT LOCK")
+    except mysql.connector.Error as error:
+        if error.errno != _UNKNOWN_ACCOUNT:
+            raise
+
+
+def _native(password: str) -> str:
+    """The hash that mysql_native_password keeps: SHA-1 of SHA-1."""
+    return "*" + hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
 
 
 class InnodbServer:
@@ -114,6 +139,26 @@ class InnodbServer:
             charset="utf8mb4",
             collation="utf8mb4_general_ci",  # the client's own default is one that MariaDB does not know
         )
+
+    def admit(self, role: str, peer: str, password: str) -> None:
+        """An account that may work on the dataset's database, from that address, with a certificate of ours and the
+        password. What reaches a log is its hash. Accounts of a user's own data that could log in from elsewhere are
+        locked; what is defined by them goes on."""
+        user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
+        if self.engine == "mariadb":
+            known = f"VIA mysql_native_password USING '{_native(password)}'"
+        else:  # the hash of this method is salted by the server, which writes it in the place of the password
+            known = f"WITH caching_sha2_password BY '{password}'"
+        with contextlib.closing(self.connect("")) as connection:
+            _rows(connection, "SET SESSION sql_log_bin = OFF")
+            for name, host in _rows(connection, _FROM_ELSEWHERE):
+                _lock(connection, f"'{_quoted(name)}'@'{_quoted(host)}'")
+            for statement in (
+                f"DROP USER IF EXISTS {user}",
+                f"CREATE USER {user} IDENTIFIED {known} REQUIRE X509",
+                f"GRANT ALL ON `{grant}`.* TO {user}",
+            ):
+                _rows(connection, statement)
 
     def settle(self) -> None:
         """Wait until purge has caught up, then write all dirty pages."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from dbbench.model import CheckpointFacts, Durability, Scalar, Settings
 from dbbench.process import User
+from dbbench.remote import Network
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,11 @@ class Place:
     bin: Path | None = None  # folder of the programs, or the mysqld itself; None: the newest that is installed
     wal: Path | None = None  # folder of the write-ahead log, where it was moved out of the data directory
     tablespace_bytes: int = 0  # InnoDB: all tables in one file of that size, so that it can be moved to a device
+    network: Network | None = None  # by which it is reached from another host, beside its socket
 
 
 class Server(Protocol):
-    """A private server that is up and answers on a unix socket."""
+    """A private server that is up and answers on a unix socket; over the network only where `Place` says so."""
 
     @property
     def engine(self) -> str: ...

@@ -1,4 +1,5 @@
-"""PostgreSQL, 13 or later: a private cluster with data checksums, reached through one socket.
+"""PostgreSQL, 13 or later: a private cluster with data checksums, reached through one socket; where the load generator
+is on another host, from that one's address too, over TLS with its certificate and a password.
 
 Access is `trust`, because the socket lies in a folder that only the server's account and root can enter; the
 cluster's own pg_hba.conf refuses everybody, so that the data directory alone is no open door.
@@ -23,6 +24,8 @@ from dbbench.engines.postgres_server import PORT, USER, PostgresServer, ready
 from dbbench.engines.serving import Launch, forget, own, put, serving_program
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
+from dbbench.remote import Network
+from dbbench.remote.network import ROLE
 
 INITDB_S: Final = 120.0
 CHECK_S: Final = 3600.0  # 578 MB take 0.2 s from memory; a terabyte from a disk takes its time
@@ -37,8 +40,8 @@ _LOGGING: Final[dict[str, Scalar]] = {
     "logging_collector": False, "log_destination": "stderr", "log_checkpoints": True, "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ", "lc_messages": "C", "restart_after_crash": False,
 }  # fmt: skip
-PRIVATE: Final = (*_LOGGING, "data_directory", "config_file", "hba_file", "ident_file",
-                  "unix_socket_directories", "external_pid_file")  # fmt: skip
+PRIVATE: Final = (*_LOGGING, "ssl_ca_file", "ssl_cert_file", "ssl_key_file", "data_directory", "config_file",
+                  "hba_file", "ident_file", "unix_socket_directories", "external_pid_file")  # fmt: skip
 
 # Settings that later versions brought; a default is left out where the server does not know it.
 SINCE: Final = {"wal_decode_buffer_size": 15, "recovery_init_sync_method": 14, "default_toast_compression": 14,
@@ -130,11 +133,13 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
         if setting.origin != "default" or SINCE.get(name, 0) <= _major(version)
     }
     sockets = own(place.sockets, owner)
-    forget(sockets, f".s.PGSQL.{PORT}*")
-    hba = put(_HBA, "pg_hba.conf", sockets, place.logs, owner)
+    port = place.network.port if place.network else PORT
+    forget(sockets, ".s.PGSQL.*")
+    hba = put(_hba(place.network), "pg_hba.conf", sockets, place.logs, owner)
     ident = put("", "pg_ident.conf", sockets, place.logs, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
+        **_listening(place.network, owner),
         "unix_socket_directories": str(sockets),
         "hba_file": str(hba),
         "ident_file": str(ident),
@@ -159,13 +164,15 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
     def answer(program: process.Running) -> PostgresServer | None:
         if not ready(program.pid, datadir):
             return None
-        server = PostgresServer(program, version, sockets, log, offset, folder)
+        server = PostgresServer(program, version, sockets, log, offset, folder, port)
         return server if server.answers() else None
 
     with serving_program(launch, answer) as server:
         try:
             server.prepare()
             text.refuse_differences(known, server.reported(), text.same_in_postgres)
+            if place.network:
+                server.admit(ROLE, place.network.password)
             yield server
         finally:
             server.close()
@@ -186,7 +193,7 @@ def amchecked(server: PostgresServer, *options: str) -> bool:
     amcheck = server.bin / "pg_amcheck"
     if not amcheck.exists() or not server.has_extension("amcheck"):
         return False
-    argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={PORT}", f"--username={USER}",
+    argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={server.port}", f"--username={USER}",
             f"--database={DATABASE}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
     if done.returncode:
@@ -260,6 +267,23 @@ def _lines(said: str) -> str:
     return "\n".join(f"  {line}" for line in lines[:8]) + (
         f"\n  ({len(lines) - 8} lines more)" if len(lines) > 8 else ""
     )
+
+
+def _hba(network: Network | None) -> str:
+    """pg_hba.conf: the socket; and one host's address, by TLS alone, with a certificate of ours and a password."""
+    if network is None:
+        return _HBA
+    bits = 128 if ":" in network.peer else 32
+    return f"{_HBA}hostssl {DATABASE} {ROLE} {network.peer}/{bits} scram-sha-256 clientcert=verify-ca\n"
+
+
+def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
+    """Private settings of a server that listens on one address."""
+    if network is None:
+        return {}
+    network.own(owner.uid, owner.gid)
+    return {"listen_addresses": network.address, "port": network.port, "ssl": True, "ssl_ca_file": str(network.ca),
+            "ssl_cert_file": str(network.cert), "ssl_key_file": str(network.key)}  # fmt: skip
 
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:

@@ -15,7 +15,7 @@ from dbbench.model import CheckpointFacts
 from dbbench.process import Running
 
 USER: Final = "dbbench"
-PORT: Final = 5432  # part of the socket's name; nothing listens on it
+PORT: Final = 5432  # part of the socket's name; nothing listens on it, unless a client of another host wants it
 SETTLE_S: Final = 600.0  # an autovacuum of a large table at fixed costs
 EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; used where they are there
 BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
@@ -25,6 +25,8 @@ BLOCK: Final = 8192  # as packages are built; the server's own block_size is rea
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
+
+_SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
 
 
 def ready(pid: int, datadir: Path) -> bool:
@@ -46,10 +48,13 @@ class PostgresServer:
     user = USER
     database = DATABASE
 
-    def __init__(self, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path) -> None:
+    def __init__(
+        self, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path, port: int = PORT
+    ) -> None:
         self.version = version
         self.socket_dir = sockets
-        self.socket = sockets / f".s.PGSQL.{PORT}"
+        self.socket = sockets / f".s.PGSQL.{port}"
+        self.port = port
         self.log = log
         self.bin = bin
         self._program = program
@@ -72,7 +77,7 @@ class PostgresServer:
 
         connection = psycopg2.connect(
             host=str(self.socket_dir),
-            port=PORT,
+            port=self.port,
             user=USER,
             dbname=database or DATABASE,
             application_name="dbbench",
@@ -107,6 +112,25 @@ class PostgresServer:
                 cursor.execute("SELECT name FROM pg_available_extensions WHERE name = ANY(%s)", (list(EXTENSIONS),))
                 for (name,) in cursor.fetchall():
                     cursor.execute(f"CREATE EXTENSION {name}")
+
+    def admit(self, role: str, password: str) -> None:
+        """A role that may work on everything in the dataset's database and is no superuser. Only the password's hash
+        (SCRAM) reaches the server."""
+        from psycopg2.extensions import encrypt_password, quote_ident
+
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            name, base = quote_ident(role, cursor), quote_ident(self.database, cursor)
+            cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
+            how = "ALTER" if cursor.fetchone() else "CREATE"
+            hashed = encrypt_password(password, role, connection, "scram-sha-256")
+            cursor.execute(f"{how} ROLE {name} LOGIN NOSUPERUSER BYPASSRLS PASSWORD %s", (hashed,))
+            cursor.execute(f"GRANT ALL ON DATABASE {base} TO {name}")
+            cursor.execute(_SCHEMAS)
+            for (schema,) in cursor.fetchall():
+                of = quote_ident(schema, cursor)
+                cursor.execute(f"GRANT ALL ON SCHEMA {of} TO {name}")
+                for kind in ("TABLES", "SEQUENCES", "ROUTINES"):
+                    cursor.execute(f"GRANT ALL ON ALL {kind} IN SCHEMA {of} TO {name}")
 
     def settle(self) -> None:
         """Wait until pg_stat_activity shows no background work (recovery is over once it answers); then checkpoint.

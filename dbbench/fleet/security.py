@@ -8,13 +8,12 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import process
+from dbbench import certificates
+from dbbench.certificates import Pair
 from dbbench.errors import FileMissing, FileTaken, FleetInsecure
 
 PORT: Final = 8786
 CA, CERT, KEY, CA_KEY = "ca.pem", "host.pem", "host.key", "ca.key"
-_DAYS: Final = 825  # longer ones are refused by some libraries
-_OPENSSL_S: Final = 60.0
 
 
 def default_folder() -> Path:
@@ -90,45 +89,19 @@ def make(folder: Path, names: list[str]) -> list[Path]:
 
     A copy of `folder`/NAME is what a host needs. FileTaken where a name has one already.
     """
-    before = os.umask(0o077)
-    try:
+    ca = Pair(folder / CA, folder / CA_KEY)
+    with certificates.private():
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / CA_KEY).exists():
-            _openssl("req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", "/CN=dbbench fleet",
-                     "-addext", "basicConstraints=critical,CA:TRUE", "-keyout", folder / CA_KEY,
-                     "-out", folder / CA)  # fmt: skip
-        return [_host(folder, name) for name in names]
-    finally:
-        os.umask(before)
+        if not ca.key.exists():
+            certificates.make_authority(ca, "dbbench fleet")
+        return [_host(ca, folder / name) for name in names]
 
 
-_NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-
-
-def _host(folder: Path, name: str) -> Path:
-    own = folder / name
+def _host(ca: Pair, own: Path) -> Path:
     if (own / KEY).exists():
         raise FileTaken(f"{own / KEY} is there already", effect="It was not changed.",
                         remedy=f"Remove {own} to make another; the old one stays valid.")  # fmt: skip
     own.mkdir(exist_ok=True)
-    kind = "IP" if _is_ip(name) else "DNS"
-    request, extension = own / "request.pem", own / "extension.cnf"
-    extension.write_text(f"subjectAltName={kind}:{name}\nextendedKeyUsage=serverAuth,clientAuth\n")
-    _openssl("req", "-new", *_NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", own / KEY, "-out", request)
-    _openssl("x509", "-req", "-in", request, "-CA", folder / CA, "-CAkey", folder / CA_KEY, "-CAcreateserial",
-             "-days", str(_DAYS), "-extfile", extension, "-out", own / CERT)  # fmt: skip
-    (own / CA).write_bytes((folder / CA).read_bytes())
-    request.unlink()
-    extension.unlink()
+    certificates.sign(ca, own.name, Pair(own / CERT, own / KEY))
+    (own / CA).write_bytes(ca.cert.read_bytes())
     return own
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
-
-
-def _openssl(*words: str | Path) -> None:
-    process.run(["openssl", *words], timeout_s=_OPENSSL_S)

@@ -15,7 +15,7 @@ from dbbench.drivers.port import Outcome
 from dbbench.engines.features import features
 from dbbench.engines.port import Engine
 from dbbench.errors import FlushesMissing
-from dbbench.judging import ceiling, limits, snapshots
+from dbbench.judging import ceiling, client, limits, snapshots
 from dbbench.kmsg import Watch
 from dbbench.meter import Meter
 from dbbench.model import (
@@ -112,7 +112,7 @@ def _canary(trial: Record) -> None:
 
 def _conditions(trial: Record, seen: Seen) -> None:
     memory, cores = trial.fact("memory", MemoryFacts), seen.meter.cores and trial.fact("cores", CoresFacts)
-    trial.warn(*limits.warnings(trial.cell, memory, cores, seen.meter))
+    trial.warn(*limits.warnings(trial.cell, memory, cores, seen.meter), *client.warnings(seen.meter.client_facts))
     figures = trial.fact("summary", dict)
     beside = ceiling.beside(trial.fact("ceiling", CeilingFacts), trial.series, trial.cell, figures.get("tps"))
     share = None if beside.tps_share is None else 100 * beside.tps_share
@@ -138,7 +138,8 @@ def _facts(trial: Record, seen: Seen) -> None:
         engine_features=features(trial.cell.engine.name, effective),
         drain=DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes),
         memory=limits.memory(trial.cell, meter, effective, space.logical_bytes, trial.run.host.get("memory_bytes")),
-        cores=limits.with_share(trial.cell, meter.cores, meter.cpu),
+        cores=limits.with_share(trial.cell, meter.cores, meter.client_cpu),
+        client=meter.client_facts,
         checkpoints=meter.checkpoints,
         io=IoFacts(
             meter.disk.get("read_bytes"),
@@ -172,7 +173,7 @@ def _summary(trial: Record, seen: Seen) -> None:
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
         "first_query_s": trial.phase_s(Phase.START),
-        "client_cpu_s": seen.meter.cpu.get("client_cpu_s"),
+        "client_cpu_s": seen.meter.client_cpu.get("client_cpu_s"),
         "dbbench_cpu_s": seen.meter.cpu.get("dbbench_cpu_s"),
         **summary.aged(_aged(trial)),
         **outcome.figures,

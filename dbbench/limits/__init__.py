@@ -58,15 +58,15 @@ class Confined:
 
 @contextlib.contextmanager
 def confined(
-    engine: EngineSpec, memory_bytes: int | None, name: str, journal: Journal, at: Path | None
+    engine: EngineSpec, memory_bytes: int | None, name: str, journal: Journal, at: Path | None, alone: bool = False
 ) -> Iterator[Confined]:
     """Servers and load generators that are started in the block run within the limits.
 
-    `name` is the run's; `at` a folder for a private mount. Without a cgroup the block runs all the same, and `reason`
-    says why. MemoryExceeded at the end where the kernel has killed for want of memory, in place of the error by which
-    the block noticed it. CoresMissing.
+    `name` is the run's; `at` a folder for a private mount; `alone`: the load generator is on another host. Without a
+    cgroup the block runs all the same, and `reason` says why. MemoryExceeded at the end where the kernel has killed for
+    want of memory, in place of the error by which the block noticed it. CoresMissing.
     """
-    chosen = cores.chosen(engine, os.sched_getaffinity(0))
+    chosen = cores.chosen(engine, os.sched_getaffinity(0), alone=alone)
     asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))
     give_back(journal)  # a killed trial's, in a hierarchy that only such a namespace sees
     with contextlib.ExitStack() as stack:

@@ -39,8 +39,9 @@ class Cores:
         return self.server & self.client
 
 
-def chosen(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM) -> Cores:
+def chosen(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False) -> Cores:
     """The cores of one trial. `online`: those that this process may use. CoresMissing where the plan names others.
+    `alone`: the load generator is on another host, and leaves the server all cores.
 
     What is not named is what the other one leaves. Threads of one core stay together.
     """
@@ -49,7 +50,7 @@ def chosen(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM) 
     server = _named(engine.cpus_server, usable, "cpus_server")
     client = _named(engine.cpus_client, usable, "cpus_client")
     if server is None and client is None:
-        if len(usable) < APART_FROM or len(of_node) < 2:
+        if alone or len(usable) < APART_FROM or len(of_node) < 2:
             return Cores(of_node, usable, node)
         client = _clients(usable if node is None else (usable - of_node or usable), system)
     if server is None:

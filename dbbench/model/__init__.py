@@ -10,6 +10,7 @@ from __future__ import annotations
 from dbbench.model.asked import (
     Ageing,
     Arm,
+    ClientSpec,
     DeviceSpec,
     EngineAgeing,
     EngineSpec,
@@ -29,6 +30,7 @@ from dbbench.model.found import (
     CeilingFacts,
     CeilingRow,
     CheckpointFacts,
+    ClientFacts,
     ConditionFacts,
     CoresFacts,
     DatasetFacts,
@@ -68,12 +70,12 @@ from dbbench.model.words import (
 
 __all__ = [
     "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts",
-    "CeilingRow", "Cell", "CheckpointFacts", "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset",
-    "DatasetFacts", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts",
-    "EngineAgeing", "EngineName", "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup",
-    "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter",
-    "Phase", "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts",
-    "SnapshotSpec", "SnapshotTaken", "SpaceFacts", "Status", "StudyOf", "Trial", "TrialSpec", "TrialWarning",
-    "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec", "WrittenPoint", "durability_class",
-    "merged", "plain", "titled",
+    "CeilingRow", "Cell", "CheckpointFacts", "ClientFacts", "ClientSpec", "ConditionFacts", "ControlFacts",
+    "CoresFacts", "CutFacts", "Dataset", "DatasetFacts", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts",
+    "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName", "EngineSpec", "Fault", "FileShape",
+    "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs",
+    "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting",
+    "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts", "Status", "StudyOf", "Trial",
+    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec",
+    "WrittenPoint", "durability_class", "merged", "plain", "titled",
 ]  # fmt: skip

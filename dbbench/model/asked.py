@@ -112,6 +112,18 @@ class EngineSpec:
 
 
 @dataclass(frozen=True)
+class ClientSpec:
+    """`[client]`: the load generator runs on `host`, an ssh destination, and reaches the server at `address`, which is
+    this machine's. `password_file`: full path, readable by its owner alone."""
+
+    __pydantic_config__ = STRICT
+    host: str
+    address: str
+    password_file: str
+    port: int = 15432  # none that a server has by default
+
+
+@dataclass(frozen=True)
 class WorkloadSpec:
     """A workload of the plan with its parameters (the workload's own keys beside `name`).
 
@@ -161,6 +173,7 @@ class Plan:
     equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # of every filesystem
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
+    client: ClientSpec | None = None  # the load generator is on another host
     restore: Literal["copy", "tar", "reflink"] = "copy"  # how a golden copy comes onto the filesystem
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken beside the load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dbbench.model.asked import EngineSpec, Plan
+from dbbench.model.asked import ClientSpec, EngineSpec, Plan
 from dbbench.model.declared import Dataset, FsSetup, Workload
 from dbbench.model.words import SCHEMA, Scalar
 
@@ -35,6 +35,7 @@ class Cell:
     memory_bytes: int | None = None
     checkpoints: str = "time"  # what starts them: time or log
     variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
+    client: ClientSpec | None = None  # where the load generator is, if not here
 
     @property
     def raw(self) -> bool:

@@ -109,6 +109,26 @@ class CoresFacts:
 
 
 @dataclass(frozen=True)
+class ClientFacts:
+    """The load generator's host, where it is another one: `[client]` of the plan, and what was found there."""
+
+    host: str  # as the plan names it
+    hostname: str
+    peer: str  # its address as it is seen here
+    address: str  # of this machine, where the server listened
+    port: int
+    tool: str  # what the load generator there says of itself
+    tool_here: str = ""  # the same of this machine's
+    kernel: str = ""
+    cpus: int = 0  # that the load generator could use
+    round_trip_ms: float | None = None  # median of TCP connections from there to the server's address
+    clock_offset_s: float | None = None  # of its clock, ahead of ours; its seconds were put into our clock
+    clock_error_s: float | None = None  # of the offset, at most
+    clock_drift_s: float | None = None  # by so much the offset was another one after the load
+    others_share: float | None = None  # of its processors' time in the window, used by others
+
+
+@dataclass(frozen=True)
 class FileShape:
     """One data file and the pieces that it lies in."""
 
@@ -369,6 +389,7 @@ class Trial:
     drain: DrainFacts | None = None
     memory: MemoryFacts | None = None
     cores: CoresFacts | None = None
+    client: ClientFacts | None = None  # None: the load generator ran on this machine
     ceiling: CeilingFacts | None = None
     condition: ConditionFacts | None = None
     wear: WearFacts | None = None

@@ -163,6 +163,8 @@ def _conditions(trial: Trial) -> dict[str, str]:
     if trial.cores is not None:
         apart = "" if not trial.cores.shared else f", {trial.cores.shared} shared"
         found["cores"] = f"server {trial.cores.server}, load generator {trial.cores.client}{apart}"
+    if trial.client is not None:
+        found["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over the network by TLS"
     return found
 
 

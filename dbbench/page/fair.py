@@ -32,7 +32,7 @@ def _unequal(groups: Sequence[Group]) -> Iterator[str]:
 
 def _of(group: Group) -> Iterator[str]:
     trials = [trial for trial in group.trials if trial.status is not Status.FAILED]
-    for told in (_memory, _cache, _cores, _ceiling):
+    for told in (_memory, _cache, _cores, _client, _ceiling):
         yield from _each(group, trials, told)
 
 
@@ -70,9 +70,25 @@ def _cores(trial: Trial) -> str | None:
     cores = trial.cores
     if cores is None or cores.server is None:
         return None
+    if trial.client is not None:
+        return f"the server ran on cores {cores.server}, without a load generator beside it"
     if cores.shared:
         return f"server and load generator shared cores {cores.server}"
     return f"the server ran on cores {cores.server}, the load generator on {cores.client}"
+
+
+def _client(trial: Trial) -> str | None:
+    client = trial.client
+    if client is None:
+        return None
+    trip = "" if client.round_trip_ms is None else f" of about {_about(client.round_trip_ms)} ms"
+    return (f"the load came from another host, {client.hostname}, by TLS: each statement waited for a round trip{trip} "
+            "through the network, which is in the latencies")  # fmt: skip
+
+
+def _about(ms: float) -> str:
+    """One digit: trials differ in the others, and are told in one sentence."""
+    return f"{float(f'{ms:.1g}'):g}"
 
 
 def _ceiling(trial: Trial) -> str | None:

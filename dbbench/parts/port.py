@@ -58,6 +58,7 @@ class Parts:
     held: Callable[[Device, Record], None]
     drop_and_prove: Callable[[Sequence[Path], Device, Mounted], CacheFacts]
     sampled: Callable[[Device, Server, Path], AbstractContextManager[Samples]]
+    reached: Callable[[Place, Clock, Path], AbstractContextManager[Place]]
     driving: Callable[[Server, Clock, Path], AbstractContextManager[Load]]
     ceiling: Callable[[], CeilingFacts]
     confined: Callable[[], AbstractContextManager[Confined]]

@@ -40,7 +40,7 @@ from dbbench.model import (
     merged,
 )
 from dbbench.operations import Filled, operated
-from dbbench.parts import beside, facts, ground, past, restoring
+from dbbench.parts import away, beside, facts, ground, past, restoring
 from dbbench.parts.loads import Loads
 from dbbench.parts.port import Parts
 from dbbench.parts.room import Permit, Room
@@ -67,9 +67,11 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
     """The parts that work on this machine."""
     engine, root = ENGINES[cell.engine.name], os.geteuid() == 0
     serverless = cell.engine.name in SERVERLESS
+    client = away.client_of(cell, room)
 
     def confining() -> AbstractContextManager[Confined]:
-        return confined(cell.engine, cell.memory_bytes, run.name, journal, room.root if root else None)
+        at = room.root if root else None
+        return confined(cell.engine, cell.memory_bytes, run.name, journal, at, alone=client is not None)
 
     def worn(volume: Device, fs: Mounted, datadir: Path, trial: Record) -> EngineAgeFacts | None:
         if run.plan.age_engine is None:
@@ -108,15 +110,16 @@ def real_parts(run: Run, cell: Cell, journal: Journal, images: Images | None, ty
                 device.wal.leaves[0] if device.wal and device.wal.leaves else None,
             ), raw
         ),
+        reached=lambda place, clock, raw: away.reached(client, place, clock, raw, room.scratch),
         driving=lambda server, clock, raw: drivers.driving(
-            server, cell, run.plan.seed, clock, raw, room.scratch
+            server, cell, run.plan.seed, clock, raw, room.scratch, client
         ),
         ceiling=lambda: store.load_ceiling(journal.path.parent) or CeilingFacts(note="not measured"),
         confined=confining,
         snapshotting=lambda trial, volume, fs, datadir, server: beside.snapshotting(
             trial, _filled(cell, journal, room, run.plan.seed, volume, fs, datadir), server
         ),
-        meter=Meter,
+        meter=lambda device, server, load, limits, files: Meter(device, server, load, limits, files, client=client),
         sync=facts.sync,
         must_be_healthy=facts.must_be_healthy,
         consistent=lambda datadir, place: facts.consistent(engine, cell, datadir, place),

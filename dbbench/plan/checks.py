@@ -11,6 +11,7 @@ from dbbench.datasets import generated
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.filesystems.families import FAMILIES
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
+from dbbench.plan.client import check_client
 from dbbench.plan.extras import check_age_engine, check_extras
 from dbbench.plan.fair import check_fair
 from dbbench.plan.labels import label_of
@@ -48,6 +49,7 @@ def check(
     check_logs(document, arms, engines, device, catalog)
     _check_figures(document)
     check_fair(document, engines, workloads)
+    check_client(document, plan, engines, [(key, workload) for key, (_, workload) in workloads.items()])
     check_extras(document, plan, device, _known_setups(arms, catalog), engines.values(),
                  [workload for _, workload in workloads.values()])  # fmt: skip
     loads = [(spec.name, workload.window) for spec, workload in workloads.values()]

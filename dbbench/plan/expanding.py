@@ -105,6 +105,7 @@ def _cell(
         memory_bytes=variant.memory_bytes,
         checkpoints=plan.checkpoints,
         variant=variant.name,
+        client=plan.client,
     )
 
 

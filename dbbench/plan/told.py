@@ -32,6 +32,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
             (
                 *_sources(plan, cells),
                 *_memory(cells),
+                *_client(plan),
                 *_cores(cells),
                 *_checkpoints(plan, cells),
                 *_warm_up(cells),
@@ -75,12 +76,24 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
                    f"v{where.version}); {sized}.")  # fmt: skip
 
 
+def _client(plan: Plan) -> Iterator[str]:
+    if plan.client is None:
+        return
+    at = plan.client
+    yield (f"The load comes from {at.host} over the network to {at.address} port {at.port}, by TLS with a password: "
+           "each statement waits for a round trip of the network, and its encryption costs the server CPU time. Both "
+           "are in every latency, for all filesystems alike. Compare with trials of such a client only.")  # fmt: skip
+
+
 def _cores(cells: Sequence[Cell]) -> Iterator[str]:
     for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
         spec = next(cell.engine for cell in cells if cell.engine.name == engine)
-        found = cores.chosen(spec, os.sched_getaffinity(0))
+        away = any(cell.client is not None for cell in cells)
+        found = cores.chosen(spec, os.sched_getaffinity(0), alone=away)
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
-        if not found.shared:
+        if away:
+            yield f"{engine} runs on cores {cores.written(found.server)}{node}; no load generator is on this machine."
+        elif not found.shared:
             server, client = cores.written(found.server), cores.written(found.client)
             yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
         else:

@@ -39,7 +39,7 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     baseline = plan.baseline if plan.baseline in arms else chosen[0].label
     less = dataclasses.replace(
         plan, fs_setups=chosen, baseline=baseline, blocks=1, warmup_s=WARMUP_S, measure_s=MEASURE_S, memory=(),
-        repeat_suspect=False, device=_device(plan.device, at),
+        repeat_suspect=False, device=_device(plan.device, at), client=None,
         deadlines={phase: min(PHASE_S, limit_s) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip
     first: dict[tuple[str, str, str], Cell] = {}
@@ -73,6 +73,7 @@ def _cell(cell: Cell) -> Cell:
         dataset=Dataset(cell.dataset.kind, _less(cell.dataset.parameters)),
         window=window,
         memory_bytes=None,
+        client=None,  # it has no network
     )
 
 

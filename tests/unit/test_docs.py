@@ -19,6 +19,7 @@ from dbbench.errors import WARNINGS, all_errors
 from dbbench.metrics import COUNTS, METRICS
 from dbbench.model import (
     Arm,
+    ClientSpec,
     DeviceSpec,
     EngineAgeing,
     EngineSpec,
@@ -149,6 +150,7 @@ KEYS: Final = [
     ("docs/plan.md", "Keys of the plan", Plan),
     ("docs/plan.md", "An entry of `fs_setups`", Arm),
     ("docs/plan.md", "`[device]`", DeviceSpec),
+    ("docs/plan.md", "`[client]`", ClientSpec),
     ("docs/plan.md", "`[snapshots]`", SnapshotSpec),
     ("docs/plan.md", "`[age_engine]`", EngineAgeing),
     ("docs/plan.md", "`[[engine]]`", EngineSpec),

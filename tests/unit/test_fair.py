@@ -253,7 +253,6 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
         ('memory = "1GiB"', "", 'size = "huge"', "should be one of"),
         ("", 'cpus_server = "a-b"', "", '"cpus_server" should be cores as "0-3,8"'),
         ("", "numa_node = -1", "", '"numa_node" should be 0 or more'),
-        ('client = { host = "db2" }', "", "", "a load generator on another host is not built"),
         ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "", "says nothing"),
         ('checkpoints = "never"', "", "", "checkpoints"),
     ],

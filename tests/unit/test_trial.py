@@ -127,6 +127,7 @@ class NoOps:
     wal = None
     flushes_note, hit_ratio = "", None
     limits = Confined(Cores(frozenset({0}), frozenset({0})))
+    client_facts, client_cpu = None, cpu
     cores, memory, resident_bytes = CoresFacts("0", "0", 1), None, 0
 
     @property
@@ -183,6 +184,7 @@ class NoOps:
             held=said("hold", None),
             drop_and_prove=said("drop", CacheFacts("drop_caches", 10, 0, 5, 5, True)),
             sampled=lambda *_: self.around("samplers", self),
+            reached=lambda place, *_: self.around("reach", place),
             driving=lambda *_: self.around("load", self),
             confined=lambda: self.around("limits", Confined(Cores(frozenset({0}), frozenset({0})))),
             snapshotting=lambda *_: self.around("snapshots", None),
@@ -215,11 +217,11 @@ def test_stages_stand_in_the_order_of_the_road(make_run: MakeRun, tmp_path: Path
     driven(make_run, tmp_path, parts)
     assert parts.said == [
         "kernel", "device", "host", "probe", "condition", "layers", "mkfs", "mount", "facts", "age", "restore",
-        "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "serve", "samplers", "load", "warm up",
-        "snapshots", "meter", "measure", "/meter", "/snapshots",
+        "move log", "serve", "settle", "/serve", "hold", "drop", "limits", "reach", "serve", "samplers", "load",
+        "warm up", "snapshots", "meter", "measure", "/meter", "/snapshots",
         "/load", "drain meter", "checkpoint", "sync", "/drain meter", "/samplers",
-        "/serve", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "wear", "operations",
-        "/mount", "/layers", "/device", "/kernel", "outcome",
+        "/serve", "/reach", "/limits", "healthy", "check", "consistent", "space", "device facts", "host", "wear",
+        "operations", "/mount", "/layers", "/device", "/kernel", "outcome",
     ]  # fmt: skip
 
 

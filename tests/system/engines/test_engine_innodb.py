@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import mysql.connector
 import pytest
 
-from dbbench.engines import mariadb, mysql
+from dbbench.engines import mariadb
+from dbbench.engines import mysql as mysql_engine
 from dbbench.engines.port import Place
 from dbbench.errors import ProgramMissing
+from dbbench.model import ClientSpec
+from dbbench.remote import Network
+from dbbench.remote.network import CA, CERT, KEY, ROLE, certified
 from tests.conftest import engine_bin
 from tests.system.engines.conftest import ROWS, Case, query
 
@@ -24,17 +33,17 @@ def test_mariadb_is_never_taken_for_mysql(tmp_path: Path) -> None:
     for spelling in ("mariadbd", "mysqld"):
         (tmp_path / spelling).symlink_to(folder / "mariadbd")
         assert mariadb.installed(tmp_path / spelling) == mariadb.installed()
-        assert mysql.installed(tmp_path / spelling) is None
-    assert mysql.installed(tmp_path) is None
+        assert mysql_engine.installed(tmp_path / spelling) is None
+    assert mysql_engine.installed(tmp_path) is None
     with pytest.raises(ProgramMissing, match="no mysql server in"):
-        mysql.create(tmp_path / "data", Place(tmp_path / "s", tmp_path / "logs", tmp_path))
+        mysql_engine.create(tmp_path / "data", Place(tmp_path / "s", tmp_path / "logs", tmp_path))
 
 
 @pytest.mark.needs("engine:mysql")
 def test_mysql_is_never_taken_for_mariadb() -> None:
     """The folder of a MySQL holds no MariaDB."""
     assert mariadb.installed(engine_bin("mysql")) is None
-    assert mysql.installed(engine_bin("mysql")) is not None
+    assert mysql_engine.installed(engine_bin("mysql")) is not None
 
 
 @pytest.mark.needs("engine:mariadb")
@@ -97,3 +106,45 @@ def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], n
         server.checkpoint()
         after = server.effective_settings()
     assert {key: (before[key], after[key]) for key in before if before[key] != after[key] and "innodb" in key} == {}
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_a_server_that_listens_lets_the_client_in_alone(
+    name: str, case_of: Callable[[str], Case], short_folder: Callable[[], Path]
+) -> None:
+    """Our account needs TLS, its certificate and its password. An account of the user's own data, which may come from
+    anywhere, is locked."""
+    case, folder = case_of(name), short_folder()
+    with case.serving() as server:
+        query(server, "CREATE USER 'o''neill'@'%' IDENTIFIED BY 'own-word-of-0neill'")
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        spec = ClientSpec("db2", "127.0.0.1", "/no", probe.getsockname()[1])
+    pair, files = certified(folder, spec)
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    network = Network("127.0.0.1", spec.port, "127.0.0.1", "secret-word", pair.cert.with_name("ca.pem"), *pair)
+    good: dict[str, Any] = {
+        "host": "127.0.0.1", "port": spec.port, "user": ROLE, "password": "secret-word", "use_pure": True,
+        "ssl_ca": str(folder / CA), "ssl_cert": str(folder / CERT), "ssl_key": str(folder / KEY),
+        "ssl_verify_cert": True, "charset": "utf8mb4", "collation": "utf8mb4_general_ci",
+    }  # fmt: skip
+    with case.engine.serving(case.datadir, case.settings(), dataclasses.replace(case.place, network=network)):
+        with contextlib.closing(mysql.connector.connect(**good, database="dbbench")) as session:
+            cursor = session.cursor()
+            cursor.execute("SELECT count(*) FROM t")
+            assert cursor.fetchall() == [(ROWS,)]
+        for wrong in (
+            {"user": "o'neill", "password": "own-word-of-0neill"},
+            {"password": "another-word"},
+            {"ssl_cert": "", "ssl_key": ""},
+            {"ssl_disabled": True},
+        ):
+            with pytest.raises(mysql.connector.Error):
+                mysql.connector.connect(**{**good, **wrong})
+    with case.serving() as server:
+        locked = query(server, "SHOW CREATE USER 'o''neill'@'%'")
+        assert "ACCOUNT LOCK" in str(locked)

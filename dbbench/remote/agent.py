@@ -1,0 +1,219 @@
+"""What runs on the client's host: it starts the load generator there, answers questions, and leaves nothing behind.
+
+`session` sends the text of this file through ssh, so nothing of dbbench is installed there: Python 3.7 or later with
+its standard library is enough. Requests are lines of JSON on stdin, {"do": NAME, ...}, some with bytes behind them;
+answers are lines of JSON on stdout, {"answer": ...} or {"error": TEXT}, some with bytes behind them; {"output": ...}
+and {"ended": ...} come between them while the load generator runs.
+
+Two processes: the outer one waits for the inner one, which works. Whichever is killed, the other one removes the
+folder; the load generator dies with the inner one (PR_SET_PDEATHSIG, by setpriv). The inner one ends when stdin does,
+which is when ssh ends on the other side, and when nothing was heard for SILENCE_S, which is when the network is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SILENCE_S = 60.0  # the other side says something every 5 s
+_LOOK_S = 0.5
+_CHUNK = 1 << 16
+_OLDEST = (3, 7)  # Python
+
+
+class Agent:
+    """The inner process. `folder` is private and goes with it."""
+
+    def __init__(self, folder: Path, parent: int) -> None:
+        self.folder, self.parent = folder, parent
+        self.heard, self.unread = time.monotonic(), b""
+        self.child: Any = None  # a Popen of bytes
+        self.pipes: dict[int, str] = {}  # file descriptor -> "out" or "err"
+
+    def serve(self) -> None:
+        """Answer until the other side is gone."""
+        tell({"hello": self.facts()})
+        while os.getppid() == self.parent and time.monotonic() - self.heard < SILENCE_S:
+            for fd in select.select([0, *self.pipes], [], [], _LOOK_S)[0]:
+                if fd != 0:
+                    self.pass_on(fd)
+                elif not self.answer_next():
+                    return
+
+    def stop(self) -> None:
+        """The load generator and all that it started are gone."""
+        if self.child is not None and self.child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
+
+    def pass_on(self, fd: int) -> None:
+        """What the load generator printed; its end when it has closed both its streams."""
+        said = os.read(fd, _CHUNK)
+        if said:
+            tell({"output": self.pipes[fd], "text": said.decode("utf-8", "replace")})
+            return
+        del self.pipes[fd]
+        if not self.pipes:
+            _, status, used = os.wait4(self.child.pid, 0)
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            self.child.returncode = code
+            tell({"ended": code, "cpu_s": used.ru_utime + used.ru_stime})
+
+    def answer_next(self) -> bool:
+        """Carry out one request, or several that came together; False at the end of stdin."""
+        came = os.read(0, _CHUNK)
+        self.unread, self.heard = self.unread + came, time.monotonic()
+        while b"\n" in self.unread:
+            line, _, self.unread = self.unread.partition(b"\n")
+            asked = json.loads(line.decode())
+            do = asked.pop("do")
+            if do == "beat":
+                continue
+            try:
+                answer = getattr(self, do)(**asked)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                tell({"error": f"{do}: {error}"})
+                continue
+            if do != "get":  # that one has answered by itself
+                tell({"answer": answer})
+        return bool(came)
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "hostname": socket.gethostname(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+
+    def clock(self) -> dict[str, float]:
+        return {"utc": time.time(), "monotonic": time.monotonic()}
+
+    def find(self, names: list[str], patterns: list[str]) -> list[str]:
+        """Paths of programs: by patterns of paths, and by their names in PATH."""
+        places = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        found = [str(path) for pattern in patterns for path in sorted(Path("/").glob(pattern.lstrip("/")))]
+        return found + [path for path in (shutil.which(name, path=places) for name in names) if path]
+
+    def run(self, argv: list[str], within_s: float) -> list[Any]:
+        """A short program: its status, and what it printed."""
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=within_s, check=False)  # fmt: skip
+        return [done.returncode, done.stdout.decode("utf-8", "replace")]
+
+    def reach(self, host: str, port: int, times: int, within_s: float) -> dict[str, Any]:
+        """Connect, so many times: what each took in seconds, a round trip of the network."""
+        took = []
+        for _ in range(times):
+            began = time.monotonic()
+            with socket.create_connection((host, port), within_s):
+                took.append(time.monotonic() - began)
+        return {"took_s": took}
+
+    def put(self, name: str, size: int) -> str:
+        """Write the bytes that follow into a file of the folder, readable by this account alone."""
+        while len(self.unread) < size:
+            came = os.read(0, _CHUNK)
+            if not came:
+                raise OSError(f"the bytes of {name} did not come")
+            self.unread += came
+        content, self.unread = self.unread[:size], self.unread[size:]
+        path = self.folder / Path(name).name
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+        return str(path)
+
+    def start(self, argv: list[str], env: dict[str, str], stdin: str) -> dict[str, float]:
+        """The load generator, in a session of its own and in the folder; the moments of both clocks before it."""
+        clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        began = self.clock()
+        own = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}
+        self.child = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, cwd=str(self.folder), env={**clean, **own, **env}, start_new_session=True,
+        )  # fmt: skip
+        self.pipes = {self.child.stdout.fileno(): "out", self.child.stderr.fileno(): "err"}
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.write(stdin.encode())
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
+        return began
+
+    def cpu(self) -> dict[str, Any]:
+        """Seconds since the host's start: of all its processors, and of the load generator while it runs."""
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        tick = os.sysconf("SC_CLK_TCK")
+        busy = sum(ticks) - ticks[3] - ticks[4] - ticks[7]  # without idle, iowait and steal (proc_stat(5))
+        return {"monotonic": time.monotonic(), "busy_s": busy / tick, "tool_s": self.tool_s(tick)}
+
+    def tool_s(self, tick: int) -> float | None:
+        if self.child is None or self.child.returncode is not None:
+            return None
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / tick
+
+    def files(self) -> dict[str, int]:
+        """The files of the folder, with their sizes in bytes."""
+        return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
+
+    def get(self, name: str) -> None:
+        """The bytes of a file of the folder, behind a line that says how many."""
+        with (self.folder / Path(name).name).open("rb") as file:
+            left = os.fstat(file.fileno()).st_size
+            tell({"bytes": left})
+            while left:
+                piece = file.read(min(left, _CHUNK)) or bytes(min(left, _CHUNK))
+                write(piece)
+                left -= len(piece)
+
+
+def tell(what: dict[str, Any]) -> None:
+    """One line of JSON to the other side."""
+    write(json.dumps(what).encode() + b"\n")
+
+
+def write(piece: bytes) -> None:
+    """All of the bytes."""
+    while piece:
+        piece = piece[os.write(1, piece) :]
+
+
+def main() -> None:
+    """Make the folder, be two processes, and remove the folder at the end of both."""
+    if sys.version_info[:2] < _OLDEST:
+        sys.exit(f"Python {platform.python_version()} is too old: 3.7 or later is needed")
+    folder, outer = Path(tempfile.mkdtemp(prefix="dbbench-client-")), os.getpid()
+    inner = os.fork()
+    if inner == 0:
+        agent = Agent(folder, outer)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                agent.serve()
+        finally:
+            agent.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+    try:
+        os.waitpid(inner, 0)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A conversation with the agent on another host, through one ssh that lives as long as its block."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+from dbbench import process
+from dbbench.errors import ClientLacks, ClientLost, ClientUnreachable
+
+CONNECT_S: Final = 20.0  # for ssh, its login and Python's start
+ASK_S: Final = 60.0
+_BEAT_S: Final = 5.0  # the agent gives up after a minute without a word
+_END_S: Final = 15.0  # the agent ends the load generator and removes its folder; then ssh ends
+_OF_PYTHON: Final = (1, 126, 127)  # it is too old; the shell found none that it may start. ssh's own status is 255
+# Nobody is asked for anything, no connection of others is shared, and a network that is cut is noticed after 30 s.
+OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
+                  "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
+                  "-o", "ServerAliveCountMax=6")  # fmt: skip
+
+
+class Session:
+    """Asks the agent, one request at a time. What the load generator prints there goes to `prints` ("out", "err")."""
+
+    def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
+        self.host, self.log = host, log
+        self.prints: dict[str, Path] = {}
+        self.ended: dict[str, Any] | None = None  # what the agent told of the load generator's end
+        self.facts: dict[str, Any] = {}
+        self._ssh, self._writing = ssh, threading.Lock()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._target: Path | None = None  # of the bytes that come next
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=work, name=f"client {work.__name__}", daemon=True)
+                         for work in (self._listen, self._beat)]  # fmt: skip
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self._done.is_set()
+
+    def begin(self, agent: bytes) -> None:
+        """Send the agent and wait until it speaks. ClientUnreachable; ClientLacks where Python is missing."""
+        with contextlib.suppress(BrokenPipeError):
+            self._write(agent)
+        for thread in self._threads:
+            thread.start()
+        try:
+            first = self._answers.get(timeout=CONNECT_S)
+        except queue.Empty:
+            raise self._unreachable(f"no answer within {CONNECT_S:.0f} s") from None
+        if first is None or "hello" not in first:
+            status = self._ssh.wait(_END_S)
+            if status in _OF_PYTHON:
+                raise ClientLacks(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
+                                  remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
+            raise self._unreachable(self._said())
+        self.facts = first["hello"]
+
+    def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
+        """The agent's answer to a request. ClientLost; ClientLacks where it could not be carried out there."""
+        try:
+            self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
+            answer = self._answers.get(timeout=timeout_s)
+        except (OSError, queue.Empty):
+            answer = None
+        if answer is None:
+            raise self.lost(f"it did not answer {do}")
+        if "error" in answer:
+            raise ClientLacks(f"{self.host}: {answer['error']}", effect="The trial does not count.")
+        return answer.get("answer")
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write a file into the agent's folder; its path there."""
+        return str(self.ask("put", content, name=name, size=len(content)))
+
+    def get(self, name: str, target: Path) -> None:
+        """Bring a file of the agent's folder. ClientLost."""
+        self._target = target
+        self.ask("get", name=name, timeout_s=3600.0)
+
+    def lost(self, what: str) -> ClientLost:
+        """The error of a connection that broke."""
+        return ClientLost(f"{self.host}: {what}; ssh says: {self._said()}", effect="The trial does not count.",
+                          remedy=f"ssh {self.host} true  and the network between the two hosts.")  # fmt: skip
+
+    def close(self) -> None:
+        """Let the agent end the load generator and remove its folder; then ssh ends by itself."""
+        pipe = self._ssh.popen.stdin
+        with self._writing, contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(Exception):
+            self._ssh.wait(_END_S)
+        self._done.set()
+
+    def _write(self, content: bytes) -> None:
+        pipe = self._ssh.popen.stdin
+        with self._writing:
+            if pipe is None or pipe.closed:
+                raise BrokenPipeError
+            pipe.write(content)
+            pipe.flush()
+
+    def _beat(self) -> None:
+        while not self._done.wait(_BEAT_S):
+            with contextlib.suppress(OSError):
+                self._write(b'{"do": "beat"}\n')
+
+    def _listen(self) -> None:
+        pipe = self._ssh.popen.stdout
+        assert pipe is not None
+        with contextlib.suppress(OSError, ValueError):  # a pipe that was closed
+            while line := pipe.readline():
+                self._hear(line, pipe)
+        self._done.set()
+        self._answers.put(None)
+
+    def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            return  # what a login shell prints
+        if "output" in said:
+            _append(self.prints.get(said["output"]), said["text"])
+        elif "ended" in said:
+            self.ended = said
+        elif "bytes" in said:
+            self._answers.put({} if self._took(int(said["bytes"]), pipe) else None)
+        else:
+            self._answers.put(said)
+
+    def _took(self, size: int, pipe: IO[bytes]) -> bool:
+        """Write the next bytes into the file that was asked for; False where they did not all come."""
+        assert self._target is not None
+        with self._target.open("wb") as file:
+            while size and (piece := pipe.read(min(size, 1 << 20))):
+                file.write(piece)
+                size -= len(piece)
+        return size == 0
+
+    def _said(self) -> str:
+        """The last lines of ssh's own complaints."""
+        try:
+            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        return "; ".join(lines[-3:]) or "nothing"
+
+    def _unreachable(self, why: str) -> ClientUnreachable:
+        return ClientUnreachable(
+            f"{self.host}: {why}",
+            effect="No load was started.",
+            remedy=f"ssh -o BatchMode=yes {self.host} true  must work for this user without a question.",
+        )
+
+
+@contextlib.contextmanager
+def opened(host: str, log: Path) -> Iterator[Session]:
+    """A session with an agent on `host`, an ssh destination; at its end nothing of it is left there. `log` takes what
+    ssh complains of. ClientUnreachable, ClientLacks, ProgramMissing."""
+    agent = Path(__file__).with_name("agent.py").read_bytes()
+    start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
+    argv = ["ssh", *OPTIONS, "--", host, shlex.join(["python3", "-I", "-c", start])]
+    env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
+    with process.running(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
+                         own_session=True) as ssh:  # fmt: skip
+        session = Session(host, ssh, log)
+        try:
+            session.begin(agent)
+            yield session
+        finally:
+            session.close()
+
+
+def _append(path: Path | None, text: str) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(text)

@@ -1,0 +1,244 @@
+"""The load from another host: a trial of each family of servers over ssh and TLS, who is let in meanwhile, what is left
+there when anything is killed, and what is looked at before."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.system.ssh_hosts import NEEDS, NETWORK, Lan, lan
+
+pytestmark = [
+    pytest.mark.needs(*NEEDS, "setpriv", "mkfs.ext4", "fs:ext4", "sadf"),
+    pytest.mark.usefixtures("nothing_left"),
+]
+SECRET = "p4ss-of-no-other-text"
+PORT = 15432
+PLAN = """
+name = "away"
+fs_setups = ["ext4"]
+blocks = 1
+warmup = "1s"
+measure = "{measure}s"
+repeat_suspect = false
+[device]
+size = "{size}"
+[client]
+host = "client"
+address = "{address}"
+password_file = "{secret}"
+[[engine]]
+name = "{engine}"
+[[workload]]
+name = "{workload}"
+{parameters}
+"""
+# An intruder with all that the client has: the right files, from the right address.
+POSTGRES = """
+import psycopg2, sys
+for more in ({}, dict(sslmode="disable"), dict(sslcert="/no", sslkey="/no"), dict(password="another-word"),
+             dict(user="dbbench")):
+    try:
+        given = dict(host=%(host)r, port=%(port)d, user="dbbench_client", dbname="dbbench", password=%(secret)r,
+                     sslmode="verify-full", sslrootcert=%(at)r + "/cacert.pem", sslcert=%(at)r + "/client-cert.pem",
+                     sslkey=%(at)r + "/client-key.pem", gssencmode="disable")
+        with psycopg2.connect(**{**given, **more}) as session, session.cursor() as cursor:
+            cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+            print("let in, superuser" if cursor.fetchone()[0] else "let in")
+    except psycopg2.Error as error:
+        print(" ".join(str(error).split()))
+"""
+MARIADB = """
+import mysql.connector
+for more in ({}, dict(ssl_disabled=True), dict(ssl_cert="", ssl_key=""), dict(password="another-word"),
+             dict(user="dbbench")):
+    try:
+        given = dict(host=%(host)r, port=%(port)d, user="dbbench_client", database="dbbench", password=%(secret)r,
+                     ssl_ca=%(at)r + "/cacert.pem", ssl_cert=%(at)r + "/client-cert.pem", use_pure=True,
+                     ssl_key=%(at)r + "/client-key.pem", ssl_verify_cert=True, ssl_verify_identity=True,
+                     charset="utf8mb4", collation="utf8mb4_general_ci")
+        session = mysql.connector.connect(**{**given, **more})
+        cursor = session.cursor()
+        cursor.execute("SHOW GRANTS")
+        print("let in, superuser" if any("ON *.*" in row[0] and "ALL" in row[0] for row in cursor) else "let in")
+    except mysql.connector.Error as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
+    """The server's machine and the client's."""
+    folder = tmp_path_factory.mktemp("lan")
+    (folder / "secret").write_text(f"{SECRET}\n")
+    (folder / "secret").chmod(0o600)
+    with lan(folder, ["server", "client"]) as found:
+        yield found
+
+
+def plan_of(machines: Lan, engine: str, **changed: Any) -> str:
+    """A small plan whose load comes from `client`."""
+    given = {
+        "postgres": {"workload": "pgbench-tpcb", "parameters": "scale = 1\nclients = 2", "size": "320MiB"},
+        "mariadb": {"workload": "sysbench-oltp-read-write", "parameters": "tables = 1\ntable_size = 2000\nclients = 2",
+                    "size": "1GiB"},
+    }[engine]  # fmt: skip
+    words = {"engine": engine, "measure": 4, "address": machines.addresses["server"],
+             "secret": str(machines.folder / "secret"), **given}  # fmt: skip
+    return PLAN.format(**{**words, **changed})
+
+
+def start(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[str]:
+    """dbbench on the server's machine."""
+    return subprocess.Popen(
+        machines.inside([sys.executable, "-m", "dbbench", *words]), cwd=dbbench.folder, text=True,
+        env={**dbbench.env, **machines.env("server")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def until(found: Callable[[], Any], child: subprocess.Popen[str], seconds: float = 60) -> Any:
+    """What `found` gives as soon as it gives something, while the child runs."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and child.poll() is None:
+        if hit := found():
+            return hit
+        time.sleep(0.02)
+    raise AssertionError(child.communicate(timeout=60)[0])
+
+
+def tools() -> list[psutil.Process]:
+    """Load generators that reach their server over that network."""
+    found = [p for p in psutil.process_iter(["name", "cmdline"]) if p.info["name"] in ("pgbench", "sysbench")]
+    return [p for p in found if any(f"host={NETWORK}." in word for word in p.info["cmdline"] or ())]
+
+
+def folders() -> list[Path]:
+    """The agents' folders."""
+    return list(Path("/tmp").glob("dbbench-client-*"))
+
+
+def arguments() -> str:
+    """Those of all processes of the machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found.append(path.read_text(errors="replace"))
+    return "\n".join(found)
+
+
+def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """All files of a folder, unpacked."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            yield path, gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+@pytest.mark.parametrize(
+    ("engine", "tool", "intruder", "refusals"),
+    [
+        pytest.param("postgres", "pgbench", POSTGRES,
+                     ["no encryption", "valid client certificate", "password authentication", "no pg_hba.conf entry"],
+                     marks=pytest.mark.needs("engine:postgres", "pgbench")),
+        pytest.param("mariadb", "sysbench", MARIADB, ["denied"] * 4,
+                     marks=pytest.mark.needs("engine:mariadb", "sysbench")),
+    ],
+)  # fmt: skip
+def test_load_comes_from_the_other_host(
+    machines: Lan, dbbench: Any, engine: str, tool: str, intruder: str, refusals: list[str]
+) -> None:
+    """A trial with figures and a series. Meanwhile the client's own way in is open, and no other: not without TLS, not
+    without the certificate, not with another password, not for the superuser. The password is nowhere."""
+    dbbench.plan(plan_of(machines, engine))
+    child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
+    (loading, *_) = until(tools, child)
+    assert SECRET not in arguments()
+    (at,) = folders()
+    assert at.stat().st_mode & 0o777 == 0o700
+    assert str(at) in loading.cwd()
+    script = intruder % {"host": machines.addresses["server"], "port": PORT, "secret": SECRET, "at": str(at)}
+    tried = subprocess.run(machines.inside([sys.executable, "-c", script]), capture_output=True, text=True, check=False)
+    said = child.communicate(timeout=200)[0]
+    assert child.returncode == 0, said
+
+    answers = tried.stdout.splitlines()
+    assert answers[0] == "let in" and len(answers) == 5, tried.stdout + tried.stderr
+    assert all(word in answer for word, answer in zip(refusals, answers[1:], strict=True)), answers
+    assert folders() == []
+    assert not [path for path, content in everything_in(dbbench.folder / "results") if SECRET.encode() in content]
+
+    (trial,) = dbbench.trials().values()
+    away, figures = trial["client"], trial["summary"]
+    assert trial["error"] is None and figures["tps"] > 1
+    assert (away["host"], away["hostname"], away["address"]) == ("client", "client", machines.addresses["server"])
+    assert tool in away["tool"] and 0 < away["round_trip_ms"] < 100
+    assert abs(away["clock_offset_s"]) < 0.05 and abs(away["clock_drift_s"]) < 0.05  # it is the same clock
+    assert figures["client_cpu_s"] > 0 and 0 < trial["cores"]["client_share"] <= 1.1
+    assert trial["cores"]["server"] and trial["cores"]["shared"] == 0
+    listens = "listen_addresses" if engine == "postgres" else "bind_address"
+    assert trial["effective_settings"][listens] == machines.addresses["server"]
+    with gzip.open(dbbench.folder / "results/r/trials" / trial["id"] / "series.csv.gz", "rt") as series:
+        assert len(series.read().splitlines()) >= 4
+
+
+def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbench: Any) -> None:
+    """A killed ssh fails the trial, which says so; a killed run leaves the next start to it. The load generator and its
+    folder are gone both times."""
+    dbbench.plan(plan_of(machines, "postgres", measure=40).replace("blocks = 1", "blocks = 2"))
+    child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
+    (loading, *_) = until(tools, child)
+    for ssh in [p for p in psutil.process_iter() if p.name() == "ssh" and "client" in p.cmdline()]:
+        ssh.send_signal(signal.SIGKILL)
+    psutil.wait_procs([loading], timeout=10)
+    assert not loading.is_running()
+
+    (loading, *_) = until(tools, child)  # of the second trial
+    (failed,) = dbbench.trials().values()
+    assert failed["status"] == "failed" and failed["error"]["id"] == "E334", failed["error"]
+    assert len(folders()) == 1
+    os.kill(child.pid, signal.SIGKILL)  # nsenter has become dbbench
+    end = time.monotonic() + 10
+    while (folders() or loading.is_running()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert folders() == [] and not loading.is_running()
+    child.communicate(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"address": "192.0.2.99"}, "E332"),
+        ({"secret": "/etc/passwd"}, "E333"),
+    ],
+)
+def test_what_is_lacking_is_told_before_anything_is_changed(
+    machines: Lan, dbbench: Any, changed: dict[str, str], error: str
+) -> None:
+    """By doctor and by run, with an exit code of the environment; no run is made."""
+    dbbench.plan(plan_of(machines, "postgres", **changed))
+    child = start(machines, dbbench, "run", "plan.toml", "--progress", "plain")
+    said = child.communicate(timeout=60)[0]
+    assert child.returncode == 2 and error in said, said
+    assert not (dbbench.folder / "results").exists() and folders() == []
+
+
+def test_host_that_ssh_does_not_know_is_told(machines: Lan, dbbench: Any) -> None:
+    """With what ssh said, and the command to try."""
+    dbbench.plan(plan_of(machines, "postgres").replace('host = "client"', 'host = "nowhere.invalid"'))
+    child = start(machines, dbbench, "--json", "doctor", "--plan", "plan.toml")
+    found = json.loads(child.communicate(timeout=60)[0])
+    assert child.returncode == 2
+    (told,) = [one for one in found if "does not answer" in one["check"]]
+    assert "nowhere.invalid" in told["found"] and "BatchMode=yes nowhere.invalid true" in told["fix"]

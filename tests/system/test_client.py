@@ -91,11 +91,11 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
 def plan_of(machines: Lan, engine: str, **changed: Any) -> str:
     """A small plan whose load comes from `client`."""
     given = {
-        "postgres": {"workload": "pgbench-tpcb", "parameters": "scale = 1\nclients = 2", "size": "320MiB"},
+        "postgres": {"workload": "pgbench-tpcb", "parameters": "scale = 2\nclients = 2", "size": "384MiB"},
         "mariadb": {"workload": "sysbench-oltp-read-write", "parameters": "tables = 1\ntable_size = 2000\nclients = 2",
                     "size": "1GiB"},
     }[engine]  # fmt: skip
-    words = {"engine": engine, "measure": 4, "address": machines.addresses["server"],
+    words = {"engine": engine, "measure": 6, "address": machines.addresses["server"],
              "secret": str(machines.folder / "secret"), **given}  # fmt: skip
     return PLAN.format(**{**words, **changed})
 

@@ -1,12 +1,9 @@
-"""A load generator on another host: what a plan may ask, what a server lets in, what is sent there, what is said."""
+"""A load generator on another host: what a plan may ask, what a server lets in, what is said."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +11,10 @@ from typing import Any
 import pytest
 
 from dbbench import catalog, cli, plan
-from dbbench.clock import Clock
 from dbbench.compare.conditions import unequal
-from dbbench.drivers import AWAY, pgbench, sysbench
 from dbbench.engines import innodb, postgres
 from dbbench.engines.innodb_server import InnodbServer
-from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, PasswordUnusable, PlanInvalid
+from dbbench.errors import PlanInvalid
 from dbbench.judging import client as judged
 from dbbench.limits import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
@@ -28,11 +23,7 @@ from dbbench.page.redaction import redactor
 from dbbench.plan.told import sentences
 from dbbench.process import User
 from dbbench.rehearsal.small import small
-from dbbench.remote import Network, agent
-from dbbench.remote import client as remote
-from dbbench.remote import network as networks
-from dbbench.remote.client import Client, Program
-from dbbench.remote.session import Session
+from dbbench.remote import Network
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
 FACTS = ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20", cpus=8)
@@ -134,44 +125,6 @@ def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
     assert cores.chosen(EngineSpec("postgres"), range(8), Path("/nowhere"), alone=True).server == set(range(8))
 
 
-# --- the password ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "told"),
-    [
-        ("long-enough\n", 0o640, "can be read by others (mode 640)"),
-        ("long-enough\n", 0o604, "can be read by others (mode 604)"),
-        ("short\n", 0o600, "8 to 100 letters"),
-        ('with"quote\n', 0o600, "8 to 100 letters"),
-        ("with'quote\n", 0o600, "8 to 100 letters"),
-        ("back\\slash\n", 0o600, "8 to 100 letters"),
-        ("two\nlines of it\n", 0o600, "8 to 100 letters"),
-        (None, 0, "cannot be read"),
-    ],
-)
-def test_password_file_is_refused(tmp_path: Path, text: str | None, mode: int, told: str) -> None:
-    """Where others can read it, or what it holds is none; the password itself is never in the message."""
-    path = tmp_path / "password"
-    if text is not None:
-        path.write_text(text)
-        path.chmod(mode)
-    with pytest.raises(PasswordUnusable) as caught:
-        networks.password(dataclasses.replace(SPEC, password_file=str(path)))
-    assert told in caught.value.evidence
-    assert not text or text.strip() not in f"{caught.value.evidence} {caught.value.remedy}"
-
-
-def test_password_is_the_line_of_its_file(tmp_path: Path) -> None:
-    """Signs are allowed; the end of the line is none of it, and a repr does not show it."""
-    path = tmp_path / "password"
-    path.write_text("a!#$%&()*+,-./:;<=>?@[]^_`{|}~9\n")
-    path.chmod(0o600)
-    found = networks.password(dataclasses.replace(SPEC, password_file=str(path)))
-    assert found == "a!#$%&()*+,-./:;<=>?@[]^_`{|}~9"
-    assert found not in repr(Network("192.0.2.10", 15432, "192.0.2.20", found))
-
-
 # --- what servers let in ---------------------------------------------------------------------------
 
 NETWORK = Network(
@@ -229,242 +182,6 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
         "'*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19' REQUIRE X509",
         "GRANT ALL ON `dbbench`.* TO 'r'@'192.0.2.20'",
     ]
-
-
-# --- what is sent there ----------------------------------------------------------------------------
-
-
-class Asked:
-    """A session whose answers are given by functions, and which notes what it was asked."""
-
-    host = "load@db2"
-    facts = {"folder": "/tmp/there", "cores": [0, 1, 2, 3], "hostname": "db2", "kernel": "6.1"}  # noqa: RUF012
-
-    def __init__(self, **answers: Callable[..., Any]) -> None:
-        self.answers, self.asked, self.gone, self.ended = answers, list[tuple[str, dict[str, Any]]](), False, None
-        self.prints: dict[str, Path] = {}
-
-    def ask(self, do: str, content: bytes = b"", timeout_s: float = 60, **what: Any) -> Any:
-        self.asked.append((do, what))
-        return self.answers[do](**what)
-
-    def put(self, name: str, content: bytes) -> str:
-        self.asked.append(("put", {"name": name}))
-        return f"/tmp/there/{name}"
-
-    def lost(self, what: str) -> ClientLost:
-        return ClientLost(what)
-
-
-def there(**answers: Callable[..., Any]) -> tuple[Client, Asked]:
-    """A client that was reached, with the session behind it."""
-    session = Asked(start=lambda **_: {"utc": 1000.5, "monotonic": 5.0}, **answers)
-    found = Client(
-        SPEC, "pgbench", "15.4", Path("/p"), FACTS, "/opt/pg/bin/pgbench", remote._libpq("/tmp/there", "secret-word")
-    )
-    found.facts = dataclasses.replace(FACTS, clock_offset_s=0.5)
-    found._session = session  # type: ignore[assignment]
-    return found, session
-
-
-SERVER: Any = SimpleNamespace(engine="postgres", socket=Path("/run/s/.s.PGSQL.15432"), socket_dir=Path("/run/s"),
-                              user="dbbench", database="dbbench", bin=Path("/usr/bin"), alive=lambda: True)  # fmt: skip
-
-
-def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(tmp_path: Path) -> None:
-    """libpq holds the certificate against our authority and the address; the command that is kept has no password."""
-    client, session = there()
-    with pgbench.driving_from(
-        client, SERVER, cells(tmp_path)["postgres pgbench-tpcb"], 1, Clock(), tmp_path, tmp_path
-    ) as load:
-        assert load.pids == ()  # no process of this machine
-    started = session.asked[-1][1]
-    assert started["argv"][:4] == [
-        "/opt/pg/bin/pgbench",
-        "--host=192.0.2.10",
-        "--port=15432",
-        "--username=dbbench_client",
-    ]
-    assert "--log-prefix=/tmp/there/pgbench_log" in started["argv"]
-    assert (started["env"]["PGSSLMODE"], started["env"]["PGSSLROOTCERT"]) == ("verify-full", "/tmp/there/cacert.pem")
-    assert started["env"]["PGPASSWORD"] == "secret-word"
-    assert "secret-word" not in json.dumps(started["argv"])
-    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
-
-
-@pytest.mark.parametrize("engine", ["postgres", "mariadb"])
-def test_sysbench_there_reads_its_password_from_stdin(tmp_path: Path, engine: str) -> None:
-    """As a line of the file of options, which is its stdin; TLS by its own option or by libpq's environment."""
-    client, session = there()
-    client.tool = "/usr/bin/sysbench"
-    cell = cells(tmp_path)[f"{engine} sysbench-oltp-read-only"]
-    server = SimpleNamespace(**{**vars(SERVER), "engine": engine})
-    with sysbench.driving_from(client, server, cell, 1, Clock(), tmp_path, tmp_path):  # type: ignore[arg-type]
-        pass
-    started, kind = session.asked[-1][1], {"postgres": "pgsql", "mariadb": "mysql"}[engine]
-    assert {"--config-file=/dev/stdin", f"--{kind}-host=192.0.2.10", f"--{kind}-user=dbbench_client"} <= set(
-        started["argv"]
-    )
-    assert started["stdin"] == f'{kind}-password="secret-word"\n'
-    assert ("--mysql-ssl=on" in started["argv"]) == (engine == "mariadb")
-    assert ("PGSSLMODE" in started["env"]) == (engine == "postgres")
-    assert "DBBENCH_BEGIN" not in started["env"]  # it is of that host's clock
-    assert ("put", {"name": "dbbench_events.lua"}) in session.asked
-    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
-
-
-def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
-    """tpcc.lua loads a second file from its own folder."""
-    client, session = there()
-    cell = cells(tmp_path, workload="tpcc")["mariadb tpcc"]
-    server = SimpleNamespace(**{**vars(SERVER), "engine": "mariadb"})
-    with sysbench.driving_from(client, server, cell, 1, Clock(), tmp_path, tmp_path):  # type: ignore[arg-type]
-        pass
-    assert [what["name"] for do, what in session.asked if do == "put"] == [
-        "tpcc.lua", "tpcc_transactions.lua", "dbbench_events.lua"
-    ]  # fmt: skip
-    assert session.asked[-1][1]["env"]["DBBENCH_SCRIPT"] == "/tmp/there/tpcc.lua"
-
-
-def test_every_load_generator_that_can_be_away_has_its_program(tmp_path: Path) -> None:
-    """What is looked for there is known for each."""
-    assert set(AWAY) == set(remote._TOOLS)
-
-
-# --- clocks ----------------------------------------------------------------------------------------
-
-
-def test_offset_is_that_of_the_quickest_question() -> None:
-    """The clock there is 3 s ahead; a question that took long on its way back says little."""
-    clock = Clock()
-    waits = iter([0.03, 0.0, 0.02, *[0.01] * 18])
-
-    def slow(**_: Any) -> dict[str, float]:
-        import time
-
-        utc = clock.now_utc() + 3.0
-        time.sleep(next(waits))
-        return {"utc": utc}
-
-    offset, error = remote.offset_of(Asked(clock=slow), clock)  # type: ignore[arg-type]
-    assert offset == pytest.approx(3.0, abs=0.002) and error < 0.002
-
-
-def test_start_there_is_told_in_our_clock(tmp_path: Path) -> None:
-    """Half a second ahead: what was 1000.5 there was 1000.0 here; logs keep theirs."""
-    client, _ = there()
-    program = client.start(["x"], {}, "", tmp_path / "o", tmp_path / "e")
-    assert (program.begin_utc, program.there_utc) == (1000.0, 1000.5)
-
-
-def test_certificate_waits_for_a_clock_that_is_a_little_behind() -> None:
-    """By what it is behind; a clock that is far behind is an error before the trial."""
-    waited: list[float] = []
-    remote.punctual(Asked(), 2.0, waited.append)  # type: ignore[arg-type]
-    remote.punctual(Asked(), -1.5, waited.append)  # type: ignore[arg-type]
-    assert waited == [1.5]
-    with pytest.raises(ClientLacks, match="40 s behind"):
-        remote.punctual(Asked(), -40.0, waited.append)  # type: ignore[arg-type]
-
-
-def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
-    """A program that may still run there has no status; one that was told has."""
-    session = Asked()
-    program = Program(session, ("x",), 0.0, 0.0)  # type: ignore[arg-type]
-    assert program.poll() is None
-    session.gone = True
-    with pytest.raises(ClientLost):
-        program.poll()
-    session.ended = {"ended": 1, "cpu_s": 0.1}  # type: ignore[assignment]
-    assert program.poll() == 1
-
-
-# --- what is found there ---------------------------------------------------------------------------
-
-
-def tools(**told: str) -> Asked:
-    """A host with these programs, by their paths."""
-    return Asked(find=lambda names, patterns: ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values()),
-                 run=lambda argv, within_s: [0, {v: k for k, v in told.items()}[argv[0]]])  # fmt: skip
-
-
-def test_pgbench_of_the_servers_own_version_is_taken() -> None:
-    """Of several; else the newest."""
-    has = tools(**{"pgbench (PostgreSQL) 15.4": "/15/pgbench", "pgbench (PostgreSQL) 17.2": "/17/pgbench"})
-    assert remote.tool_of(has, "pgbench", "15.9") == ("/15/pgbench", "pgbench (PostgreSQL) 15.4")  # type: ignore[arg-type]
-    assert remote.tool_of(has, "pgbench", "16.1")[0] == "/17/pgbench"  # type: ignore[arg-type]
-
-
-def test_programs_that_are_missing_there_are_named() -> None:
-    """With the command that helps; another sysbench than 1.0 has other options."""
-    with pytest.raises(ClientLacks, match="load@db2 has no sysbench"):
-        remote.tool_of(tools(), "sysbench", "")  # type: ignore[arg-type]
-    with pytest.raises(ClientLacks, match=r"sysbench 1\.0 is needed"):
-        remote.tool_of(tools(**{"sysbench 1.1.0-abc": "/usr/bin/sysbench"}), "sysbench", "")  # type: ignore[arg-type]
-
-
-def test_address_of_another_machine_cannot_be_listened_on() -> None:
-    """192.0.2.10 is for documents alone (RFC 5737)."""
-    with (
-        pytest.raises(AddressUnusable, match=r"192\.0\.2\.10 port 15432 cannot be listened on"),
-        networks.answering(SPEC),
-    ):
-        pass
-
-
-# --- the agent, without its process ----------------------------------------------------------------
-
-
-def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into its folder whatever the name says, of mode 600; a second request may come in the same piece."""
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(agent, "tell", told.append)
-    monkeypatch.setattr(
-        os, "read", lambda _fd, _size: b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n'
-    )
-    one = agent.Agent(tmp_path, os.getpid())
-    assert one.answer_next()
-    assert told == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
-    assert (tmp_path / "a").read_bytes() == b"h\nllo" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
-
-
-def test_agent_tells_errors_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is not there; at the end of stdin it ends."""
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(agent, "tell", told.append)
-    one = agent.Agent(tmp_path, os.getpid())
-    monkeypatch.setattr(os, "read", lambda _fd, _size: b'{"do": "get", "name": "no"}\n{"do": "beat"}\n')
-    assert one.answer_next()
-    assert told[0]["error"].startswith("get: ")
-    monkeypatch.setattr(os, "read", lambda _fd, _size: b"")
-    assert not one.answer_next()
-
-
-def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
-    """A login shell's greeting is nobody's answer; what a tool prints goes to its file, bytes to the one asked for."""
-    bytes_, line = b"12\n45", b'{"bytes": 5}\n'
-    pipe = io.BytesIO(b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n' + line + bytes_
-                      + b'{"ended": 0, "cpu_s": 1.5}\n')  # fmt: skip
-    ssh: Any = SimpleNamespace(popen=SimpleNamespace(stdout=pipe))
-    session = Session("db2", ssh, tmp_path / "log")
-    session.prints, session._target = {"out": tmp_path / "out"}, tmp_path / "file"
-    session._listen()
-    assert [session._answers.get_nowait() for _ in range(3)] == [{"answer": 7}, {}, None]
-    assert (tmp_path / "out").read_text() == "progress\n" and (tmp_path / "file").read_bytes() == bytes_
-    assert session.ended == {"ended": 0, "cpu_s": 1.5} and session.gone
-
-
-def test_cpu_there_is_told_apart() -> None:
-    """Of 4 processors in 10 s the load generator used 9 s and others 3 s."""
-    readings = iter(
-        [{"monotonic": 0.0, "busy_s": 100.0, "tool_s": 1.0}, {"monotonic": 10.0, "busy_s": 112.0, "tool_s": None}]
-    )
-    client, session = there(cpu=lambda: next(readings))
-    client.facts = dataclasses.replace(FACTS, cpus=4)
-    client.read_cpu()
-    session.ended = {"ended": 0, "cpu_s": 10.0}  # type: ignore[assignment]
-    assert client.cpu() == {"seconds": 10.0, "client_cpu_s": 9.0}
-    assert client.facts.others_share == pytest.approx(3 / 40)
 
 
 # --- what is said ----------------------------------------------------------------------------------

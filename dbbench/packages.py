@@ -97,6 +97,7 @@ _BESIDE: Final = {
     "psql": "postgres",
     "zfs-fuse": "zpool",
 }  # lie outside PATH, in the package of the other
+_NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "bcachefs-tools")  # told, not installed
 
 
 def package_of(program: str, family: str = "debian") -> str | None:
@@ -105,7 +106,7 @@ def package_of(program: str, family: str = "debian") -> str | None:
     for tool in TOOLS:
         if name in tool.programs:
             return tool.fedora if family == "fedora" else tool.debian
-    return None
+    return _NAMED.get(name)
 
 
 def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:

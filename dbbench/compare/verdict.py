@@ -95,7 +95,7 @@ def _group_rows(engine: str, workload: str, group: list[Trial], baseline: str, m
 def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metric, block_minutes: float | None) -> Row:
     notes = (*row.notes, "durability class differs from the baseline's") if row.mixed_durability else row.notes
     if guess is None:
-        return replace(row, notes=(*notes, "no block in which both are good"))
+        return replace(row, notes=(*notes, "no block in which both have this figure"))
     row = replace(row, ratio=guess.ratio, n=guess.n)
     if level is None:
         return replace(row, notes=(*notes, "too few blocks"))

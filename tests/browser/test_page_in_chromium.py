@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
@@ -29,59 +25,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
+from tests.browser.chromium import DARK, LIGHT, STILL, command, errors, requests, screen, until
+
 pytestmark = pytest.mark.needs("chromium", "chromedriver")
 TPCB = (("postgres", "pgbench-tpcb"),)
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--window-size=1280,1000",
-)  # fmt: skip
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    """Chromium with an empty profile; its console and its network are logged."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(autouse=True)
-def as_new(browser: WebDriver) -> None:
-    """Each test begins on an empty page of 1280 px, light, with empty logs."""
-    browser.get("about:blank")
-    screen(browser)
-    command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)
-
-
-LIGHT = {"name": "prefers-color-scheme", "value": "light"}
-DARK = {"name": "prefers-color-scheme", "value": "dark"}
-STILL = {"name": "prefers-reduced-motion", "value": "reduce"}  # no smooth scrolling: a click finds its target
-
-
-def command(browser: WebDriver, name: str, **arguments: Any) -> Any:
-    """A command of the browser's own protocol."""
-    return browser.execute_cdp_cmd(name, arguments)
-
-
-def screen(browser: WebDriver, width: int = 1280, height: int = 1000) -> None:
-    """A window of this size; below 500 px a phone."""
-    command(
-        browser,
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=height,
-        deviceScaleFactor=1,
-        mobile=width < 500,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -112,31 +60,11 @@ def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str
     return path.as_uri()
 
 
-def until(browser: WebDriver, script: str, *arguments: Any, within_s: float = 20.0) -> Any:
-    """What the script returns, once it is true."""
-    end = time.monotonic() + within_s
-    while not (found := browser.execute_script(script, *arguments)):
-        assert time.monotonic() < end, script
-        time.sleep(0.05)
-    return found
-
-
 def scroll_through(browser: WebDriver) -> None:
     """Bring each chart into view, one after the other, and wait for it."""
     for box in browser.find_elements(By.CSS_SELECTOR, ".timelines.shown .chart"):
         browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
         until(browser, "return arguments[0].dataset.drawn", box)
-
-
-def errors(browser: WebDriver) -> list[str]:
-    """What the console said."""
-    return [entry["message"] for entry in browser.get_log("browser")]
-
-
-def requests(browser: WebDriver) -> list[str]:
-    """Addresses that were asked for."""
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
 
 def test_every_chart_is_drawn_when_it_comes_into_view_and_nothing_is_asked_for(browser: WebDriver, page: str) -> None:

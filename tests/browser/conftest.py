@@ -1,0 +1,35 @@
+"""One browser for all tests of a file; each test begins as new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from tests.browser.chromium import FLAGS, LIGHT, STILL, command, screen
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    """Chromium with an empty profile; its console and its network are logged."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(autouse=True)
+def as_new(browser: WebDriver) -> None:
+    """Each test begins on an empty page of 1280 px, light, with empty logs."""
+    browser.get("about:blank")
+    screen(browser)
+    command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)

@@ -1,0 +1,28 @@
+"""The page of a published study in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from dbbench.page import render
+from tests.browser.chromium import screen
+from tests.unit.test_studies import COMPRESSION, of_study
+
+pytestmark = pytest.mark.needs("chromium", "chromedriver")
+KEYS = """return [...document.querySelectorAll("svg.swatch")].map(key => key.getBoundingClientRect())
+               .filter(box => box.width).map(box => [box.width, box.height])"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_keys_of_the_arms_are_of_one_size(browser: WebDriver, tmp_path: Path, width: int) -> None:
+    """Beside a figure, in a table, below a chart that fills its column: each is as large as the others."""
+    path = tmp_path / "report.html"
+    path.write_text(render([of_study(tmp_path / "run", *COMPRESSION)]), encoding="utf-8")
+    screen(browser, width)
+    browser.get(path.as_uri())
+    sizes = browser.execute_script(KEYS)
+    assert len(sizes) > 12
+    assert max(wide for wide, _high in sizes) <= 40 and max(high for _wide, high in sizes) <= 24

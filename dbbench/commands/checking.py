@@ -174,7 +174,7 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
                 remedy="Free some space, or name another disk: at = in [device], --results DIR, DBBENCH_CACHE.",
             )
     if plan.device.kind == "loop" and expanded.cells:
-        yield from _fits(plan, max(expanded.cells, key=lambda cell: dataset_bytes(cell) + _redo_bytes(cell)))
+        yield from fits(plan, expanded)
 
 
 def _redo_bytes(cell: Cell) -> int:
@@ -188,8 +188,9 @@ def _redo_bytes(cell: Cell) -> int:
     return redo_bytes(settings_of(cell))
 
 
-def _fits(plan: Plan, cell: Cell) -> Iterator[DbbenchError]:
-    """Whether a dataset, its server's redo and what ageing leaves there have room on one device of the plan."""
+def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """Whether each dataset, its server's redo and what ageing leaves there have room on one loop device of the plan."""
+    cell = max(expanded.cells, key=lambda cell: dataset_bytes(cell) + _redo_bytes(cell))
     size, aged = plan.device.size_bytes, int(plan.age.fill * plan.device.size_bytes) if plan.age else 0
     dataset, redo = dataset_bytes(cell), _redo_bytes(cell)
     if dataset + redo + aged > size * (USABLE if aged else 1):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dbbench import catalog, plan, studies
+from dbbench.commands import checking
 from dbbench.errors import PlanInvalid, StudyImpossible, UnknownName
 from dbbench.metrics import METRICS
 from dbbench.model import Plan, StudyOf
@@ -120,6 +121,13 @@ def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('study = { name = "percona-2012"', 'study = { name = "perkona-2012"'))
     with pytest.raises(PlanInvalid, match='no study "perkona-2012"'):
         plan.load(path, SHIPPED)
+
+
+@pytest.mark.parametrize(("name", "scale"), EACH)
+def test_every_scale_fits_on_its_devices(name: str, scale: str, tmp_path: Path) -> None:
+    """The datasets, with the redo that InnoDB takes for windows of that length."""
+    made = loaded(tmp_path, name, scale)
+    assert [error.evidence for error in checking.fits(made, plan.expand(made, SHIPPED))] == []
 
 
 def test_windows_of_tiny_scales_are_seconds(tmp_path: Path) -> None:

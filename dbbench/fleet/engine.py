@@ -137,6 +137,7 @@ class Dask:
 
     def end(self) -> None:
         """End workers and scheduler. Nobody waits for what the workers answer, which goes with them."""
+        self._answered.clear()
         with contextlib.suppress(Exception):  # the scheduler is gone already
             asked = [self._submit(name, Leave()) for name in self._look()]  # held: what nobody holds is taken back
             until = time.monotonic() + _LEAVE_S

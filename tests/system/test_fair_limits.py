@@ -87,11 +87,11 @@ def test_size_of_the_dataset_follows_the_memory(dbbench: Any) -> None:
 
 
 def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
-    """A server in 8 MiB: the kernel kills it, and the trial says why it did not start."""
+    """A server in 4 MiB: the kernel kills it, and the trial says why it did not start."""
     before = groups()
-    trial = the_trial(dbbench, plan(memory="8MiB", parameters="scale = 1"), status=1)
+    trial = the_trial(dbbench, plan(memory="4MiB", parameters="scale = 1"), status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E210")
-    assert "8 MiB" in trial["error"]["text"]
+    assert "4 MiB" in trial["error"]["text"]
     assert groups() == before
 
 

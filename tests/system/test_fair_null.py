@@ -79,7 +79,8 @@ def test_a_setup_is_neither_faster_nor_slower_than_itself(dbbench: Any, disk: st
         assert len({trial["fs_setup"] for trial in trials}) == 2
         assert all(trial["error"] is None for trial in trials), name
         if disk in parts["device"]:
-            assert {trial["condition"]["how"] for trial in trials} == {name}
+            found = [trial["condition"]["how"] for trial in trials if trial["condition"]]  # of a block its first
+            assert len(found) >= 5 and set(found) == {name}
         (row,) = (row for row in json.loads(dbbench("compare", name, "--json").stdout)["rows"]
                   if row["fs_setup"] == "again")  # fmt: skip
         told[name] = f"{row['verdict']} {row['ratio']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"

@@ -70,6 +70,11 @@ class Running:
     def pid(self) -> int:
         return self.popen.pid
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of its processes on this machine."""
+        return (self.pid,)
+
     def poll(self) -> int | None:
         """The exit status, or None while it runs."""
         return self.popen.poll()

@@ -45,7 +45,6 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     begin_utc = clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, as_user=files.account(), role="server") as program:
         yield ToolLoad(
-            pids=(program.pid,),
             program=program,
             server=server,
             clock=clock,

@@ -58,7 +58,6 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     with process.running([*argv, given], stdout=raw / "fio.out", stderr=raw / "fio.err", as_user=account, env=env,
                          cwd=scratch, role="server") as program:  # fmt: skip
         yield ToolLoad(
-            pids=(program.pid,),
             program=program,
             server=server,
             clock=clock,

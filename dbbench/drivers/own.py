@@ -34,7 +34,6 @@ def working(
     begin_utc = clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
         yield ToolLoad(
-            pids=(program.pid,),
             program=program,
             server=server,
             clock=clock,

@@ -51,7 +51,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     stdout, stderr = _printed(raw)
     with process.running(argv, stdout=stdout, stderr=stderr, role="client") as program:
         # The logs have the time of the system clock; ours is anchor + monotonic time.
-        yield _load(program, (program.pid,), server, cell, clock, begin_utc, begin_utc + set_by_s, raw, scratch)
+        yield _load(program, server, cell, clock, begin_utc, begin_utc + set_by_s, raw, scratch)
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def driving_from(
     argv = command(server, cell, seed, Path(client.at), client)
     write_command(raw / "pgbench.command", argv, {})
     program = client.start(argv, client.env, "", *_printed(raw))
-    yield _load(program, (), server, cell, clock, program.begin_utc, program.there_utc, raw, scratch)
+    yield _load(program, server, cell, clock, program.begin_utc, program.there_utc, raw, scratch)
 
 
 def _printed(raw: Path) -> tuple[Path, Path]:
@@ -70,7 +70,7 @@ def _printed(raw: Path) -> tuple[Path, Path]:
 
 
 def _load(
-    program: Program, pids: tuple[int, ...], server: Server, cell: Cell, clock: Clock, begin_utc: float,
+    program: Program, server: Server, cell: Cell, clock: Clock, begin_utc: float,
     begin_in_logs: float, raw: Path, scratch: Path,
 ) -> ToolLoad:  # fmt: skip
     return ToolLoad(
@@ -83,7 +83,6 @@ def _load(
         live=pgbench_output.live,
         aborted=pgbench_output.aborted,
         judged=lambda load: _outcome(load, cell, begin_in_logs, raw, scratch),
-        pids=pids,
     )
 
 

@@ -62,7 +62,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
     write_command(raw / "sysbench.command", argv, env)
     stdout, stderr = _printed(raw)
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="client") as program:
-        yield _load(program, (program.pid,), server, cell, clock, begin_utc, raw, scratch)
+        yield _load(program, server, cell, clock, begin_utc, raw, scratch)
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def driving_from(
     option = "pgsql-password" if server.engine == "postgres" else "mysql-password"
     secure = client.env if server.engine == "postgres" else {}
     program = client.start(argv, {**env, **secure}, f'{option}="{client.secret}"\n', *_printed(raw))
-    yield _load(program, (), server, cell, clock, program.begin_utc, raw, scratch)
+    yield _load(program, server, cell, clock, program.begin_utc, raw, scratch)
 
 
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _printed(raw: Path) -> tuple[Path, Path]:
 
 
 def _load(
-    program: Program, pids: tuple[int, ...], server: Server, cell: Cell, clock: Clock, begin_utc: float, raw: Path,
+    program: Program, server: Server, cell: Cell, clock: Clock, begin_utc: float, raw: Path,
     scratch: Path,
 ) -> ToolLoad:  # fmt: skip
     return ToolLoad(
@@ -107,7 +107,6 @@ def _load(
         live=sysbench_output.live,
         aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
         judged=lambda load: _outcome(load, cell, raw, scratch),
-        pids=pids,
     )
 
 

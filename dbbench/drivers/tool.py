@@ -28,6 +28,8 @@ class Program(Protocol):
 
     @property
     def argv(self) -> tuple[str, ...]: ...
+    @property
+    def pids(self) -> tuple[int, ...]: ...  # of its processes on this machine
 
     def poll(self) -> int | None:
         """Its exit status, or None while it runs."""
@@ -47,9 +49,12 @@ class ToolLoad:
     live: Callable[[str], Live | None]  # of a printed line
     aborted: Callable[[str], bool]  # a line that says that a client gave up
     judged: Callable[[ToolLoad], Outcome]
-    pids: tuple[int, ...]  # of its processes on this machine
     lived_s: float | None = None  # None: it runs
     _read: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second` of the load's clock. EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""

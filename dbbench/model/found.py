@@ -1,4 +1,4 @@
-"""What a trial found: the content of trial.json. `None` is "not measured"."""
+"""What a trial found: the content of trial.json. `None` is "not measured". Long, because it is one document."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class Program:
     argv: tuple[str, ...]
     begin_utc: float  # when it was started, by our clock
     there_utc: float  # the same moment by the clock of its host
+    pids: tuple[int, ...] = ()  # none is of this machine
 
     def poll(self) -> int | None:
         """Its exit status, or None while it runs. ClientLost where that cannot be known."""
@@ -61,7 +62,6 @@ class Client:
     env: dict[str, str] = field(default_factory=dict)  # what libpq reads
     _session: Session | None = None
     _cpu: dict[str, Any] = field(default_factory=dict)
-    _targets: dict[str, Path] = field(default_factory=dict)
 
     # --- around the server's life ----------------------------------------------------------------------
 

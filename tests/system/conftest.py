@@ -7,47 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-
-@dataclass
-class Traces:
-    """What could be left on the machine: loop devices, mounts, processes."""
-
-    loops: set[str] = field(default_factory=set)
-    mounts: set[str] = field(default_factory=set)
-    processes: set[int] = field(default_factory=set)
-
-    @classmethod
-    def now(cls) -> Traces:
-        loops = {p.parent.parent.name for p in Path("/sys/block").glob("loop*/loop/backing_file")}
-        mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-        names = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
-        ours = {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in names}
-        return cls(loops, mounts, ours)
-
-    def beyond(self, before: Traces) -> dict[str, set[Any]]:
-        """What is here now and was not before; {} when nothing is."""
-        found = {name: getattr(self, name) - getattr(before, name) for name in ("loops", "mounts", "processes")}
-        return {name: more for name, more in found.items() if more}
+from tests.system.leftovers import leaving_nothing
 
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """The test leaves no loop device, mount or process behind (a killed trial has a second for it)."""
-    before = Traces.now()
-    yield
-    until = time.monotonic() + 2.0
-    while (more := Traces.now().beyond(before)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert more == {}
+    """The test leaves no loop device, mount, process or control group behind."""
+    with leaving_nothing():
+        yield
 
 
 @dataclass

@@ -6,11 +6,47 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 LOOPS = Path("/sys/block")
+
+
+@dataclass
+class Traces:
+    """What could be left on the machine."""
+
+    loops: set[str] = field(default_factory=set)
+    mounts: set[str] = field(default_factory=set)
+    processes: set[int] = field(default_factory=set)
+    groups: set[Path] = field(default_factory=set)  # control groups of ours
+
+    @classmethod
+    def now(cls) -> Traces:
+        loops = {p.parent.parent.name for p in Path("/sys/block").glob("loop*/loop/backing_file")}
+        mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+        names = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
+        ours = {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in names}
+        return cls(loops, mounts, ours, set(Path("/sys/fs/cgroup").glob("**/dbbench-*/")))
+
+    def beyond(self, before: Traces) -> dict[str, set[Any]]:
+        """What is here now and was not before; {} when nothing is."""
+        found = {name: getattr(self, name) - getattr(before, name) for name in vars(self)}
+        return {name: more for name, more in found.items() if more}
+
+
+@contextlib.contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """After the block there is nothing more of ours on the machine than before (a killed trial has a moment for it)."""
+    before = Traces.now()
+    yield
+    until = time.monotonic() + 2.0
+    while (more := Traces.now().beyond(before)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert more == {}
 
 
 def loops_of(folder: Path) -> list[str]:

@@ -7,10 +7,11 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.system.leftovers import left_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "engine:postgres")]
 
@@ -31,20 +32,6 @@ scale = 1
 """
 
 
-def left_of(folder: Path) -> list[str]:
-    """Loop devices over files of the folder, and processes that name it or our private mount point."""
-    loops = [p for p in Path("/sys/block").glob("loop*/loop/backing_file") if str(folder) in p.read_text()]
-    found = [str(path) for path in loops]
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if (str(folder) in words or "/run/dbbench/" in words) and int(entry.name) != os.getpid():
-            found.append(words.replace("\0", " "))
-    return found
-
-
 def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbbench: Any) -> None:
     """SIGKILL, SIGTERM and SIGINT at random moments: all gone in time, finished trials as they were, then resumed."""
     rng = random.Random(int(os.environ.get("DBBENCH_SOAK_SEED", "1")))
@@ -57,10 +44,7 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
         time.sleep(rng.uniform(0.1, 9.0))
         child.send_signal(how)
         child.communicate(timeout=35)
-        until = time.monotonic() + 1.5
-        while (left := left_of(dbbench.folder)) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert left == [], f"round {number}, {how.name}"
+        assert left_of(dbbench.folder, within_s=1.5) == [], f"round {number}, {how.name}"
         assert all(path.stat().st_mtime_ns == written for path, written in before.items())
         assert child.returncode in (0, -how, 130, 143)
     dbbench("run", "plan.toml", "--name", "r0")

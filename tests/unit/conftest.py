@@ -1,11 +1,14 @@
-"""What unit tests share: a run that needs no machine."""
+"""What unit tests share: a run that needs no machine, and a command line on results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dbbench import cli
 from dbbench.model import (
     Arm,
     Cell,
@@ -28,6 +31,18 @@ MakeRun = Callable[..., Run]
 def make_run() -> MakeRun:
     """A maker of runs of one cell in two blocks."""
     return _run
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str], results: Path) -> Any:
+    """A function that runs a command line on the fixture `results`: stdout, or stderr where `code` is not 0."""
+
+    def tell(*argv: str, code: int = 0) -> str:
+        assert cli.run([*argv, "--results", str(results)]) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 else err
+
+    return tell
 
 
 def _run(name: str = "r") -> Run:

@@ -44,18 +44,6 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str], results: Path) -> Any:
-    """A function that runs a command line on `results` and returns what it prints."""
-
-    def tell(*argv: str, code: int = 0) -> str:
-        assert cli.run([*argv, "--results", str(results)]) == code
-        out, err = capsys.readouterr()
-        return out if code == 0 else err
-
-    return tell
-
-
 def plan_asked(tmp_path: Path, text: str = PLAN) -> Asked:
     """A plan as `run` reads it."""
     path = tmp_path / "plan.toml"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dbbench import cli, store
+from dbbench import store
 from dbbench.fleet import record, remains
 from dbbench.fleet.record import Fleet
 from dbbench.journal import Journal
@@ -44,18 +44,6 @@ def results(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
         )
     taking.take(theirs / "trials" / run.order[0].id, results / "f")
     return results
-
-
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str], results: Path) -> Any:
-    """A function that runs a command line on `results`: stdout, or stderr where `code` is not 0."""
-
-    def tell(*argv: str, code: int = 0) -> str:
-        assert cli.run([*argv, "--results", str(results)]) == code
-        out, err = capsys.readouterr()
-        return out if code == 0 else err
-
-    return tell
 
 
 def host_of(results: Path) -> Path:

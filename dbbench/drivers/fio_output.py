@@ -19,8 +19,8 @@ from dbbench.series import Column
 READ: Final = "0"  # the direction in a log; writes are 1, trims 2
 WRITE: Final = "1"
 _SIDES: Final = ("read", "write")
-_IOPS: Final = re.compile(r"\[(?:[rwt]=[\d.]+[kM]?,?)+ IOPS\]")
-_ONE: Final = re.compile(r"=([\d.]+)([kM]?)")
+_IOPS: Final = re.compile(r"\[(?:[rwt]=\d+(?:\.\d+)?[kM]?,?)+ IOPS\]")
+_ONE: Final = re.compile(r"=(\d+(?:\.\d+)?)([kM]?)")
 _TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
 
 

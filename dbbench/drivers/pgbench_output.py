@@ -8,7 +8,7 @@ from typing import Final
 
 from dbbench.drivers.port import Live
 
-_PROGRESS: Final = re.compile(r"progress: ([\d.]+) s, ([\d.]+) tps")
+_PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
 # "client 3 script 0 aborted in command 2 query 0: ERROR: ..." (15), "client 3 aborted in command 2 (SQL) of ..." (12)
 _ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
 _COUNTS: Final = {

@@ -11,13 +11,13 @@ from typing import Final
 from dbbench.drivers.port import Live
 
 # [ 1s ] thds: 4 tps: 1273.01 qps: ... lat (ms,95%): 4.82 err/s: 0.00 reconn/s: 0.00
-_SECOND: Final = re.compile(r"\[ (\d+)s \] thds: \d+ tps: ([\d.]+) .*lat \(ms,95%\): ([\d.]+)")
+_SECOND: Final = re.compile(r"\[ (\d+)s \] thds: \d+ tps: (\d+(?:\.\d+)?) .*lat \(ms,95%\): (\d+(?:\.\d+)?)")
 _COUNTS: Final = {
     "transactions": re.compile(r"^ +transactions: +(\d+) ", re.MULTILINE),
     "errors": re.compile(r"^ +ignored errors: +(\d+) ", re.MULTILINE),
     "reconnects": re.compile(r"^ +reconnects: +(\d+) ", re.MULTILINE),
 }
-_BAR: Final = re.compile(r"^ *([\d.]+) \|[* ]* (\d+)$", re.MULTILINE)
+_BAR: Final = re.compile(r"^ *(\d+(?:\.\d+)?) \|[* ]* (\d+)$", re.MULTILINE)
 # sysbench.c, OPER_LOG_*: 1024 buckets from 0.001 ms to 100 s, counted from the middle of the first to that of the last
 _LEAST_MS: Final = 1e-3
 _STEP: Final = math.log(1e8) / 1023

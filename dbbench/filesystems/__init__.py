@@ -11,7 +11,7 @@ from dbbench.filesystems.ext import lazy_init_running
 from dbbench.filesystems.families import COMPRESSING, FAMILIES, POOLED
 from dbbench.filesystems.files import apply_attributes, data_attributes, data_directory, verify_files, wal_directory
 from dbbench.filesystems.making import commands, install, make, missing_programs, works
-from dbbench.filesystems.mounting import check_claim, existing, mounted
+from dbbench.filesystems.mounting import check_claim, driver_flags, existing, mounted
 from dbbench.filesystems.port import Family, Made, Mounted
 from dbbench.filesystems.shape import free_space, shaped
 from dbbench.filesystems.state import healthy, least_read_share, own_cache, space, sync
@@ -20,7 +20,7 @@ from dbbench.model import FsSetup, Volume
 
 __all__ = [
     "COMPRESSING", "FAMILIES", "Family", "Made", "Mounted", "Traits", "apply_attributes", "check_claim", "commands",
-    "data_directory", "existing", "free_space",
+    "data_directory", "driver_flags", "existing", "free_space",
     "healthy", "install", "lazy_init_running", "least_read_share", "make", "missing_programs", "mounted", "own_cache",
     "shaped", "space", "sync", "tears_pages_of", "traits", "verify_files", "wal_directory", "works",
 ]  # fmt: skip

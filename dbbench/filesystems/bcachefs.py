@@ -82,7 +82,7 @@ def bdi(path: Path) -> Path:
 
 def _bytes(size: str) -> int:
     """ "4.00 KiB", as later versions say it "4.00k", "512"."""
-    match = re.fullmatch(r"([\d.]+) ?([kKMGTP]?)(?:i?B)?", size)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGTP]?)(?:i?B)?", size)
     if match is None:
         raise ValueError(f"{size!r} is no size")
     return int(float(match[1]) * _UNITS[match[2].upper()])

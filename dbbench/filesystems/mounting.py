@@ -19,7 +19,7 @@ from dbbench.filesystems.port import Mounted
 from dbbench.host.sysfs import text
 from dbbench.journal import Journal
 from dbbench.kmsg import Watch
-from dbbench.model import FsSetup, durability_class
+from dbbench.model import Durability, FsSetup, durability_class
 
 _RELEASE_S: Final = 15.0  # xfs and btrfs finish work on the device after umount has returned
 _UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=off took 21 s
@@ -27,16 +27,24 @@ _UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=of
 
 @contextlib.contextmanager
 def mounted(
-    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+    setup: FsSetup,
+    device: Device,
+    at: Path,
+    journal: Journal | None = None,
+    arc_bytes: int | None = None,
+    *,
+    stays: bool = False,
 ) -> Iterator[Mounted]:
     """The filesystem on `device`, mounted at `at` while the block lasts; afterwards the device is free again.
 
-    `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. Raises MountFailed (with
+    `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. `stays`: a pool is not
+    taken off its device at the end, as other filesystems never are. Raises MountFailed (with
     the kernel's own words where they can be read) and UnmountFailed (with who holds it); an error of the block itself
     is never hidden by the latter.
     """
     if pooled := POOLED.get(setup.mkfs.family):
-        with pooled.opened(setup, device, at, journal, arc_bytes) as fs:
+        opened = pooled.standing if stays else pooled.opened
+        with opened(setup, device, at, journal, arc_bytes) as fs:
             yield fs
         return
     at.mkdir(parents=True, exist_ok=True)
@@ -73,8 +81,9 @@ def existing(path: Path) -> Iterator[Mounted]:
 
 
 def check_claim(setup: FsSetup, fs: Mounted) -> None:
-    """ClaimWrong where the setup claims other durability flags than the kernel reports."""
-    if set(setup.claims) == set(fs.flags):
+    """ClaimWrong where the setup claims other durability flags than the kernel reports; what lies in the driver is
+    nothing that a setup could claim."""
+    if {*setup.claims, *driver_flags(setup)} == set(fs.flags):
         return
     raise ClaimWrong(
         f"fs setup {setup.name!r} claims {durability_class(setup.claims)!r}, the kernel's options make it "
@@ -82,6 +91,12 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
         effect="Nothing was measured.",
         remedy=f"Correct `claims` or the options in {setup.name}.toml.",
     )
+
+
+def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
+    """What may be gone because of the driver that serves the setup's family here, whatever its options."""
+    pooled = POOLED.get(setup.mkfs.family)
+    return pooled.driver_flags(setup) if pooled else ()
 
 
 def unmount(at: Path, device: Device) -> None:

@@ -125,12 +125,22 @@ class Pooled(Protocol):
         `arc_bytes`: the most that its own cache may hold; None: as the driver has it."""
         ...
 
+    def standing(
+        self, setup: FsSetup, device: Device, at: Path, journal: Journal | None, arc_bytes: int | None = None
+    ) -> AbstractContextManager[Mounted]:
+        """As `opened`, but the pool stays on the devices."""
+        ...
+
     def existing(self, path: Path) -> Mounted:
         """A directory of a pool that is there already."""
         ...
 
     def works(self, setup: FsSetup) -> str | None:
         """Why a setup cannot work here, with what to install; None where it can."""
+        ...
+
+    def driver_flags(self, setup: FsSetup) -> tuple[Durability, ...]:
+        """What may be gone because of what serves the setup's pool here, whatever it asks for."""
         ...
 
     def compressed(self, files: Sequence[Path]) -> bool:

@@ -65,6 +65,9 @@ def opened(
         namespaces.unmount(at)
 
 
+standing = opened  # nothing of it is on the device that could be taken off
+
+
 def existing(path: Path) -> Mounted:
     """There is no directory without a filesystem. DirectoryRefused."""
     raise DirectoryRefused(f"{path} lies on a filesystem", effect="Nothing was changed.")
@@ -73,6 +76,11 @@ def existing(path: Path) -> Mounted:
 def works(setup: FsSetup) -> str | None:
     """Everywhere; which servers can is a matter of the plan."""
     return None
+
+
+def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
+    """The kernel's own block device."""
+    return ()
 
 
 def compressed(files: Sequence[Path]) -> bool:

@@ -19,17 +19,24 @@ _PAGE_BYTES: Final[dict[EngineName, int]] = {"postgres": 8192}  # of every packa
 
 def promised(cell: Cell) -> str:
     """The class of a cell with all that its server will be asked."""
-    log = cell.wal_setup.claims if cell.wal_setup else ()
+    log = _on_disk(cell.wal_setup) if cell.wal_setup else ()
     values = {name: setting.value for name, setting in settings_of(cell).items()}
-    return durability_class(durability.combined((*cell.setup.claims, *log), _of(cell.setup, cell.engine.name, values)))
+    return durability_class(
+        durability.combined((*_on_disk(cell.setup), *log), _of(cell.setup, cell.engine.name, values))
+    )
 
 
 def of_setup(setup: FsSetup) -> str:
     """The class of a setup with the tuning that belongs to it, on servers that are durable otherwise."""
-    flags: tuple[Durability, ...] = setup.claims
+    flags = _on_disk(setup)
     for engine, tuning in setup.tuning.items():
         flags = durability.combined(flags, _of(setup, engine, {**ENGINES[engine].defaults(None), **tuning}))
     return durability_class(flags)
+
+
+def _on_disk(setup: FsSetup) -> tuple[Durability, ...]:
+    """What the filesystem may lose, of itself and by the driver that it has here."""
+    return (*setup.claims, *filesystems.driver_flags(setup))
 
 
 def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tuple[Durability, ...]:

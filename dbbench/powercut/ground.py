@@ -18,6 +18,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import EngineStartFailed
 from dbbench.filesystems import Mounted, mounting
+from dbbench.filesystems.families import POOLED
 from dbbench.journal import Journal
 from dbbench.model import Durability
 from dbbench.parts import Room
@@ -73,7 +74,7 @@ def prepared(lab: Lab, target: Target, base: Path) -> Ground:
         os.truncate(file.fileno(), IMAGE_BYTES)
     with phase("prepare"), loop.attached(base) as device:
         filesystems.make(target.setup, device, lab.journal)
-        with filesystems.mounted(target.setup, device, lab.room.mount, lab.journal) as fs:
+        with filesystems.mounted(target.setup, device, lab.room.mount, lab.journal, stays=True) as fs:
             filesystems.check_claim(target.setup, fs)
             datadir = filesystems.data_directory(target.setup, fs)
             filesystems.apply_attributes(target.setup, datadir)
@@ -108,14 +109,18 @@ def _template(lab: Lab, target: Target) -> Path:
 def mounted(lab: Lab, target: Target, device: Device) -> Iterator[Path]:
     """The target's filesystem, which is on `device` already, mounted while the block lasts: its data directory.
     MountFailed, UnmountFailed."""
-    at = lab.room.mount
+    at, again = lab.room.mount, contextlib.ExitStack()
     with phase("mount"):
-        mounting.mount(target.setup, device, at)
+        if target.setup.mkfs.family in POOLED:
+            again.enter_context(filesystems.mounted(target.setup, device, at, lab.journal, stays=True))
+        else:
+            mounting.mount(target.setup, device, at)
+            again.callback(mounting.unmount, at, device)
     try:
         yield at / "data"
     finally:
         with phase("umount"):
-            mounting.unmount(at, device)
+            again.close()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from typing import Final
 
 from dbbench.engines import ENGINES
 from dbbench.filesystems import works
-from dbbench.filesystems.families import POOLED
 from dbbench.model import Cell, EngineSpec, FsSetup, Scalar, Setting, Settings
 from dbbench.plan.settings import settings_of
 
@@ -80,8 +79,6 @@ def not_examined(cell: Cell) -> str | None:
         return f"{cell.engine.name}: there is no server that acknowledges commits"
     if cell.raw:
         return "without a filesystem: there is none to be recovered"
-    if setup.mkfs.family in POOLED:
-        return "a pool: the lab has no recovery for one"
     if setup.layers:
         return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab cuts one plain disk"
     if setup.devices.min > 1:

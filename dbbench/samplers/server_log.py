@@ -97,15 +97,19 @@ def events(text: str) -> list[Event]:
         if match is None:
             continue
         kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
-        if kind:
-            found.append(Event(_utc(match[1], match[2]), kind, match[3].strip()))
+        utc = _utc(match[1], match[2])
+        if kind and utc is not None:
+            found.append(Event(utc, kind, match[3].strip()))
     return found
 
 
-def _utc(date: str, time: str) -> float:
-    return (
-        datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}").replace(tzinfo=UTC).timestamp()
-    )
+def _utc(date: str, time: str) -> float | None:
+    """None where it is no time: a damaged line."""
+    try:
+        told = datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}")
+    except ValueError:
+        return None
+    return told.replace(tzinfo=UTC).timestamp()
 
 
 def _counted(seconds: int, hits: list[int]) -> Column:

@@ -152,7 +152,7 @@ def bystanders(tmp_path: Path) -> Iterator[None]:
     (at / "data").write_text("theirs")
     shared = Path(f"/dev/shm/PostgreSQL.{os.getpid()}")
     shared.write_text("theirs")
-    server = subprocess.Popen(["bash", "-c", f"exec -a postgres sleep 600 < {at}/data"], start_new_session=True)
+    server = subprocess.Popen(["bash", "-c", f"exec -a postgres sleep infinity < {at}/data"], start_new_session=True)
     try:
         yield
         assert server.poll() is None

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from dbbench import catalog, filesystems
+from dbbench.filesystems.zfs import driver
+from dbbench.model import durability_class
 from dbbench.powercut import Order, examined
 from tests.conftest import engine_bin
 from tests.system.conftest import Dbbench
@@ -114,6 +117,18 @@ def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     (row,) = found["rows"]
     assert (row["durability_class"], row["harmed"], row["lost"]) == ("full", 0, 0), row["contradiction"]
     assert row["valid"] == 5, invalid(row)
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
+    """Imported again after each cut. OpenZFS loses nothing; what zfs-fuse loses contradicts no class."""
+    if reason := filesystems.works(catalog.catalog().setup("zfs-8k")):
+        pytest.skip(f"needs {reason}")
+    found = lab(dbbench, plan("postgres", ["zfs-8k"]), 5, [])
+    (row,) = found["rows"]
+    assert row["valid"] == 5, invalid(row)
+    assert (row["durability_class"], row["contradiction"]) == (durability_class(driver.taken().flags), "")
+    assert not row["harmed"] or row["durability_class"] == "no-barrier"
 
 
 @pytest.mark.needs("engine:postgres")

@@ -21,7 +21,7 @@ from dbbench.filesystems import common, zfs
 from dbbench.filesystems.port import Mounted
 from dbbench.filesystems.zfs import daemon, driver, pool
 from dbbench.journal import Journal
-from dbbench.model import FsSetup
+from dbbench.model import Durability, FsSetup, durability_class
 from dbbench.operations import zfs as operations
 from dbbench.operations.port import Filled
 
@@ -307,6 +307,26 @@ clients = 2
 """
 
 
+def test_what_the_driver_loses_is_in_the_class(private: None, tmp_path: Path) -> None:
+    """A file that is written, closed, opened again and fsynced: OpenZFS flushes each time, zfs-fuse never, which makes
+    its class. Both do where the file stays open."""
+    native, each = driver.taken().native, 20
+    with disks(tmp_path, 1) as device, mounted("zfs-8k", device, tmp_path / "mnt") as fs:
+        before = flushes(device)
+        for _number in range(each):
+            (fs.path / "file").write_bytes(os.urandom(8192))
+            with (fs.path / "file").open("rb") as again:
+                os.fsync(again.fileno())
+        reopened = flushes(device) - before
+        with (fs.path / "file").open("wb", buffering=0) as held:
+            for _number in range(each):
+                held.write(os.urandom(8192))
+                os.fsync(held.fileno())
+        assert flushes(device) - before - reopened >= each
+        assert (reopened >= each) is native
+        assert (Durability.NO_BARRIER in fs.flags) is not native
+
+
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "sysbench", "sadf")
 def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's honest name."""
@@ -316,9 +336,10 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     trials = dbbench.trials()
     assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
     found = driver.found()
+    expected = durability_class(found.flags) if found else ""
     for trial in trials.values():
         fs = trial["filesystem"]
-        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", "full", 8192)
+        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", expected, 8192)
         assert fs["tunables"]["driver"].startswith("OpenZFS" if found and found.native else "zfs-fuse")
         assert fs["tunables"]["arc_max_bytes"] > 0
         assert trial["cache"]["proved"]

@@ -136,6 +136,7 @@ def test_fios_progress_is_read() -> None:
     assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
     assert fio_output.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
     assert fio_output.live("Jobs: 2 (f=0)") is None
+    assert fio_output.live("[r=13..2k IOPS]") is None  # damaged: no number
 
 
 def test_the_trial_decides_where_and_how_long() -> None:

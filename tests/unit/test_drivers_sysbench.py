@@ -87,6 +87,7 @@ def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
     assert [live.second for live in lines] == [1, 2, 3]
     ours = counts.series(3.0)["p95_ms"]
     assert [live.p95_ms for live in lines] == pytest.approx(ours, rel=0.03)
+    assert sysbench_output.live("[ 1s ] thds: 2 tps: 9.00.00 qps: 180.00 lat (ms,95%): 3.1") is None  # damaged
 
 
 def test_intervals_that_exceed_the_whole_run_are_an_error() -> None:

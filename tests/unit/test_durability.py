@@ -10,6 +10,7 @@ import pytest
 from dbbench import durability
 from dbbench.engines import innodb, postgres
 from dbbench.filesystems import FAMILIES, Mounted
+from dbbench.filesystems.zfs.driver import Driver
 from dbbench.model import Durability, durability_class
 
 BARRIER, JOURNAL, ASYNC, TORN = Durability
@@ -142,6 +143,11 @@ def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: b
     assert pool.tears_pages_of(page) is torn
     effective = {**POSTGRES, **FPW_OFF}
     assert postgres.durability(effective, pool.tears_pages_of(page)) == ((TORN,) if torn else ())
+
+
+def test_who_serves_a_pool_counts() -> None:
+    """zfs-fuse leaves out flushes that it was asked for, whatever the properties say; the kernel's OpenZFS does not."""
+    assert (Driver(False, "23").flags, Driver(True, "2.4.4-1").flags) == ((BARRIER,), ())
 
 
 def test_the_page_is_the_servers_own() -> None:

@@ -155,6 +155,11 @@ def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
     assert event.utc == pytest.approx(1795268907.0 - (0 if "13:48" in line else 4 * 3600), abs=0.2)
 
 
+def test_a_line_without_a_true_time_is_passed_over() -> None:
+    """What a server never writes, and a damaged log has: it belongs to no second."""
+    assert server_log.events("2026-13-41 13:48:27 0 [ERROR] InnoDB: in no month\n") == []
+
+
 def test_a_quiet_log_is_a_row_of_zeros(tmp_path: Path) -> None:
     """A log that is written has no gaps."""
     log = server_log.ServerLog(tmp_path / "none", 0)

@@ -26,8 +26,9 @@ from dbbench.journal import Journal
 from dbbench.model import Durability, FsSetup, Scalar
 
 __all__ = [
-    "SNAPSHOTS", "bdi", "commands", "compressed", "compresses", "compression_ratio", "create", "existing", "flags",
-    "geometry", "give_back", "install", "live", "mkfs_argv", "mount_options", "opened", "programs", "tears", "works",
+    "SNAPSHOTS", "bdi", "commands", "compressed", "compresses", "compression_ratio", "create", "driver_flags",
+    "existing", "flags", "geometry", "give_back", "install", "live", "mkfs_argv", "mount_options", "opened", "programs",
+    "standing", "tears", "works",
 ]  # fmt: skip
 
 SNAPSHOTS: Final = True
@@ -88,25 +89,18 @@ def opened(
     `arc_bytes`: the most that its own cache may hold; None: as the driver has it. Raises MountFailed, ZfsUnavailable,
     UnmountFailed; an error of the block itself is never hidden by the latter.
     """
-    at.mkdir(parents=True, exist_ok=True)
-    with pool.hosted(device, arc_bytes) as host:
-        name = str(pool.label(device.path)["name"])
-        found = host(name)
-        with arc.limited(arc_bytes if found.driver.native else None, journal):
-            found.bring_in()
-            try:
-                _mount(found, at)
-                yield _read_back(setup, found, at)
-            except BaseException as first:
-                try:
-                    found.export(at)
-                except DbbenchError as second:
-                    first.add_note(f"and then: {second}")
-                raise
-            found.export(at)
+    with _brought_in(device, at, journal, arc_bytes) as found:
+        yield _read_back(setup, found, at)
     pool.wipe((*device.each, *found.joined))
-    if journal is not None:
-        journal.note("give_back", what=pool.JOURNALLED, path=name)
+
+
+@contextlib.contextmanager
+def standing(
+    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+) -> Iterator[Mounted]:
+    """As `opened`, but the pool stays on the device. One that was not exported gets back what its log holds."""
+    with _brought_in(device, at, journal, arc_bytes) as found:
+        yield _read_back(setup, found, at)
 
 
 def existing(path: Path) -> Mounted:
@@ -135,6 +129,12 @@ def live(device_name: str) -> dict[str, Scalar]:
 def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
     """See `properties.flags`."""
     return properties.flags(effective, live)
+
+
+def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
+    """Of the driver that the setup's pool is made with here; of OpenZFS where it needs that."""
+    by = driver.found()
+    return by.flags if by and works(setup) is None else ()
 
 
 def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
@@ -182,14 +182,45 @@ def _geometry(made: Pool, setup: FsSetup) -> dict[str, Scalar]:
     return found
 
 
+@contextlib.contextmanager
+def _brought_in(device: Device, at: Path, journal: Journal | None, arc_bytes: int | None) -> Iterator[Pool]:
+    """The pool on a device, imported and mounted while the block lasts, then exported. See `opened`."""
+    at.mkdir(parents=True, exist_ok=True)
+    with pool.hosted(device, arc_bytes) as host:
+        found = host(str(pool.label(device.path)["name"]))
+        if journal is not None:
+            journal.note("take", what=pool.JOURNALLED, path=found.name)
+        with arc.limited(arc_bytes if found.driver.native else None, journal):
+            found.bring_in()
+            try:
+                _mount(found, at)
+                yield found
+            except BaseException as first:
+                try:
+                    found.export(at)
+                except DbbenchError as second:
+                    first.add_note(f"and then: {second}")
+                raise
+            found.export(at)
+    if journal is not None:
+        journal.note("give_back", what=pool.JOURNALLED, path=found.name)
+
+
 def _mount(found: Pool, at: Path) -> None:
-    try:
-        process.run(["zfs", "set", f"mountpoint={at}", found.name])
-    except CommandFailed as failure:
-        raise MountFailed(f"{found.name} at {at}: {failure}") from failure
-    mount = mountinfo.of(at)
-    if mount.point != at.resolve() or mount.source != found.name:
+    """At `at`, where the import has not done so already: a pool keeps its mount point."""
+    if not _is_mounted(found, at):
+        try:
+            process.run(["zfs", "set", f"mountpoint={at}", found.name])
+        except CommandFailed as failure:
+            raise MountFailed(f"{found.name} at {at}: {failure}") from failure
+    if not _is_mounted(found, at):
+        mount = mountinfo.of(at)
         raise MountFailed(f"{at} is {mount.source} mounted at {mount.point}, not {found.name}")
+
+
+def _is_mounted(found: Pool, at: Path) -> bool:
+    mount = mountinfo.of(at)
+    return mount.point == at.resolve() and mount.source == found.name
 
 
 def _read_back(setup: FsSetup, found: Pool, at: Path) -> Mounted:
@@ -206,7 +237,7 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: dri
         options_asked=asked,
         options_effective=options,
         read_ahead_kb=read_ahead_kb(bdi(path)),
-        flags=properties.flags(options, driver.parameters() if by.native else {}),
+        flags=(*by.flags, *properties.flags(options, driver.parameters() if by.native else {})),
         tears=properties.tears(options),
         tunables=_tunables(by, of),
         pool=of,

@@ -77,12 +77,18 @@ def dbbench(folder: Path, *words: str, ok: tuple[int, ...] = (0,)) -> str:
 
 
 def arms(folder: Path) -> tuple[list[Any], list[str]]:
-    """The entries of `fs_setups` that work here, and why the others do not."""
+    """The entries of `fs_setups` that work here with the baseline's durability class (ZFS by zfs-fuse has another), and
+    why the others do not."""
     known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "list", "--json"))}
-    wanted = list(PUBLISHED[0][1])
-    missing = [f"{name}: {known[name]['reason']}" for name in wanted if not known[name]["works"]]
-    names: list[Any] = [name for name in wanted if known[name]["works"]]
-    return [*names, {"use": BASELINE, "label": TWIN}], missing
+    missing = {}
+    for name in PUBLISHED[0][1]:
+        own = known[name]["durability_class"]
+        if not known[name]["works"]:
+            missing[name] = known[name]["reason"]
+        elif own != known[BASELINE]["durability_class"]:
+            missing[name] = f"its class here is {own}, not that of {BASELINE}"
+    names: list[Any] = [name for name in PUBLISHED[0][1] if name not in missing]
+    return [*names, {"use": BASELINE, "label": TWIN}], [f"{name}: {reason}" for name, reason in missing.items()]
 
 
 def published(workload: str, arm: str) -> tuple[float, float]:

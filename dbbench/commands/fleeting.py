@@ -16,6 +16,7 @@ import click
 
 from dbbench import __version__, store
 from dbbench.clock import iso
+from dbbench.commands.checking import UNTOUCHED
 from dbbench.commands.choosing import free_name, refine
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options
@@ -41,7 +42,6 @@ from dbbench.units import seconds_of
 
 _START_S: Final = 60.0  # for hosts that we start
 _ANSWER_S: Final = 30.0
-_UNTOUCHED: Final = "Nothing was changed."
 
 
 def drive(
@@ -57,7 +57,7 @@ def drive(
         raise click.UsageError("--until-precision goes with --spread: with --each every host answers for itself")
     wanted, root = asked(plan_file, options.paths, **narrowing), Path(results).resolve()
     if wanted.plan.client is not None:
-        raise PlanInvalid("[client] names an address of one machine, and a fleet has several", effect=_UNTOUCHED,
+        raise PlanInvalid("[client] names an address of one machine, and a fleet has several", effect=UNTOUCHED,
                           remedy="Leave [client] out, or `dbbench run` the plan on each machine.")  # fmt: skip
     fleet = _known(root, wanted, mode, name=name, new=new)
     if fleet is not None and precision is not None:

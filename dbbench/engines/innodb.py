@@ -50,6 +50,9 @@ _PAGE: Final = 16384  # InnoDB's default; no other is asked for
 _FSP_SIZE: Final = 46  # offset in page 0: 38 of the page's header, 8 of the space's (fsp0fsp.h)
 _FSP_FREE_LIMIT: Final = 50
 _OFF: Final = ("off", "0", "false")
+_MIB: Final = 2**20
+_CHUNK: Final = 128 * _MIB  # MySQL takes a larger pool in chunks of that
+_POOL_LEAST: Final = 16 * _MIB
 _REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
 
 
@@ -60,9 +63,13 @@ def account() -> process.User:
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     """Durable, and explicit wherever versions differ. With direct I/O the buffer pool is the only cache:
-    60 % of the memory. The binary log is off: it is a second log, and a plan's own question."""
-    step = 128 * 2**20  # MySQL takes the pool in chunks of that
-    pool = max(step, memory_bytes * 6 // 10 // step * step) if memory_bytes else 2 * step
+    60 % of the memory. The log's buffer, of which MariaDB has two, leaves room beside it where there is little. The
+    binary log is off: it is a second log, and a plan's own question."""
+    pool, log_buffer = 2 * _CHUNK, 64 * _MIB
+    if memory_bytes:
+        wanted = memory_bytes * 6 // 10
+        pool = wanted // _CHUNK * _CHUNK or max(_POOL_LEAST, wanted // _MIB * _MIB)
+        log_buffer = min(log_buffer, max(2 * _MIB, memory_bytes // 32 // _MIB * _MIB))
     return {
         "innodb_buffer_pool_size": pool,
         "innodb_buffer_pool_dump_at_shutdown": False, "innodb_buffer_pool_load_at_startup": False,  # cold is cold
@@ -74,7 +81,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "innodb_io_capacity": 2000, "innodb_io_capacity_max": 4000, "innodb_flush_neighbors": 0,
         "innodb_flush_sync": True, "innodb_adaptive_flushing": True, "innodb_adaptive_flushing_lwm": 10,
         "innodb_max_dirty_pages_pct": 90, "innodb_max_dirty_pages_pct_lwm": 0,
-        "innodb_log_buffer_size": 64 * 2**20,
+        "innodb_log_buffer_size": log_buffer,
         # purge, caches and bookkeeping
         "innodb_purge_threads": 4, "innodb_max_purge_lag": 0, "innodb_adaptive_hash_index": False,
         "innodb_change_buffering": "none", "innodb_file_per_table": True, "innodb_fast_shutdown": 1,

@@ -646,7 +646,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W026": (
         "ZFS in a process, not in the kernel",
         "The pool was served by zfs-fuse: every request passes through a process, and its pool version has no lz4 or "
-        "zstd. It shows that a plan works and how settings compare with each other, not how fast OpenZFS is.",
+        "zstd. It shows that a plan works and how settings compare with each other, not how fast OpenZFS is. Nor is it "
+        "as safe: an fsync of a file that was closed since it was written does nothing, so its class is no-barrier.",
     ),
     "W027": (
         "the ARC serves other pools too",

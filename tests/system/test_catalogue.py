@@ -262,18 +262,6 @@ def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None
     assert "Durability classes differ" in said
 
 
-@DATABASES
-@pytest.mark.soak
-def test_every_setup_carries_two_databases(dbbench: Any) -> None:
-    """The whole catalogue of these families."""
-    working = [name for name in NAMES if filesystems.works(ALL.setup(name)) is None]
-    dbbench.plan(plan(working, count=4))
-    child = dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none")
-    assert child.wait(3600) == 0
-    assert [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"] == []
-    assert len(dbbench.trials()) == 2 * len(working)
-
-
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_what_this_machine_cannot_make_is_skipped_by_name(dbbench: Any, tmp_path: Path) -> None:
     """The others are measured, and the reason stands in progress, result and verdict; a baseline is not skipped.

@@ -51,6 +51,10 @@ INSIDE: Final = (
     *(f"test_layers_setups.py::{test}[{name}]" for name in ("f2fs", "nilfs2")
       for test in ("test_short_trials_of_two_engines", "test_a_server_that_waits_for_space_is_told_at_once")),
 )  # fmt: skip
+# Every setup that needs what this kernel may lack, under two databases: in the soak.
+CATALOGUE: Final = tuple(f"test_whole_catalogue.py::test_every_setup_carries_two_databases[{kind}]"
+                         for kind in ("crypt", "f2fs", "lvm", "md", "nilfs2", "zfs"))  # fmt: skip
+CATALOGUE_S: Final = 5400.0
 INSIDE_S: Final = 1200.0  # 250 s of CPU time; with a load of 12 on two cores 170 s of them took 600 s
 
 
@@ -72,14 +76,18 @@ def kernel() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What became of each test of INSIDE: "passed", else why not. One boot."""
-    folder = tmp_path_factory.mktemp("inside")
-    report = folder / "report.xml"
+    return outcomes(tmp_path_factory.mktemp("inside"), INSIDE, "not soak", INSIDE_S)
+
+
+def outcomes(folder: Path, names: Sequence[str], marked: str, within_s: float) -> dict[str, str]:
+    """Of these tests, in one boot."""
+    report, log = folder / "report.xml", folder / "log"
     argv = [sys.executable, "-m", "pytest", "-c", ROOT / "tox.ini", f"--rootdir={ROOT}", "--import-mode=importlib",
-            "-p", "no:cacheprovider", f"--junitxml={report}", *(SYSTEM / name for name in INSIDE)]  # fmt: skip
-    log = folder / "log"
+            "-p", "no:cacheprovider", "-m", marked, f"--junitxml={report}",
+            *(SYSTEM / name for name in names)]  # fmt: skip
     with log.open("wb") as out:
         done = rehearsal.run_inside(
-            argv, shared=[folder], cwd=Path.cwd(), timeout_s=INSIDE_S, stdout=out.fileno(), stderr=out.fileno()
+            argv, shared=[folder], cwd=Path.cwd(), timeout_s=within_s, stdout=out.fileno(), stderr=out.fileno()
         )
     found = dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase")) if report.exists() else {}
     assert found, log.read_text(errors="replace")[-3000:]
@@ -107,6 +115,13 @@ def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, 
 def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
     """Its module was built against headers that we made: BUG, Oops or a failed VERIFY would say that it is wrong."""
     assert inside["faults of the kernel"] == "passed"
+
+
+@pytest.mark.soak
+def test_every_setup_carries_two_databases_in_the_second_kernel(kernel: Path, tmp_path: Path) -> None:
+    """Pools, arrays, volumes, f2fs and nilfs2: each setup of the catalogue that this kernel may lack."""
+    found = outcomes(tmp_path, CATALOGUE, "soak", CATALOGUE_S)
+    assert found == {**dict.fromkeys(CATALOGUE, "passed"), "faults of the kernel": "passed"}
 
 
 def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> None:

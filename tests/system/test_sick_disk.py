@@ -50,8 +50,9 @@ def ordered(*words: str) -> Callable[[Sick, int], None]:
 
 def unreadable(disk: Sick, pid: int) -> None:
     """Reads fail, and what the page cache holds of the tables is dropped: they are read again."""
+    tables = list((mount_of(pid) / "data/base").rglob("*"))
     disk.order("read")
-    for path in (mount_of(pid) / "data/base").rglob("*"):
+    for path in tables:
         with contextlib.suppress(OSError), path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

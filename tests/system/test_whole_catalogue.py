@@ -28,7 +28,7 @@ count = {count}
 name = "postgres"
 [[engine]]
 name = "mariadb"
-settings = {{ innodb_log_file_size = "64MiB" }}
+settings = {{ innodb_log_file_size = 67108864 }}
 [[workload]]
 name = "pgbench-simple-update"
 scale = 1

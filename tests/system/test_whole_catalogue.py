@@ -61,7 +61,7 @@ def test_every_setup_carries_two_databases(wanted: str, dbbench: Any) -> None:
         pytest.skip("needs " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
     dbbench.plan(PLAN.format(setups=working, count=max(ALL.setup(name).devices.min for name in working)))
     child = dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none")
-    child.communicate(timeout=300 + 120 * len(working))
+    child.communicate(timeout=600 + 180 * len(working))
     assert [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"] == []
     assert (child.returncode, len(dbbench.trials())) == (0, 2 * len(working))
     assert left(dbbench.folder) == []

@@ -66,11 +66,19 @@ def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any)
 
 
 @on_mariadb
-def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any) -> None:
-    """Within the 1.8 % of its buckets and the 1 % of ours; the mean second's tps agrees too."""
-    driven = drive(mariadb, "sysbench", "oltp_read_only", measure_s=2, clients=2, **SMALL)
+def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, stall: Any) -> None:
+    """Within the 1.8 % of its buckets and the 1 % of ours; the mean second's tps agrees too.
+
+    The longest event is a stall that is planted: sysbench reads its clock outside of ours, and what passes between the
+    two on a busy machine is of the size of an event."""
+
+    def in_the_second_second(load: Any) -> None:
+        time.sleep(1.2)
+        stall(load.server, 0.5)
+
+    driven = drive(mariadb, "sysbench", "oltp_read_only", measure_s=3, clients=2, during=in_the_second_second, **SMALL)
     assert driven.outcome.histogram.percentile_ms(95) == pytest.approx(summary(driven.raw, "95th percentile"), rel=0.03)
-    assert driven.outcome.figures["max_ms"] == pytest.approx(summary(driven.raw, "max"), abs=0.1)
+    assert 300 < driven.outcome.figures["max_ms"] == pytest.approx(summary(driven.raw, "max"), rel=0.03)
     assert driven.seen[0].tps == pytest.approx(driven.outcome.series["tps"][0], rel=0.1)
     assert driven.seen[0].p95_ms == pytest.approx(driven.outcome.series["p95_ms"][0], rel=0.1)
 

@@ -14,6 +14,7 @@ from dbbench.devices.port import Images
 from dbbench.errors import FileTaken
 from dbbench.journal import Journal
 from dbbench.model import Run
+from dbbench.store.files import writing
 
 
 def of(run: Run, folder: Path) -> Images | None:
@@ -44,7 +45,8 @@ def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
 
 
 def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:
-    """Make the images that the run needs and has not yet. DiskTooSmall; FileTaken where a name is another's."""
+    """Make the images that the run needs and has not yet. DiskTooSmall; FileTaken where a name is another's;
+    FilesystemFull, ResultsUnwritable."""
     for path, size_bytes in _sizes(run, folder).items():
         if os.path.lexists(path):
             if str(path) in journal.outstanding("image") and not path.is_symlink():
@@ -53,8 +55,9 @@ def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, floa
                             remedy="Move it away, or name another folder with  at  in [device].")  # fmt: skip
         journal.note("take", what="image", path=str(path))
         partial = _partial(path)
-        make_image(partial, size_bytes, lambda share: progress("writing the disk image in full", share))
-        partial.rename(path)
+        with writing(path):
+            make_image(partial, size_bytes, lambda share: progress("writing the disk image in full", share))
+            partial.rename(path)
 
 
 def give_back(journal: Journal, patience_s: float = 0.0) -> list[Path]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,13 +98,11 @@ def create_runs(results: Path, fleet: Fleet, run: Run, plan_text: str, scripts: 
     from dbbench.store.merging import keep_scripts, own_scripts
 
     for name in run_names(fleet):
-        if (results / name / "run.json").exists():
-            continue
-        shutil.rmtree(results / name, ignore_errors=True) if not any((results / name).glob("trials/*")) else None
-        hosts = [host for host in fleet.dealing if run_name(fleet, host) == name]
-        cells = own_scripts(run.cells, results / name)
-        mine = dataclasses.replace(run, name=name, cells=cells, hosts={host: {} for host in sorted(hosts)})
-        store.create_run(results, mine, plan_text)
+        if not (results / name / "run.json").exists():
+            hosts = [host for host in fleet.dealing if run_name(fleet, host) == name]
+            cells = own_scripts(run.cells, results / name)
+            mine = dataclasses.replace(run, name=name, cells=cells, hosts={host: {} for host in sorted(hosts)})
+            store.create_run(results, mine, plan_text)
         keep_scripts(results / name, scripts)
 
 

@@ -16,6 +16,7 @@ from dbbench import errors, process
 from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialStuck
 from dbbench.progress.events import Emit, Event, parsed
 from dbbench.runner.overdue import Overdue
+from dbbench.store.files import writing
 
 STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
 
@@ -71,18 +72,21 @@ def stoppable() -> Iterator[Stop]:
 def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
            module: str = "dbbench.launcher", overdue: Overdue | None = None) -> int:  # fmt: skip
     """Run the module with `argv` as a process; its exit status. Raises the error that it tells, being stopped, and
-    TrialStuck where it is over its deadlines (it is killed then).
+    TrialStuck where it is over its deadlines (it is killed then); FilesystemFull, ResultsUnwritable.
 
     `log` takes its stderr. It is a session of its own: Ctrl-C is ours to pass on, the servers must not get it
     from the terminal. When this process is killed, the launcher and all below it go with it.
     """
     told, overdue = list[DbbenchError](), overdue or Overdue()
+    with writing(log):
+        output = log.open("ab")
     with (
+        output,
         stop.launching(),
         process.running(
             [sys.executable, "-m", module, *argv],
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=output.fileno(),
             env={
                 **process.kept_environment(),
                 **env,

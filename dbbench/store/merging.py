@@ -26,7 +26,7 @@ class Merged:
 
 def sources(folder: Path) -> list[Path]:
     """The run folders of `folder`: itself, or those in it. RunMissing where there is none."""
-    found = [folder] if (folder / "run.json").is_file() else sorted(p.parent for p in folder.glob("*/run.json"))
+    found = [folder] if (folder / "run.json").is_file() else sorted(p.parent for p in folder.glob("[!.]*/run.json"))
     if not found:
         raise RunMissing(f"{folder} holds no run", remedy="Name a run's folder, or a results folder.")
     return found

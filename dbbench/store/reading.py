@@ -102,4 +102,4 @@ def runs(results: Path) -> list[Path]:
     """The folders of all runs below `results`, by name."""
     if not results.is_dir():
         raise RunMissing(f"{results} is not a results folder", remedy="Name it with --results DIR.")
-    return sorted(path.parent for path in results.glob("*/run.json"))
+    return sorted(path.parent for path in results.glob("[!.]*/run.json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,19 +14,33 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench.catalog import NAME
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.model import CeilingFacts, Run, TrialSpec, plain
-from dbbench.store.files import exclusive, read_summed, write_summed, write_text, writing
+from dbbench.store.files import exclusive, read_summed, sync, write_summed, write_text, writing
 
 _RUN: TypeAdapter[Run] | None = None
 CEILING = "ceiling.json"
 
 
 def create_run(results: Path, run: Run, plan_text: str) -> Path:
-    """Make the run's folder with plan.toml and run.json; the folder. It must not exist yet."""
-    folder = results / run.name
-    with writing(folder):
-        (folder / "trials").mkdir(parents=True)
-    write_text(folder / "plan.toml", plan_text)
-    save_spec(folder, run)
+    """Make the run's folder with plan.toml and run.json, whole or not at all; the folder. It must not exist yet.
+
+    The hidden folder of a process that was killed while it made one of this name is removed; not that of one which is
+    at it.
+    """
+    folder, making = results / run.name, results / f".{run.name}.{os.getpid()}.new"
+    for left in results.glob(f".{run.name}.*.new"):
+        maker = left.name.split(".")[-2]
+        if left == making or not Path("/proc", maker).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        with writing(folder):
+            (making / "trials").mkdir(parents=True)
+        write_text(making / "plan.toml", plan_text)
+        save_spec(making, run)
+        with writing(folder):
+            making.rename(folder)
+            sync(results)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
     return folder
 
 
@@ -92,7 +107,7 @@ def drivable(run: Run) -> bool:
 
 def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
     """The runs of that plan. Others are known by their bytes: reading each of hundreds whole takes seconds."""
-    for path in sorted(results.glob("*/run.json")):
+    for path in sorted(results.glob("[!.]*/run.json")):
         with contextlib.suppress(ResultDamaged, RunMissing, OSError):
             if plan_sha256.encode() in path.read_bytes():
                 run = load_spec(path.parent)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dbbench import images, store
-from dbbench.errors import TrialStuck
+from dbbench.errors import ResultsUnwritable, TrialStuck
 from dbbench.journal import Journal
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.progress.events import Event
@@ -193,3 +193,10 @@ def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> Non
         with record.stage(phase):
             pass
     assert [event.data["deadline_s"] for event in told if event.kind == "phase_begin"] == [7.0, 300]
+
+
+def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
+    """Nothing is started then."""
+    (tmp_path / "log").mkdir()
+    with pytest.raises(ResultsUnwritable, match="log cannot be written"), stoppable() as stop:
+        launch([], tmp_path / "log", lambda event: None, stop, {})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from dbbench import store
-from dbbench.errors import FilesystemFull, ResultsUnwritable
+from dbbench import images, store
+from dbbench.errors import DiskTooSmall, FilesystemFull, ResultsUnwritable
+from dbbench.journal import Journal
 from dbbench.model import Run, Status
 from dbbench.record import Record
 from dbbench.store import Draft
@@ -111,3 +114,55 @@ def test_every_write_of_a_run_that_fails_leaves_the_one_before(
             store.save_spec(folder, make_run())
         assert store.load_spec(folder) == make_run()
         assert [path for path in folder.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a run is there whole or not at all, and nothing else is."""
+    (results := tmp_path / "results").mkdir()
+    steps = at = 0
+    while at <= steps:
+        for forever in (False, True):
+            with failing(tmp_path, at, forever, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+                store.create_run(results, make_run("new"), "# plan\n")
+            steps = Failing.seen if at == 0 else steps
+            found = [path.name for path in results.iterdir()]
+            assert found in ([], ["new"]), at
+            folder = results / "new" if found else store.create_run(results, make_run("new"), "# plan\n")
+            assert (store.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
+            shutil.rmtree(folder)
+        at += 1
+    assert steps > 8
+
+
+def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(make_run: MakeRun, tmp_path: Path) -> None:
+    """It is not listed, and the next of its name takes it away; what a process that lives is making stays."""
+    left = store.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
+    others = store.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.1.new")
+    assert store.find_unfinished(tmp_path, make_run().plan_sha256) is None
+    assert store.runs(tmp_path) == []
+    store.create_run(tmp_path, make_run("new"), "")
+    assert (left.exists(), others.exists()) == (False, True)
+
+
+def test_every_write_of_an_image_that_fails_is_said_as_such(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is no fault of the program, and the image is made when there is room."""
+    run = make_run()
+    device = dataclasses.replace(run.plan.device, size_bytes=2**20)
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
+    steps = at = 0
+    while at <= steps:
+        (folder := tmp_path / str(at)).mkdir()
+        journal = Journal(folder / "journal.jsonl")
+        with failing(folder, at, False, monkeypatch), contextlib.suppress(FilesystemFull, DiskTooSmall):
+            images.make(run, folder, journal, lambda what, share: None)
+        steps = Failing.seen if at == 0 else steps
+        images.make(run, folder, journal, lambda what, share: None)
+        found = images.of(run, folder)
+        assert found is not None and [path.stat().st_size for path in found.all] == [2**20], at
+        assert list(folder.glob("*.partial")) == []
+        at += 1
+    assert steps > 3

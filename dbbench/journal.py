@@ -88,6 +88,10 @@ class Journal:
             for entry in self.entries()
         )
 
+    def had(self, device: str) -> bool:
+        """Whether this run has had the device of that identity to itself."""
+        return any(entry.get("event") == "had" and entry.get("device") == device for entry in self.entries())
+
 
 def _is_ours(what: str, path: str) -> bool:
     named = OURS.get(what)

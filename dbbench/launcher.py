@@ -65,6 +65,7 @@ def _ceiling(run: Run, folder: Path) -> None:
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(tuple(os.environ.get(WIPE, "").splitlines()), Journal(folder / "journal.jsonl"))
     with devices.attached(run.plan.device, images.of(run, folder), permit) as device:
+        permit.note(device)
         store.save_ceiling(folder, ceiling.measured(device.each[0], longest, run.plan.seed))
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "identity",
     "io_counters",
     "leaves",
+    "over",
     "queue_attributes",
 ]
 
@@ -47,10 +48,9 @@ def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str =
     Device has `fd` -1 and the working folder as `path`. Raises what its kind does, before anything was changed:
     DeviceUnusable, DeviceLocked, DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
     """
-    given = len(spec.paths) or spec.count
-    if not spare or spec.kind == "dir" or given < 2:
+    if not spare or spec.given < 2:
         return KINDS[spec.kind](spec, images, permit, arm, most)
-    most = min(most, given - 1)
+    most = min(most, spec.given - 1)
     alone = dataclasses.replace(spec, paths=tuple(spec.paths)[most : most + 1], path=None, identity=None, wal=None)
     last = Images(images.data[most : most + 1]) if images else None
     whole = KINDS[spec.kind](spec, images, permit, arm, most)
@@ -61,8 +61,13 @@ def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, mos
           ) -> AbstractContextManager[Device]:  # fmt: skip
     if images is None:
         raise DeviceUnusable("a loop device needs an image file", effect="Nothing was changed.")
+    return over(Images(images.data[:most], images.wal))
+
+
+def over(images: Images) -> AbstractContextManager[Device]:
+    """Loop devices over these images as one device, with that of the log beside it. See `loop.attached`."""
     wal = loop.attached(images.wal) if images.wal else None
-    return joint([loop.attached(image) for image in images.data[:most]], wal)
+    return joint([loop.attached(image) for image in images.data], wal)
 
 
 def _block(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int

@@ -1,7 +1,9 @@
 """May this block device be formatted? All detectors together, and what yields to a permit.
 
 A device that anybody uses never yields. A signature (a filesystem, a partition table, a member of an array) yields
-to the identity that a person typed, or to our own journal's record of having made exactly that filesystem.
+to the identity that a person typed, or to our own journal's record of having made exactly that filesystem. So does
+data without one (a database's raw device, a plain encrypted volume), or to the journal's record that this run has had
+the device before.
 """
 
 from __future__ import annotations
@@ -22,19 +24,21 @@ from dbbench.namespaces import host_proc
 
 FSTAB: Final = Path("/etc/fstab")
 _LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
+_PLACES: Final = 64  # where a device without a signature is looked at for data
+_PLACE_BYTES: Final = 2**16
 _UNSEEN_SHOWN: Final = 3  # processes that might be it, where none is seen to be
 UNTOUCHED: Final = "Nothing was changed."
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a device is not free. A signature has its UUID and label, or "".
+    """Why a device is not free. A signature has its UUID and label, or "". "data" is what has none.
 
     "unseen" is a process that we may not look into (in a container often its first one): it might hold the device
     open. Mounts, swap and md would have refused O_EXCL, so this yields to the typed identity, and to nothing else.
     """
 
-    kind: Literal["in use", "unseen", "signature"]
+    kind: Literal["in use", "unseen", "signature", "data"]
     text: str
     uuid: str = ""
     label: str = ""
@@ -75,7 +79,7 @@ def opened(path: Path, flags: int) -> int | None:
 def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
     """What all detectors but O_EXCL find about an open block device; `mine` are our own descriptors of it."""
     name = kernel_name(fd)
-    signatures = signatures_of(fd)
+    signatures = signatures_of(fd) or data_without(fd)
     try:
         device, proc = used.target(name), host_proc()
         texts = [
@@ -114,6 +118,21 @@ def signatures_of(fd: int) -> list[Reason]:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 
 
+def data_without(fd: int) -> list[Reason]:
+    """Data on a device that has no signature: the first byte that is not 0 in PLACES of it, its begin and its end
+    among them. A few bytes in the midst of a blank disk are not seen."""
+    last = max(0, os.lseek(fd, 0, os.SEEK_END) - _PLACE_BYTES)
+    try:
+        for number in range(_PLACES):
+            offset = last * number // (_PLACES - 1)
+            piece = os.pread(fd, _PLACE_BYTES, offset)
+            if rest := piece.lstrip(b"\0"):
+                return [Reason("data", f"data without a signature at byte {offset + len(piece) - len(rest)}")]
+    except OSError as error:
+        return [Reason("in use", f"it cannot be read: {error}")]
+    return []
+
+
 def _must_be_readable(fd: int) -> None:
     """Read where signatures stand, from the disk itself: its begin, its middle, its end. OSError."""
     size = os.lseek(fd, 0, os.SEEK_END)
@@ -145,14 +164,19 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
             effect=UNTOUCHED,
             remedy="Free it (umount, swapoff, losetup -d, the line in fstab), or name another device.",
         )
-    ours = all(reason.kind == "signature" and permit.made_by_us(word, reason.uuid) for reason in found)
-    if ours or permit.wipe(word):
+    if permit.wipe(word) or all(_is_ours(reason, word, permit) for reason in found):
         return
     raise DeviceNotEmpty(
         f"{shown} is not known to be empty and free:{lines}",
         effect=UNTOUCHED,
         remedy=f"If it may be erased:  dbbench run PLAN --wipe {word}",
     )
+
+
+def _is_ours(reason: Reason, identity: str, permit: Permit) -> bool:
+    if reason.kind == "data":
+        return permit.had_by_us(identity)
+    return reason.kind == "signature" and permit.made_by_us(identity, reason.uuid)
 
 
 def kernel_name(fd: int) -> str:

@@ -53,6 +53,11 @@ class DeviceSpec:
     wal: WalDevice | None = None
     condition: Literal["none", "discard", "precondition"] = "none"  # kind block: the history of an SSD
 
+    @property
+    def given(self) -> int:
+        """How many devices there are for an fs setup; of kind dir its arm's own directory."""
+        return 1 if self.kind == "dir" else len(self.paths) or self.count
+
 
 @dataclass(frozen=True)
 class Ageing:

@@ -43,6 +43,7 @@ def attached(run: Run, cell: Cell, images: Images | None, permit: Permit) -> Ite
         spare="grow" in run.plan.operations,
     )  # fmt: skip
     with asked as device, readahead.on_disks(device.all_leaves, run.plan.equal_readahead_bytes):
+        permit.note(device)
         yield device
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from dbbench import devices
+from dbbench.devices.port import Device
 from dbbench.engines.port import Place
 from dbbench.journal import Journal
-from dbbench.model import (
-    EngineSpec,
-)
+from dbbench.model import EngineSpec
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,12 @@ class Permit:
 
     def made_by_us(self, device: str, uuid: str) -> bool:
         return self.journal.made(device, uuid)
+
+    def had_by_us(self, device: str) -> bool:
+        return self.journal.had(device)
+
+    def note(self, device: Device) -> None:
+        """Write down, before anything is written to them, that what lies on these disks may be ours from now on."""
+        for disk in device.disks:
+            if disk.facts.kind == "block" and not self.had_by_us(name := devices.identity(disk.path)):
+                self.journal.note("had", device=name)

@@ -94,9 +94,10 @@ def _check_setup(document: Document, key: Key, setup: FsSetup, device: DeviceSpe
         document.flaw(key, f'fs setup "{setup.name}" is of the unknown family "{setup.mkfs.family}"{hint}')
     if device is None or device.kind == "dir":
         return
-    given = len(device.paths) or device.count
-    if given < setup.devices.min:
-        document.flaw(key, f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; the plan has {given}')
+    if device.given < setup.devices.min:
+        document.flaw(
+            key, f'fs setup "{setup.name}" wants {setup.devices.min} devices or more; the plan has {device.given}'
+        )
 
 
 def _check_names(document: Document, what: str, names: Mapping[Key, str]) -> None:

@@ -124,8 +124,7 @@ def _check_operation(
 
 
 def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceSpec, setups: Iterable[FsSetup]) -> None:
-    given = len(device.paths) or device.count
     for setup in setups:
-        if of(GROWING, setup) is not None and given <= setup.devices.min:
+        if of(GROWING, setup) is not None and device.given <= setup.devices.min:
             document.flaw(key, f'operation "grow" wants one device more than fs setup "{setup.name}" needs, which is '
-                               f"{setup.devices.min}; the plan has {given}")  # fmt: skip
+                               f"{setup.devices.min}; the plan has {device.given}")  # fmt: skip

@@ -32,19 +32,6 @@ class Disk:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Permit:
-    """What was typed, and which filesystem is ours."""
-
-    def __init__(self, *typed: str, made: tuple[str, str] = ("", "")) -> None:
-        self.typed, self.made = typed, made
-
-    def wipe(self, identity: str) -> bool:
-        return identity in self.typed
-
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return (device, uuid) == self.made
-
-
 def new_disk(folder: Path) -> Disk:
     """A blank disk; it stays until losetup -d."""
     folder.mkdir(exist_ok=True)

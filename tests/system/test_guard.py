@@ -17,13 +17,13 @@ from dbbench import devices, namespaces, process
 from dbbench.devices import block, guard, loop, naming, sysfs, used
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
+from tests.permit import Permit
 from tests.system.planted import (
     LOCK,
     OPEN,
     PLANTS,
     SIZE,
     Disk,
-    Permit,
     beside,
     mkfs,
     mounted,
@@ -111,6 +111,19 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
     with attached(disk, Permit(word)) as device:
         assert device.path == disk.path
     assert disk.digest() == before
+
+
+def test_data_without_a_signature_yields_like_one(disk: Disk) -> None:
+    """A database's raw device, an encrypted volume: nobody's marks are on it, and it is not empty."""
+    process.run(["dd", "if=/dev/urandom", f"of={disk.path}", "bs=1M", "count=1", "seek=20", "conv=fsync"])
+    process.run(["dd", "if=/dev/urandom", f"of={disk.path}", "bs=64K", "count=1", "conv=fsync"])
+    before, word = disk.digest(), devices.identity(disk.path)
+    with pytest.raises(DeviceNotEmpty, match="data without a signature at byte"), attached(disk, Permit()):
+        pass
+    assert disk.digest() == before
+    for permit in (Permit(word), Permit(had=word)):
+        with attached(disk, permit):
+            pass
 
 
 def test_our_own_filesystem_yields_by_its_uuid(disk: Disk) -> None:

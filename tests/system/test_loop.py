@@ -18,18 +18,9 @@ from dbbench.devices.image import write_out
 from dbbench.devices.port import Device, Images
 from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
 from dbbench.model import DeviceSpec
+from tests.permit import Permit
 
 pytestmark = pytest.mark.needs("root")
-
-
-class Nothing:
-    """A permit for nothing."""
-
-    def wipe(self, identity: str) -> bool:
-        return False
-
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return False
 
 
 @contextlib.contextmanager
@@ -49,7 +40,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     image = tmp_path / "image"
     loop.make_image(image, 32 * 2**20)
     before = loop.image_facts(image)
-    with devices.attached(DeviceSpec(), Images((image,)), Nothing(), "ext4") as device:
+    with devices.attached(DeviceSpec(), Images((image,)), Permit(), "ext4") as device:
         name = device.facts.name
         assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
         assert Path(f"/sys/block/{name}/loop/autoclear").read_text() == "1\n"
@@ -176,7 +167,7 @@ def test_flushes_are_counted_where_they_happen(
 def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, tmp_path: Path) -> None:
     """btrfs has no device number of its own: the mount's source tells."""
     spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})
-    with mounted(loop_device, tmp_path / "mnt", family), devices.attached(spec, None, Nothing(), family) as target:
+    with mounted(loop_device, tmp_path / "mnt", family), devices.attached(spec, None, Permit(), family) as target:
         assert target.leaves == loop_device.leaves
         assert target.facts.name == loop_device.facts.name
         assert target.facts.size_bytes > 0

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dbbench.journal import Journal
 from tests.conftest import engine_bin
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -412,6 +413,8 @@ def test_block_device_is_formatted_only_with_its_identity_typed(dbbench: Any, im
         identity = refused.split("--wipe ")[1].split()[0]
         dbbench("run", "plan.toml", "--name", "r", "--wipe", identity)
         assert [t["filesystem"]["family"] for t in dbbench.trials().values()] == ["ext4", "ext4"]
+        journal = Journal(dbbench.folder / "results/r/journal.jsonl")
+        assert journal.had(identity) and not journal.had("another")
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
 

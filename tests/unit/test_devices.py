@@ -11,23 +11,11 @@ from dbbench.devices import counters, directory, guard, image, naming, sysfs
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
 from dbbench.model import DeviceSpec
+from tests.permit import Permit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/devices"
 # /sys/block/loop0/stat of Linux 6.18: 225 flushes in the 16th field
 STAT = "1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19"
-
-
-class Permit:
-    """Nothing may be wiped but what is named."""
-
-    def __init__(self, typed: str = "", made: tuple[str, str] = ("", "")) -> None:
-        self.typed, self.made = typed, made
-
-    def wipe(self, identity: str) -> bool:
-        return identity == self.typed
-
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return (device, uuid) == self.made
 
 
 @pytest.fixture
@@ -134,17 +122,33 @@ def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path)
     signature, use = guard.Reason("signature", "ext4", "u-1"), guard.Reason("in use", "mounted at /srv")
     where = Path("/dev/sda")
     guard.refuse(where, "sda", [], Permit())
-    guard.refuse(where, "sda", [signature], Permit(typed="S5GX"))
+    guard.refuse(where, "sda", [signature], Permit("S5GX"))
     guard.refuse(where, "sda", [signature], Permit(made=("S5GX", "u-1")))
-    for permit in (Permit(), Permit(typed="S5GX1"), Permit(made=("S5GX", "u-2"))):
+    for permit in (Permit(), Permit("S5GX1"), Permit(made=("S5GX", "u-2"))):
         with pytest.raises(DeviceNotEmpty) as empty:
             guard.refuse(where, "sda", [signature], permit)
         assert empty.value.remedy is not None and "--wipe S5GX" in empty.value.remedy
     with pytest.raises(DeviceNotEmpty):
         guard.refuse(where, "sda", [signature, guard.Reason("signature", "dos")], Permit(made=("S5GX", "u-1")))
+    data = guard.Reason("data", "data without a signature at byte 0")
+    guard.refuse(where, "sda", [data], Permit(had="S5GX"))
+    guard.refuse(where, "sda", [data], Permit("S5GX"))
+    for found, permit in (([data], Permit(made=("S5GX", ""))), ([signature], Permit(had="S5GX"))):
+        with pytest.raises(DeviceNotEmpty):
+            guard.refuse(where, "sda", found, permit)
     with pytest.raises(DeviceInUse) as refused:
-        guard.refuse(where, "sda", [signature, use], Permit(typed="S5GX"))
+        guard.refuse(where, "sda", [signature, use], Permit("S5GX"))
     assert "mounted at /srv" in refused.value.evidence and "ext4" in refused.value.evidence
+
+
+@pytest.mark.parametrize("at", [0, 5, (10 * 2**20 - 2**16) * 20 // 63 + 100, 10 * 2**20 - 1])
+def test_data_without_a_signature_is_seen(at: int, tmp_path: Path) -> None:
+    """At the begin, in the midst and at the end; zeros are none."""
+    with (tmp_path / "disk").open("w+b", buffering=0) as disk:
+        disk.truncate(10 * 2**20)
+        assert guard.data_without(disk.fileno()) == []
+        os.pwrite(disk.fileno(), b"x", at)
+        assert guard.data_without(disk.fileno()) == [guard.Reason("data", f"data without a signature at byte {at}")]
 
 
 def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
@@ -243,3 +247,11 @@ def test_an_arm_without_a_directory_is_refused() -> None:
         directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
     ):
         pass
+
+
+def test_devices_that_a_plan_gives_are_counted_as_a_setup_gets_them() -> None:
+    """Of kind dir each arm has a directory of its own: they are not several devices of one setup."""
+    assert DeviceSpec(count=4).given == 4
+    assert DeviceSpec(kind="block", path="/dev/a").given == 1
+    assert DeviceSpec(kind="block", paths=("/dev/a", "/dev/b")).given == 2
+    assert DeviceSpec(kind="dir", paths={"ext4": "/a", "btrfs-raid0": "/b"}).given == 1

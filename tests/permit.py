@@ -1,0 +1,19 @@
+"""What a device may be erased by, in tests."""
+
+from __future__ import annotations
+
+
+class Permit:
+    """What was typed, and which filesystem is ours."""
+
+    def __init__(self, *typed: str, made: tuple[str, str] = ("", ""), had: str = "") -> None:
+        self.typed, self.made, self.had = typed, made, had
+
+    def wipe(self, identity: str) -> bool:
+        return identity in self.typed
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return (device, uuid) == self.made
+
+    def had_by_us(self, device: str) -> bool:
+        return device == self.had

@@ -18,6 +18,7 @@ _NUMBER: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*(
 _PG_UNITS: Final = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "16MB": 2**24, "GB": 2**30, "TB": 2**40,
                     "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}  # fmt: skip
 _MYSQL_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_SIZE: Final = re.compile(r"([0-9]+)\s*([kKmMgGtT])i?[bB]")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,17 @@ def word(value: Scalar) -> str:
             effect="The server was not started.",
         )
     return text
+
+
+def respelt_size(engine: str, value: Scalar) -> str | None:
+    """How that server writes a size which is written as others write it ("64MiB": "64MB" or "64M"); None where there is
+    nothing to be said."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    unit = match[2].upper()
+    own = match[1] + ({"K": "kB"}.get(unit, f"{unit}B") if engine == "postgres" else unit)
+    return own if own != match[0].replace(" ", "") else None
 
 
 def keep_private(settings: Settings, private: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from dbbench.catalog import Catalog
+from dbbench.engines.settings import respelt_size
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
 from dbbench.plan.checks import check
 from dbbench.plan.labels import default_label, label_of
@@ -116,6 +117,7 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}
     single = {name: value for name, value in item["settings"].items() if name not in lists}
     single |= {name: values[0] for name, values in lists.items() if len(values) == 1}
+    _check_sizes(document, item, key)
     for name, values in lists.items():
         check_list(document, (*key, "settings", name), values, values, "setting")
         for index, value in enumerate(values):
@@ -126,6 +128,14 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
     sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
     return dataclasses.replace(engine, sweeps=sweeps) if engine else None
+
+
+def _check_sizes(document: Document, item: dict[str, Any], key: Key) -> None:
+    """Sizes in the server's own unit: it would refuse another one, in every trial."""
+    for name, given in item["settings"].items():
+        for value in given if isinstance(given, list) else [given]:
+            if own := respelt_size(str(item.get("name")), value):
+                document.flaw((*key, "settings", name), f'"{value}" is no size for this server; it writes "{own}"')
 
 
 def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:

@@ -156,6 +156,30 @@ def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: st
     assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1), known)
 
 
+@pytest.mark.parametrize(
+    ("engine", "written", "own"),
+    [
+        ("mariadb", '"64MiB"', "64M"),
+        ("mysql", '"1 GB"', "1G"),
+        ("postgres", '"64MiB"', "64MB"),
+        ("postgres", '["64MB", "128kb"]', "128kB"),
+        ("mariadb", '"64M"', None),
+        ("postgres", '"64 MB"', None),
+        ("postgres", "16", None),
+    ],
+)
+def test_sizes_of_settings_are_those_of_the_server(
+    tmp_path: Path, known: Catalog, engine: str, written: str, own: str | None
+) -> None:
+    """Another's unit is told before anything is made, with its line; the server would refuse it in every trial."""
+    text = f'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "{engine}"\nsettings = {{ buffers = {written} }}\n'
+    text += '[workload]\nname = "scan"\n'
+    if own is None:
+        assert plan_of(tmp_path, text, known).engine
+    else:
+        assert f'is no size for this server; it writes "{own}"' in flaws_of(tmp_path, text, known)
+
+
 def test_an_engine_that_nothing_runs_on_is_an_error(tmp_path: Path, known: Catalog) -> None:
     """What a person names and what is never driven is a misunderstanding."""
     text = 'name = "x"\nfs_setups = ["ext4"]\n[[engine]]\nname = "postgres"\n[[engine]]\nname = "mysql"\n'

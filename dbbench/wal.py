@@ -17,7 +17,7 @@ from dbbench.engines.port import Engine, Place
 from dbbench.errors import WalElsewhere
 from dbbench.filesystems import Made, Mounted
 from dbbench.journal import Journal
-from dbbench.model import Cell, DeviceSpec
+from dbbench.model import Cell, DeviceSpec, FsSetup
 
 
 def wanted(cell: Cell, device: DeviceSpec, images: Images | None) -> tuple[DeviceSpec, Images | None]:
@@ -61,9 +61,15 @@ def moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) 
     alone = "tablespace" in cell.dataset.parameters  # on the filesystem under test; the log is with the cluster
     if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
         return place
-    if cell.wal_setup is not None:
+    return moved_to(folder, cell.wal_setup, engine, datadir, place)
+
+
+def moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: Path, place: Place) -> Place:
+    """Move the log into that folder; the place with it. `setup`: of the log's own filesystem, which the folder is
+    made on; None where it is a volume of the data's."""
+    if setup is not None:
         folder.mkdir(mode=0o700)
-        filesystems.apply_attributes(cell.wal_setup, folder)
+        filesystems.apply_attributes(setup, folder)
     engine.move_log(datadir, folder)
     return dataclasses.replace(place, wal=folder)
 

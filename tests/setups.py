@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,32 @@ from dbbench.model import FsSetup
 
 ALL: Final = catalog.catalog()
 SIZE: Final = 512 * 2**20  # of an image: a snapshot of half of it leaves enough for mkfs.xfs
+_TWO: Final = """
+name = "catalogue"
+fs_setups = {setups}
+blocks = 1
+warmup = "0s"
+measure = "2s"
+repeat_suspect = false
+[device]
+size = "1GiB"
+count = {count}
+[[engine]]
+name = "postgres"
+[[engine]]
+name = "mariadb"
+{mariadb}[[workload]]
+name = "pgbench-simple-update"
+scale = 1
+clients = 2
+threads = 1
+[[workload]]
+name = "sysbench-oltp-update-index"
+engines = ["mariadb"]
+tables = 1
+table_size = 1000
+clients = 2
+"""
 
 
 def shipped(name: str) -> FsSetup:
@@ -26,6 +52,20 @@ def shipped(name: str) -> FsSetup:
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
     return setup
+
+
+def working(names: Iterable[str]) -> list[str]:
+    """Those that work here; the test is skipped where none does."""
+    reasons = {name: filesystems.works(ALL.setup(name)) for name in names}
+    found = [name for name, reason in reasons.items() if reason is None]
+    if not found:
+        pytest.skip("needs " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+    return found
+
+
+def two_databases(setups: list[str], count: int, mariadb: str = "") -> str:
+    """A plan of one short trial a setup and engine; `mariadb`: settings of that engine, a line of TOML."""
+    return _TWO.format(setups=setups, count=count, mariadb=mariadb)
 
 
 @contextmanager

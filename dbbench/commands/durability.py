@@ -33,7 +33,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
             seed: int | None, name: str | None, progress: str, results: str) -> int:  # fmt: skip
     """Cut the power below the plan's filesystems, recover, and look up every acknowledged commit.
 
-    Each fs setup under each engine works on a disk of the lab's own, in memory; the plan's device is not touched.
+    Each fs setup under each engine works on disks of the lab's own, in memory; the plan's device is not touched.
     Controls that must lose are tried first: where they do not, the lab is blind and says nothing. The exit code is 1
     where a computed durability class is contradicted.
     """

@@ -38,13 +38,12 @@ def mounted(
     """The filesystem on `device`, mounted at `at` while the block lasts; afterwards the device is free again.
 
     `at` is made where it is missing. `arc_bytes`: the most that a pool's own cache may hold. `stays`: a pool is not
-    taken off its device at the end, as other filesystems never are. Raises MountFailed (with
-    the kernel's own words where they can be read) and UnmountFailed (with who holds it); an error of the block itself
-    is never hidden by the latter.
+    taken off its device at the end, as other filesystems never are. Raises MountFailed (with the kernel's own words
+    where they can be read) and UnmountFailed (with who holds it); an error of the block itself is never hidden by the
+    latter.
     """
     if pooled := POOLED.get(setup.mkfs.family):
-        opened = pooled.standing if stays else pooled.opened
-        with opened(setup, device, at, journal, arc_bytes) as fs:
+        with pooled.opened(setup, device, at, journal, arc_bytes, stays=stays) as fs:
             yield fs
         return
     at.mkdir(parents=True, exist_ok=True)

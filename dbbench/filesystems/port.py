@@ -119,16 +119,17 @@ class Pooled(Protocol):
         ...
 
     def opened(
-        self, setup: FsSetup, device: Device, at: Path, journal: Journal | None, arc_bytes: int | None = None
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal | None,
+        arc_bytes: int | None = None,
+        *,
+        stays: bool = False,
     ) -> AbstractContextManager[Mounted]:
-        """The pool, imported and mounted at `at` while the block lasts; then nothing of it is left on the devices.
-        `arc_bytes`: the most that its own cache may hold; None: as the driver has it."""
-        ...
-
-    def standing(
-        self, setup: FsSetup, device: Device, at: Path, journal: Journal | None, arc_bytes: int | None = None
-    ) -> AbstractContextManager[Mounted]:
-        """As `opened`, but the pool stays on the devices."""
+        """The pool, imported and mounted at `at` while the block lasts; then nothing of it is left on the devices,
+        unless it `stays`. `arc_bytes`: the most that its own cache may hold; None: as the driver has it."""
         ...
 
     def existing(self, path: Path) -> Mounted:

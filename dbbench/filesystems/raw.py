@@ -48,9 +48,16 @@ def create(setup: FsSetup, device: Device, journal: Journal | None = None) -> Ma
 
 @contextlib.contextmanager
 def opened(
-    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+    setup: FsSetup,
+    device: Device,
+    at: Path,
+    journal: Journal | None = None,
+    arc_bytes: int | None = None,
+    *,
+    stays: bool = False,
 ) -> Iterator[Mounted]:
-    """A node for the device in a memory filesystem at `at`; `raw` names it. MountFailed."""
+    """A node for the device in a memory filesystem at `at`; `raw` names it. The device keeps what is on it.
+    MountFailed."""
     at.mkdir(parents=True, exist_ok=True)
     try:
         namespaces.mount("tmpfs", at, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
@@ -63,9 +70,6 @@ def opened(
         yield Mounted(at, "raw", (), (), kb, (), tears((), ()), raw=node)
     finally:
         namespaces.unmount(at)
-
-
-standing = opened  # nothing of it is on the device that could be taken off
 
 
 def existing(path: Path) -> Mounted:

@@ -54,7 +54,8 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
     for loaded in runs:
         plan = loaded.path / "plan.toml"
         run = loaded.run
-        argv = ["dbbench", "run", "plan.toml" if redact else str(plan), "--new"]
+        where = "plan.toml" if redact else str(plan)
+        argv = ["dbbench", "run", where, "--new"] if run.order else ["dbbench", "durability", where]
         text = plan.read_text(encoding="utf-8", errors="replace") if plan.is_file() and not redact else ""
         repeats.append(
             Repeat(run.name, run.created, shlex.join(argv), text,

@@ -67,6 +67,7 @@ class PageModel:
     nights: tuple[NightPlot, ...]
     studies: tuple[ThenNow, ...]
     power_cuts: tuple[PowerCuts, ...]
+    lab_alone: bool  # there is no trial in its runs: what is said of trials has nothing to say
     conditions: tuple[str, ...]
     environment: Environment
     method: Method
@@ -109,6 +110,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         nights=night_plots(courses, marks_of(runs)),
         studies=then_and_now(found),
         power_cuts=power_cuts(runs, marks_of(runs)),
+        lab_alone=not any(loaded.run.order for loaded in runs),
         conditions=fair.sentences(found),
         environment=environment(found),
         method=method(found, redact),

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 def _work(folder: Path, order: Order, room: Room, emit: Emit) -> None:
     began, created = time.monotonic(), iso(time.time())
     run = store.load_spec(folder)
-    wanted, skipped = targets(run.cells)
+    wanted, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     bench = Bench(Lab(room, Journal(folder / "journal.jsonl")), folder, order.seed, _telling(emit), lying=order.lying)
     teeth: list[ControlFacts] = []

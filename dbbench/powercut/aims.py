@@ -27,8 +27,9 @@ def chosen(log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, ai
     if not spans:
         raise ValueError("nothing was written while there was something to lose")
     flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
-    commits = [place for place in flushes if log.unflushed_bytes(place) > 0]
-    large = [place for place in commits if log.unflushed_bytes(place) >= LARGE * BLOCK]
+    held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
+    commits = [place for place in flushes if held[place] > 0]
+    large = [place for place in commits if held[place] >= LARGE * BLOCK]
     found = []
     for number in range(count):
         aim = aims[number % len(aims)]

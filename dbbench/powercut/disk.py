@@ -1,8 +1,8 @@
-"""The lab's disk: one file in a filesystem of its own, every write and flush of which is logged as it arrives.
+"""The lab's disks: files in a filesystem of their own, every write and flush of which is logged as it arrives.
 
-`python -m dbbench.powercut.disk MOUNTPOINT IMAGE LOG` serves IMAGE as MOUNTPOINT/disk until it is unmounted. A loop
-device stands on that file, and the filesystem under test on the loop device, whose flushes arrive here as fsync. What
-a flush makes safe and what is still in a volatile cache is decided later, from the log (`images`).
+`python -m dbbench.powercut.disk MOUNTPOINT LOG IMAGE...` serves the images as MOUNTPOINT/0, /1, ... until it is
+unmounted. A loop device stands on each file, and the filesystem under test on the loop devices, whose flushes arrive
+here as fsync. What a flush makes safe and what is still in a volatile cache is decided later, from the log (`images`).
 
 One thread: requests are numbered by their arrival and answered in that order.
 """
@@ -22,7 +22,6 @@ from dbbench import mounts, namespaces, process
 from dbbench.errors import DeadlinePassed, LabUnavailable
 from dbbench.powercut.log import Writer
 
-NAME: Final = "disk"
 READY_S: Final = 10.0
 _POLL_S: Final = 0.01
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
@@ -30,46 +29,53 @@ _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
 _LIBRARIES: Final = ("usr/lib/*/libfuse3.so.3", "usr/lib64/libfuse3.so.3", "lib/*/libfuse3.so.3")
 
 
-class Disk:
-    """The requests, as libfuse names them. Only the file `/disk` is there, of a fixed size."""
+class Disks:
+    """The requests, as libfuse names them. Only the files `/0`, `/1`, ... are there, each of a fixed size."""
 
     use_ns = True
 
-    def __init__(self, image: Path, log: Path) -> None:
-        self._fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
+    def __init__(self, images: Sequence[Path], log: Path) -> None:
+        self._fds = opened(images)
         self._log = Writer(log)
 
     def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
         """What stat(2) shows of folder and file."""
         if path == "/":
             return _FOLDER
-        if path != f"/{NAME}":
+        if (number := path[1:]) not in self.readdir("/", None)[2:]:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": self._size, "st_blocks": self._size // 512}
+        size = os.fstat(self._fds[int(number)]).st_size
+        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, "st_blocks": size // 512}
 
     def readdir(self, _path: str, _fh: Any) -> list[str]:
-        """The one file."""
-        return [".", "..", NAME]
+        """The files."""
+        return [".", "..", *map(str, range(len(self._fds)))]
 
-    def read(self, _path: str, size: int, offset: int, _fh: Any) -> bytes:
+    def read(self, path: str, size: int, offset: int, _fh: Any) -> bytes:
         """From the image, which has all writes."""
-        return os.pread(self._fd, size, offset)
+        return os.pread(self._fds[int(path[1:])], size, offset)
 
-    def write(self, _path: str, data: bytes, offset: int, _fh: Any) -> int:
+    def write(self, path: str, data: bytes, offset: int, _fh: Any) -> int:
         """Logged, then done."""
-        self._log.write(offset, data)
-        return os.pwrite(self._fd, data, offset)
+        number = int(path[1:])
+        self._log.write(offset, data, number)
+        return os.pwrite(self._fds[number], data, offset)
 
-    def fsync(self, _path: str, _datasync: int, _fh: Any) -> int:
+    def fsync(self, path: str, _datasync: int, _fh: Any) -> int:
         """A flush of the disk's cache: logged."""
-        self._log.flush()
+        self._log.flush(int(path[1:]))
         return 0
 
     def destroy(self, _path: str) -> None:
         """Unmounted: the log is whole."""
         self._log.close()
-        os.close(self._fd)
+        for fd in self._fds:
+            os.close(fd)
+
+
+def opened(images: Sequence[Path]) -> tuple[int, ...]:
+    """Descriptors of the images."""
+    return tuple(os.open(image, os.O_RDWR | os.O_CLOEXEC) for image in images)
 
 
 def library() -> Path | None:
@@ -79,26 +85,30 @@ def library() -> Path | None:
 
 @contextmanager
 def served(
-    folder: Path, image: Path, log: Path, output: Path, program: Sequence[str | Path] = ("-m", "dbbench.powercut.disk")
-) -> Iterator[Path]:
-    """The disk over `image` while the block lasts, mounted below `folder`: the file for a loop device. Afterwards
-    its log is whole. Raises LabUnavailable where it does not start, DeadlinePassed where its process does not end.
+    folder: Path,
+    images: Sequence[Path],
+    log: Path,
+    output: Path,
+    program: Sequence[str | Path] = ("-m", "dbbench.powercut.disk"),
+) -> Iterator[tuple[Path, ...]]:
+    """The disks over `images` while the block lasts, mounted below `folder`: the files for loop devices. Afterwards
+    their log is whole. Raises LabUnavailable where it does not start, DeadlinePassed where its process does not end.
 
-    `program`: another one that serves a disk, as words for Python; `log` is its third argument then."""
+    `program`: another one that serves disks, as words for Python; `log` is its second argument then."""
     at = folder / "fuse"
     at.mkdir(exist_ok=True)
-    argv: list[str | Path] = [sys.executable, *program, at, image, log]
+    argv: list[str | Path] = [sys.executable, *program, at, log, *images]
     env = {"FUSE_LIBRARY_PATH": str(library()), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
     with process.running(argv, stdout=output, env=env, note=False) as server:
         _await(server, at, output)
         try:
-            yield at / NAME
+            yield tuple(at / str(number) for number in range(len(images)))
         except BaseException:
             namespaces.unmount(at, lazy=True)
             raise
         namespaces.unmount(at)
         if status := server.wait(READY_S):
-            raise LabUnavailable(f"the lab's disk ended with status {status}: {_said(output)}")
+            raise LabUnavailable(f"the lab's disks ended with status {status}: {_said(output)}")
 
 
 def _await(program: process.Running, at: Path, output: Path) -> None:
@@ -106,13 +116,13 @@ def _await(program: process.Running, at: Path, output: Path) -> None:
         if any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self"))):
             return
         if program.poll() is not None:
-            raise LabUnavailable(f"the lab's disk did not start: {_said(output)}", effect="Nothing was examined.",
+            raise LabUnavailable(f"the lab's disks did not start: {_said(output)}", effect="Nothing was examined.",
                                  remedy="dbbench doctor")  # fmt: skip
         try:
             program.wait(_POLL_S)
         except DeadlinePassed:
             continue
-    raise LabUnavailable(f"the lab's disk is not there after {READY_S:.0f} s: {_said(output)}")
+    raise LabUnavailable(f"the lab's disks are not there after {READY_S:.0f} s: {_said(output)}")
 
 
 def _said(output: Path) -> str:
@@ -120,8 +130,8 @@ def _said(output: Path) -> str:
     return "; ".join(lines[-3:]) or "it printed nothing"
 
 
-def serve(disk: Disk, at: str) -> None:
-    """Serve a disk at that mount point until it is unmounted."""
+def serve(disks: Disks, at: str) -> None:
+    """Serve them at that mount point until it is unmounted."""
     import ctypes
 
     import mfusepy
@@ -129,13 +139,13 @@ def serve(disk: Disk, at: str) -> None:
     none = ctypes.c_ulong(0)
     # It serves writes of the kernel: memory that it asks for must not wait for these same writes.
     ctypes.CDLL(None).prctl(57, ctypes.c_ulong(1), none, none, none)  # PR_SET_IO_FLUSHER (linux/prctl.h)
-    mfusepy.FUSE(disk, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
+    mfusepy.FUSE(disks, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
 
 
 def main(argv: list[str]) -> None:
     """Serve until unmounted."""
-    at, image, log = argv
-    serve(Disk(Path(image), Path(log)), at)
+    at, log, *images = argv
+    serve(Disks([Path(image) for image in images], Path(log)), at)
 
 
 if __name__ == "__main__":

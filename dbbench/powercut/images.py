@@ -1,6 +1,6 @@
-"""From the log of a recording to the disk as a power cut would have left it: any number of images out of one log.
+"""From the log of a recording to the disks as a power cut would have left them: any number of images out of one log.
 
-The disk has a volatile cache that keeps what was written until a flush. It is bounded: what is older than DESTAGE_S,
+Each disk has a volatile cache that keeps what was written until a flush. It is bounded: what is older than DESTAGE_S,
 or beyond CACHE_BYTES, is on the medium without one. Of the rest a cut keeps nothing, or each unit of it by chance;
 where a unit was written more than once, an earlier version may be the one that is there.
 """
@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,28 +27,44 @@ _COPY: Final = 8 * 2**20
 
 @dataclass(frozen=True)
 class Cut:
-    """A power cut: before which entry of the log the power goes, and what is left of the cache."""
+    """A power cut: before which entry of the log the power goes, and what is left of the caches."""
 
     aim: str
     position: int
     unit: int  # bytes that are written whole or not at all
-    keep: float  # share of the cache's units that is on the medium by chance
+    keep: float  # share of a cache's units that is on the medium by chance
     seed: str
 
 
-class Medium:
-    """The image as far as it is safe, brought forward cut by cut, in the order of their positions."""
+class Media:
+    """The disks of a recording; the power of all goes at the same moment."""
 
-    def __init__(self, base: Path, log: Log, working: Path) -> None:
-        """`base` is the image as it was when the log began, `working` a file of ours."""
+    def __init__(self, bases: Sequence[Path], log: Log, working: Sequence[Path]) -> None:
+        """`bases` and `working` in the order of the disks' numbers; see `Medium`."""
+        self._each = [
+            Medium(base, log, file, disk) for disk, (base, file) in enumerate(zip(bases, working, strict=True))
+        ]
+
+    def cut(self, cut: Cut, images: Sequence[Path]) -> None:
+        """Write the disks of that cut into new files. ValueError for a position before the last one."""
+        for medium, image in zip(self._each, images, strict=True):
+            medium.cut(cut, image)
+
+
+class Medium:
+    """One disk's image as far as it is safe, brought forward cut by cut, in the order of their positions."""
+
+    def __init__(self, base: Path, log: Log, working: Path, disk: int = 0) -> None:
+        """`base` is the image as it was when the log began, `working` a file of ours, `disk` its number in the log."""
         self._log = log
+        self._disk = disk
         self._file = working
         self._done = 0
         copied(base, working)
 
     def cut(self, cut: Cut, image: Path) -> None:
         """Write the image of that cut into a new file. ValueError for a position before the last one."""
-        first = cached_from(self._log, cut.position)
+        first = cached_from(self._log, cut.position, self._disk)
         if first < self._done:
             raise ValueError(f"position {cut.position} lies before what is on the medium already")
         self._write(self._file, range(self._done, first), None)
@@ -57,11 +74,11 @@ class Medium:
             self._write(image, range(first, cut.position), cut)
 
     def _write(self, image: Path, numbers: range, cut: Cut | None) -> None:
-        chance = random.Random(cut.seed) if cut else None
+        chance = random.Random(f"{cut.seed}/{self._disk}") if cut else None
         with image.open("r+b", buffering=0) as out, self._log.data.open("rb") as data:
             for number in numbers:
                 entry = self._log.entries[number]
-                if entry.flush:
+                if entry.flush or entry.disk != self._disk:
                     continue
                 data.seek(entry.place)
                 content = data.read(entry.length)
@@ -73,16 +90,16 @@ class Medium:
                         os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
 
 
-def cached_from(log: Log, position: int) -> int:
-    """The first entry that may be in the disk's cache only when the power goes before `position`."""
-    unflushed = log.unflushed(position)
+def cached_from(log: Log, position: int, disk: int = 0) -> int:
+    """The first entry that may be in that disk's cache only when the power goes before `position`."""
+    flushed = log.flushed_up_to(position, disk)
     if position >= len(log.entries):
-        return unflushed.start
+        return flushed
     first, held = position, 0
     oldest = log.entries[position].ns - int(DESTAGE_S * 1e9)
-    while first > unflushed.start:
+    while first > flushed:
         entry = log.entries[first - 1]
-        held += entry.length
+        held += entry.length if entry.disk == disk else 0
         if entry.ns < oldest or held > CACHE_BYTES:
             break
         first -= 1

@@ -16,13 +16,14 @@ from typing import Final
 
 from dbbench import catalog
 from dbbench.devices import loop
+from dbbench.devices.port import Images
 from dbbench.errors import DbbenchError
 from dbbench.model import ControlFacts, CutFacts, LabRow, durability_class
 from dbbench.powercut import aims, controls
 from dbbench.powercut.aims import KILLED
 from dbbench.powercut.controls import LYING, Control
-from dbbench.powercut.ground import Ground, Lab, prepared
-from dbbench.powercut.images import Cut, Medium
+from dbbench.powercut.ground import Ground, Lab, disks, prepared
+from dbbench.powercut.images import Cut, Media
 from dbbench.powercut.log import Log
 from dbbench.powercut.recording import Recording, recorded
 from dbbench.powercut.recovery import Finding, recovered
@@ -55,55 +56,60 @@ class Bench:
 
     def cut(self, ground: Ground, recording: Recording, log: Log, cuts: Sequence[Cut], number: int) -> list[CutFacts]:
         """Make these cuts out of one recording and look at each."""
-        medium = Medium(ground.base, log, self.lab.scratch / "medium.img")
+        media = media_of(self.lab, ground, log)
         found = []
         for count, cut in enumerate(cuts):
             if self.over:
                 break
             self.tell(f"{ground.target.key}: cut {number + count}")
-            found.append(self._one(ground, recording, log, medium, cut, number + count))
+            found.append(self._one(ground, recording, log, media, cut, number + count))
         return found
 
-    def _one(self, ground: Ground, recording: Recording, log: Log, medium: Medium, cut: Cut, number: int) -> CutFacts:
-        image, seen = self.lab.scratch / "cut.img", recording.acknowledged.before(log.entries[cut.position].ns)
+    def _one(self, ground: Ground, recording: Recording, log: Log, media: Media, cut: Cut, number: int) -> CutFacts:
+        left, seen = self.lab.disks("cut", ground.target), recording.acknowledged.before(log.entries[cut.position].ns)
         server_log = self.lab.room.logs / "server.log"
-        medium.cut(cut, image)
-        finding, kept = recovered(self.lab, ground, image, seen), ""
+        media.cut(cut, left.all)
+        finding, kept = recovered(self.lab, ground, left, seen), ""
         if finding.harms:
-            kept = self._keep(ground, medium, cut, number, server_log)
-            finding = self._again(ground, medium, cut, image, seen, finding)
-        image.unlink(missing_ok=True)
-        return facts(
-            finding, number, cut.aim, cut.seed, cut.position, cut.unit, log.unflushed_bytes(cut.position), kept
-        )
+            kept = self._keep(ground, media, cut, number, server_log)
+            finding = self._again(ground, media, cut, left, seen, finding)
+        for image in left.all:
+            image.unlink(missing_ok=True)
+        unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(left.all)))
+        return facts(finding, number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, kept)
 
-    def _again(self, ground: Ground, medium: Medium, cut: Cut, image: Path, seen: dict[int, int], first: Finding
+    def _again(self, ground: Ground, media: Media, cut: Cut, left: Images, seen: dict[int, int], first: Finding
                ) -> Finding:  # fmt: skip
         """The finding, believed where a second recovery on another device finds harm too."""
         occupied = self.lab.scratch / "occupied.img"  # takes the number of the device that was used
         if not occupied.exists():
             occupied.write_bytes(bytes(2**20))
         with loop.attached(occupied):
-            medium.cut(cut, image)
-            second = recovered(self.lab, ground, image, seen)
+            media.cut(cut, left.all)
+            second = recovered(self.lab, ground, left, seen)
         if second.harms:
             return first
         why = second.invalid or "no harm was found when it was recovered a second time"
         return replace(first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}")
 
-    def _keep(self, ground: Ground, medium: Medium, cut: Cut, number: int, server_log: Path) -> str:
-        """Image and log of a harmed cut in the run's folder; "" where enough are there."""
+    def _keep(self, ground: Ground, media: Media, cut: Cut, number: int, server_log: Path) -> str:
+        """Images and log of a harmed cut in the run's folder, the first image's name; "" where enough are there."""
         key = ground.target.key
         self.kept[key] = self.kept.get(key, 0) + 1
         if self.kept[key] > KEPT:
             return ""
-        name = f"powercut/{key.replace(' ', '-').replace('/', '_')}-{number}"
-        where = self.folder / f"{name}.img"
-        where.parent.mkdir(exist_ok=True)
-        medium.cut(cut, where)
+        folder, name = self.folder / "powercut", f"{key.replace(' ', '-').replace('/', '_')}-{number}"
+        folder.mkdir(exist_ok=True)
+        images = disks(folder, name, ground.target).all
+        media.cut(cut, images)
         with suppress(OSError):
-            shutil.copyfile(server_log, self.folder / f"{name}.log")
-        return f"{name}.img"
+            shutil.copyfile(server_log, folder / f"{name}.log")
+        return str(images[0].relative_to(self.folder))
+
+
+def media_of(lab: Lab, ground: Ground, log: Log) -> Media:
+    """The disks of a recording as they were when it began."""
+    return Media(ground.base.all, log, lab.disks("medium", ground.target).all)
 
 
 def facts(finding: Finding, number: int, aim: str, seed: str, position: int = 0, unit: int = 0, unflushed: int = 0,
@@ -177,7 +183,7 @@ def _batch(bench: Bench, tally: Tally, count: int) -> None:
     """One recording and its cuts; a tenth of them are kills, one at least."""
     if tally.ground is None:
         bench.tell(f"{tally.target.key}: making the filesystem")
-        tally.ground = prepared(bench.lab, tally.target, bench.lab.scratch / "base.img")
+        tally.ground = prepared(bench.lab, tally.target)
     bench.tell(f"{tally.target.key}: recording")
     tally.recordings += 1
     seed = f"{bench.seed}-{tally.target.key}-{tally.recordings}"
@@ -198,19 +204,19 @@ def control(bench: Bench, one: Control, engine: Target, tries: int, needed: int)
     target = controls.target(one, engine.engine, catalog.catalog())
     bench.tell(f"control {one.name} on {engine.engine.name}")
     try:
-        ground = prepared(bench.lab, target, bench.lab.scratch / "base.img")
+        ground = prepared(bench.lab, target)
         seed = f"{bench.seed}-{target.key}"
         recording = recorded(bench.lab, ground, 0, seed)
         log = recording.log.without_flushes() if one.name == LYING else recording.log
         chosen = aims.chosen(log, recording.working, tries, seed, one.aims)
         harmed = valid = 0
-        medium, image = Medium(ground.base, log, bench.lab.scratch / "medium.img"), bench.lab.scratch / "cut.img"
+        media, left = media_of(bench.lab, ground, log), bench.lab.disks("cut", target)
         for cut in chosen:
             if harmed == needed:
                 break
-            medium.cut(cut, image)
+            media.cut(cut, left.all)
             seen = recording.acknowledged.before(log.entries[cut.position].ns)
-            finding = recovered(bench.lab, ground, image, seen, quick=True)
+            finding = recovered(bench.lab, ground, left, seen, quick=True)
             valid += not finding.invalid
             harmed += bool(finding.harms)
     except (DbbenchError, OSError, ValueError) as error:

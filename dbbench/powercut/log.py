@@ -1,4 +1,4 @@
-"""The one log of a recording: every write and every flush that reached the disk, in order, each with its time.
+"""The one log of a recording: every write and every flush that reached the disks, in order, each with its time.
 
 `index` holds records of a fixed size, `data` the bytes of the writes one behind the other. Times are of
 CLOCK_MONOTONIC, which all processes of the machine share, so a commit that a client saw acknowledged stands at its
@@ -10,13 +10,15 @@ from __future__ import annotations
 import bisect
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
 
-RECORD: Final = struct.Struct("<Q?QIQ")  # arrival in ns, whether it is a flush, offset, length, place in `data`
+# Arrival in ns, whether it is a flush, offset, length, place in `data`, number of the disk.
+RECORD: Final = struct.Struct("<Q?QIQB")
 BUFFER: Final = 2**20
 
 
@@ -29,25 +31,26 @@ class Entry:
     offset: int = 0
     length: int = 0
     place: int = 0  # of its bytes in `data`
+    disk: int = 0
 
 
 class Writer:
-    """Appends to a log; used by the disk's process alone."""
+    """Appends to a log; used by the process of the disks alone."""
 
     def __init__(self, folder: Path) -> None:
         self._index: BinaryIO = (folder / "index").open("wb", BUFFER)
         self._data: BinaryIO = (folder / "data").open("wb", BUFFER)
         self._place = 0
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: bytes, disk: int = 0) -> None:
         """Note a write that has arrived."""
-        self._index.write(RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place))
+        self._index.write(RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place, disk))
         self._data.write(data)
         self._place += len(data)
 
-    def flush(self) -> None:
-        """Note a flush that has arrived."""
-        self._index.write(RECORD.pack(time.monotonic_ns(), True, 0, 0, self._place))
+    def flush(self, disk: int = 0) -> None:
+        """Note a flush that has arrived; it is of that disk alone."""
+        self._index.write(RECORD.pack(time.monotonic_ns(), True, 0, 0, self._place, disk))
 
     def close(self) -> None:
         """From here on the log can be read."""
@@ -61,27 +64,39 @@ class Log:
 
     entries: tuple[Entry, ...]
     data: Path
-    _flushes: list[int] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        found = [number for number, entry in enumerate(self.entries) if entry.flush]
-        object.__setattr__(self, "_flushes", found)
+    @cached_property
+    def _flushes(self) -> list[int]:
+        return [number for number, entry in enumerate(self.entries) if entry.flush]
+
+    @cached_property
+    def _flushes_of(self) -> defaultdict[int, list[int]]:
+        found = defaultdict[int, list[int]](list)
+        for number in self._flushes:
+            found[self.entries[number].disk].append(number)
+        return found
 
     @cached_property
     def _times(self) -> list[int]:
         return [entry.ns for entry in self.entries]
 
-    def unflushed(self, position: int) -> range:
-        """The entries between the last flush before `position` and it: writes that the disk may still lose."""
-        before = bisect.bisect_left(self._flushes, position)
-        return range(self._flushes[before - 1] + 1 if before else 0, position)
+    def flushed_up_to(self, position: int, disk: int = 0) -> int:
+        """The entry behind the disk's last flush before `position`: from there on it may still lose its writes."""
+        own = self._flushes_of[disk]
+        before = bisect.bisect_left(own, position)
+        return own[before - 1] + 1 if before else 0
 
-    def unflushed_bytes(self, position: int) -> int:
+    def unflushed(self, position: int, disk: int = 0) -> list[int]:
+        """The writes that the disk may still lose when the power goes before `position`."""
+        since = range(self.flushed_up_to(position, disk), position)
+        return [number for number in since if self.entries[number].disk == disk and not self.entries[number].flush]
+
+    def unflushed_bytes(self, position: int, disk: int = 0) -> int:
         """What these writes have, overwriting not deducted."""
-        return sum(self.entries[number].length for number in self.unflushed(position))
+        return sum(self.entries[number].length for number in self.unflushed(position, disk))
 
     def without_flushes(self) -> Log:
-        """As a disk leaves it that acknowledges flushes and does nothing."""
+        """As disks leave it that acknowledge flushes and do nothing."""
         return Log(tuple(entry for entry in self.entries if not entry.flush), self.data)
 
     def at(self, ns: int) -> int:

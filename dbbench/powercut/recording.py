@@ -1,4 +1,4 @@
-"""A recording: the server works on the lab's disk, is killed in mid-write, recovers and goes on; all of it is logged.
+"""A recording: the server works on the lab's disks, is killed in mid-write, recovers and goes on; all of it is logged.
 
 The killed server is an aim of its own, examined at once on the filesystem that lives on: what was in the system's page
 cache is still there, what was in the server's memory is gone. The power cuts are made afterwards, from the log.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.devices import loop
+from dbbench import devices
+from dbbench.devices.port import Images
 from dbbench.errors import DbbenchError
 from dbbench.powercut import disk, log, witness
 from dbbench.powercut.ground import Ground, Lab, mounted, serving
@@ -40,7 +41,7 @@ class Recording:
 
     @property
     def flushes(self) -> int:
-        """Of the disk, while there was something to lose."""
+        """Of all disks, while there was something to lose."""
         return len(self.log.flushes_between(*self.whole))
 
 
@@ -48,19 +49,21 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     """Record `kills` + 1 rounds of the witness; between two the server is killed. DbbenchError where it goes wrong:
     then there is no recording. What lies in the lab's folder is that of the last one."""
     began, chance, seen = time.monotonic(), random.Random(seed), Acknowledged()
-    folder, live = lab.scratch / "log", lab.scratch / "live.img"
+    folder, live = lab.scratch / "log", lab.disks("live", ground.target)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (lab.room.logs / "server.log").unlink(missing_ok=True)
-    copied(ground.base, live)
+    for base, image in zip(ground.base.all, live.all, strict=True):
+        copied(base, image)
     found: list[Finding] = []
     with (
-        disk.served(lab.room.root, live, folder, lab.room.logs / "disk.log") as file,
-        loop.attached(file) as device,
+        disk.served(lab.room.root, live.all, folder, lab.room.logs / "disk.log") as files,
+        devices.over(Images(files[: len(live.data)], files[-1] if live.wal else None)) as device,
         mounted(lab, ground.target, device) as datadir,
     ):
         end = _rounds(lab, ground, datadir, seen, found, kills, chance)
-    live.unlink()
+    for image in live.all:
+        image.unlink()
     if seen.count < LEAST:
         raise DbbenchError(f"the witness saw only {seen.count} commits: {_said(lab)}")
     written, rounds = log.read(folder), seen.rounds()
@@ -75,7 +78,7 @@ def _rounds(lab: Lab, ground: Ground, datadir: Path, seen: Acknowledged, found: 
     end = 0
     for number in range(kills + 1):
         try:
-            with serving(lab, ground.target, datadir) as server:
+            with serving(lab, ground, datadir) as server:
                 if number:
                     found.append(examined(server, seen.before(time.monotonic_ns())))
                 with witness.banking(server, number, seen):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from dbbench.devices import loop
-from dbbench.devices.port import Device
+from dbbench import devices
+from dbbench.devices.port import Device, Images
 from dbbench.engines import innodb, postgres
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.port import Server
@@ -50,8 +50,8 @@ class Finding:
     seconds: float = 0.0
 
 
-def recovered(lab: Lab, ground: Ground, image: Path, acknowledged: Mapping[int, int], quick: bool = False) -> Finding:
-    """Recover the image and look. `quick`: no check of what cannot turn a harmed cut into a sound one (controls).
+def recovered(lab: Lab, ground: Ground, disks: Images, acknowledged: Mapping[int, int], quick: bool = False) -> Finding:
+    """Recover the disks and look. `quick`: no check of what cannot turn a harmed cut into a sound one (controls).
 
     A phase that passed its deadline, an unmount or a detachment that failed make the finding invalid: it would be one
     of the lab, not of the filesystem.
@@ -60,7 +60,7 @@ def recovered(lab: Lab, ground: Ground, image: Path, acknowledged: Mapping[int, 
     found = Finding(count)
     (lab.room.logs / "server.log").unlink(missing_ok=True)  # what it says is to be of this recovery
     try:
-        with loop.attached(image) as device:
+        with devices.over(disks) as device:
             try:
                 with mounted(lab, ground.target, device) as datadir:
                     found = _served(lab, ground, datadir, acknowledged)
@@ -79,7 +79,7 @@ def recovered(lab: Lab, ground: Ground, image: Path, acknowledged: Mapping[int, 
 
 def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, int]) -> Finding:
     try:
-        with serving(lab, ground.target, datadir) as server:
+        with serving(lab, ground, datadir) as server:
             return examined(server, acknowledged)
     except (EngineStartFailed, EngineDied) as error:
         return harm_of_start(error, acknowledged)
@@ -138,17 +138,15 @@ def _check(server: Server) -> None:
 
 def _fsck(lab: Lab, ground: Ground, device: Device, harms: dict[str, str]) -> None:
     """The checks that want the filesystem unmounted; a scrub reads again what the server has read."""
-    able = abilities.of(abilities.CHECKED, ground.target.setup)
-    if able is None:
-        return
-    data = ground.fs.path / "data"
-    filled = Filled(ground.target.setup, device, ground.fs, data, lab.scratch, _no_server, _no_server)
-    for check in able.checks(filled):
-        if not check.mounted:
-            try:
-                check.run(filled)
-            except FilesystemDamaged as error:
-                harms["fsck"] = str(error)
+    for setup, one, at in lab.volumes(ground.target, device):
+        able = abilities.of(abilities.CHECKED, setup)
+        filled = Filled(setup, one, ground.fs, at / "data", lab.scratch, _no_server, _no_server)
+        for check in able.checks(filled) if able else ():
+            if not check.mounted:
+                try:
+                    check.run(filled)
+                except FilesystemDamaged as error:
+                    harms["fsck"] = str(error)
 
 
 def _no_server(_data: Path) -> AbstractContextManager[Server]:

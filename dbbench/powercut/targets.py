@@ -38,6 +38,8 @@ class Target:
     setup: FsSetup
     engine: EngineSpec
     settings: Settings  # with the lab's own sizes
+    disks: int = 1  # that the setup takes
+    log: FsSetup | None = None  # of a disk of its own for the write-ahead log
 
     @property
     def deciding(self) -> dict[str, Scalar]:
@@ -53,15 +55,17 @@ class Target:
         return " ".join(words)
 
 
-def targets(cells: Iterable[Cell]) -> tuple[list[Target], dict[str, str]]:
-    """The targets of these cells, and by arm why another one is not examined."""
+def targets(cells: Iterable[Cell], given: int) -> tuple[list[Target], dict[str, str]]:
+    """The targets of these cells, and by arm why another one is not examined. `given`: the devices of the plan; each
+    setup has as many of the lab's disks as a trial would take of them."""
     found: dict[tuple[str, str], Target] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
         if reason := not_examined(cell):
             skipped[cell.arm] = reason
             continue
-        target = Target(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name))
+        target = Target(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name),
+                        max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
         found.setdefault((target.key, cell.engine.bin or ""), target)
     return list(found.values()), skipped
 
@@ -73,18 +77,14 @@ def sized(settings: Settings, engine: str, more: dict[str, Scalar] | None = None
 
 
 def not_examined(cell: Cell) -> str | None:
-    """Why the lab has no disk for that cell; None where it has."""
-    setup = cell.setup
+    """Why the lab has no disks for that cell; None where it has."""
     if cell.engine.name not in SIZES:
         return f"{cell.engine.name}: there is no server that acknowledges commits"
     if cell.raw:
         return "without a filesystem: there is none to be recovered"
-    if setup.layers:
-        return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab cuts one plain disk"
-    if setup.devices.min > 1:
-        return f"it takes {setup.devices.min} devices: the lab cuts one plain disk"
-    if cell.wal_setup is not None:
-        return "a device of its own for the log: the lab cuts one plain disk"
-    if "wal" in setup.volumes:
-        return "a volume of its own for the log: the lab keeps it beside the data"
-    return works(setup)
+    for setup in (cell.setup, *((cell.wal_setup,) if cell.wal_setup else ())):
+        if setup.layers:
+            return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab cuts plain disks"
+        if reason := works(setup):
+            return reason
+    return None

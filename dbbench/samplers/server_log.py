@@ -97,8 +97,7 @@ def events(text: str) -> list[Event]:
         if match is None:
             continue
         kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
-        utc = _utc(match[1], match[2])
-        if kind and utc is not None:
+        if kind and (utc := _utc(match[1], match[2])) is not None:
             found.append(Event(utc, kind, match[3].strip()))
     return found
 

@@ -1,6 +1,6 @@
 """A disk that falls ill when it is told to: the power-cut lab's disk, which reads its orders from a file.
 
-`python sick_disk.py MOUNTPOINT IMAGE ORDERS`: as long as ORDERS holds the word `read`, `write` or `flush`, requests of
+`python sick_disk.py MOUNTPOINT ORDERS IMAGE`: as long as ORDERS holds the word `read`, `write` or `flush`, requests of
 that kind end with EIO; as long as it holds `silent`, no request ends.
 """
 
@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench.powercut.disk import Disk, serve, served
+from dbbench.powercut.disk import Disks, opened, serve, served
 
 SIZE = 384 * 2**20  # bytes: as mkfs.xfs wants at least
 _ZEROS = 2**20
 SILENT_S = 30.0  # at most, whatever the orders say: below the kernel's own patience (hung_task_timeout_secs: 120)
 
 
-class SickDisk(Disk):
+class SickDisk(Disks):
     """It logs nothing, and obeys before it does what it is asked for."""
 
     def __init__(self, image: Path, orders: Path) -> None:
-        self._fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
+        self._fds = opened([image])
         self._orders = orders
 
     def _obey(self, request: str) -> None:
@@ -52,7 +51,7 @@ class SickDisk(Disk):
     def write(self, _path: str, data: bytes, offset: int, _fh: Any) -> int:
         """Into the image, unless writes fail."""
         self._obey("write")
-        return os.pwrite(self._fd, data, offset)
+        return os.pwrite(self._fds[0], data, offset)
 
     def fsync(self, _path: str, _datasync: int, _fh: Any) -> int:
         """Done, unless flushes fail: the image is on no disk that loses anything."""
@@ -63,12 +62,12 @@ class SickDisk(Disk):
         """Zeros, whichever way they are asked for: a refusal would be a line of the kernel's."""
         self._obey("write")
         for begin in range(offset, offset + size, _ZEROS):
-            os.pwrite(self._fd, bytes(min(_ZEROS, offset + size - begin)), begin)
+            os.pwrite(self._fds[0], bytes(min(_ZEROS, offset + size - begin)), begin)
         return 0
 
     def destroy(self, _path: str) -> None:
         """Unmounted."""
-        os.close(self._fd)
+        os.close(self._fds[0])
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def sick_disk(folder: Path) -> Iterator[Sick]:
     image.touch(0o600)
     os.truncate(image, SIZE)
     orders = folder / "orders"
-    with served(folder, image, orders, folder / "sick.log", (__file__,)) as file:
+    with served(folder, [image], orders, folder / "sick.log", (__file__,)) as (file,):
         attach = ["losetup", "--find", "--show", "--direct-io=on", file]
         name = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
         disk = Sick(Path(name), orders)
@@ -108,7 +107,7 @@ def sick_disk(folder: Path) -> Iterator[Sick]:
 
 def main(argv: list[str]) -> None:
     """Serve until unmounted."""
-    at, image, orders = argv
+    at, orders, image = argv
     serve(SickDisk(Path(image), Path(orders)), at)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from dbbench import filesystems
 from dbbench.model import FsSetup, Mkfs
-from tests.setups import ALL, SIZE, attached, flushes, left, shipped
+from tests.setups import ALL, SIZE, attached, flushes, left, shipped, two_databases
 
 MIB: Final = 2**20
 NAMES: Final = [name for name in ALL.setups
@@ -190,32 +190,6 @@ def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path
 
 # --- with a database -------------------------------------------------------------------------------
 
-PLAN: Final = """
-name = "catalogue"
-fs_setups = {setups}
-blocks = 1
-warmup = "0s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "1GiB"
-count = {count}
-[[engine]]
-name = "postgres"
-[[engine]]
-name = "mariadb"
-[[workload]]
-name = "pgbench-simple-update"
-scale = 1
-clients = 2
-threads = 1
-[[workload]]
-name = "sysbench-oltp-update-index"
-engines = ["mariadb"]
-tables = 1
-table_size = 1000
-clients = 2
-"""
 # One of each family and each tuning variant. The class of each with (PostgreSQL, MariaDB), if it is not full.
 CARRIED: Final = {
     "ext2": ("no-journal", "no-journal"),
@@ -230,11 +204,6 @@ DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrf
                                      "engine:postgres", "engine:mariadb", "sysbench", "sadf")  # fmt: skip
 
 
-def plan(setups: list[str], count: int) -> str:
-    """A plan of one short trial a setup and engine."""
-    return PLAN.format(setups=setups, count=count)
-
-
 def postgres_alone(text: str) -> str:
     """The same plan with one engine."""
     before, _, after = text.partition('[[engine]]\nname = "mariadb"\n')
@@ -244,7 +213,7 @@ def postgres_alone(text: str) -> str:
 @DATABASES
 def test_each_family_and_each_tuning_carries_two_databases(dbbench: Any) -> None:
     """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is in the server."""
-    dbbench.plan(plan(list(CARRIED), count=1))
+    dbbench.plan(two_databases(list(CARRIED), count=1))
     dbbench("run", "plan.toml", "--name", "r")
     assert left(dbbench.folder) == []
     trials = dbbench.trials().values()
@@ -272,7 +241,7 @@ def test_what_this_machine_cannot_make_is_skipped_by_name(dbbench: Any, tmp_path
     late = 'title = "t"\nmkfs = { family = "ext4", options = ["-E", "lazy_itable_init=1"] }\nmount = ["noatime"]\n'
     file.with_name("ext4-late.toml").write_text(late)
     own = ("--path", str(tmp_path / "mine"))
-    text = postgres_alone(plan(["ext4-late", "ext4-odd"], count=1)).replace("1GiB", "512MiB")
+    text = postgres_alone(two_databases(["ext4-late", "ext4-odd"], count=1)).replace("1GiB", "512MiB")
     dbbench.plan(text)
     done = dbbench("run", *own, "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
@@ -296,7 +265,7 @@ def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
     assert "mkfs.ext4 -q -I 512 -E lazy_itable_init=0" in dbbench("fs", "show", *own, block[2]).stdout
     row = next(row for row in json.loads(dbbench("fs", "list", *own, "--json").stdout) if row["name"] == block[2])
     assert (row["works"], row["durability_class"]) == (True, "full")
-    dbbench.plan(postgres_alone(plan([block[2]], count=1)).replace("1GiB", "512MiB"))
+    dbbench.plan(postgres_alone(two_databases([block[2]], count=1)).replace("1GiB", "512MiB"))
     dbbench("run", *own, "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["status"] != "failed"
@@ -309,7 +278,7 @@ def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) -> None:
     """SIGKILL in some phase of a trial on four devices: no mount, loop device or image of it stays, and it resumes."""
-    dbbench.plan(postgres_alone(plan(["btrfs-raid10"], count=4)).replace("1GiB", "320MiB"))
+    dbbench.plan(postgres_alone(two_databases(["btrfs-raid10"], count=4)).replace("1GiB", "320MiB"))
     phase = random.Random(os.urandom(4)).choice(["mkfs", "mount", "restore", "settle", "warmup", "drain", "space"])
     seen: list[str] = []
 

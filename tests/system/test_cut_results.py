@@ -87,7 +87,7 @@ def published(folder: Path, family: str) -> Published:
     subprocess.run([*MKFS[family], base], check=True)
     copied(base, live := folder / "live.img")
     done = dict[str, int]()
-    with disk.served(folder, live, logged, folder / "disk.log") as file, mounted(file, family, at):
+    with disk.served(folder, [live], logged, folder / "disk.log") as (file,), mounted(file, family, at):
         run_folder = store.create_run(at / "results", run, "# plan\n")
         for spec in run.order:
             draft = store.Draft(run_folder, spec.id)

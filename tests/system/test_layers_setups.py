@@ -23,7 +23,7 @@ from dbbench.errors import EngineStartFailed, FilesystemFull
 from dbbench.journal import Journal
 from dbbench.model import merged
 from tests import setups
-from tests.setups import ALL, attached, flushes, shipped
+from tests.setups import ALL, attached, flushes, shipped, working
 
 MIB: Final = 2**20
 FAMILIES: Final = ("f2fs", "nilfs2", "bcachefs")
@@ -123,14 +123,6 @@ threads = 1
 # What this kernel cannot make is left out by its name.
 CARRIED: Final = ["ext4-md0", "xfs-on-lvm-snapshot", "f2fs"]
 OTHERS: Final = [name for name in NAMES if name not in CARRIED]
-
-
-def working(names: list[str]) -> list[str]:
-    """Those that work here; the test is skipped where none does."""
-    found = [name for name in names if filesystems.works(ALL.setup(name)) is None]
-    if not found:
-        pytest.skip("needs " + "; ".join(f"{name}: {filesystems.works(ALL.setup(name))}" for name in names))
-    return found
 
 
 @pytest.mark.needs("root", "engine:postgres", "sadf")

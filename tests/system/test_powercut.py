@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog, filesystems
 from dbbench.filesystems.zfs import driver
-from dbbench.model import durability_class
 from dbbench.powercut import Order, examined
 from tests.conftest import engine_bin
+from tests.setups import shipped
 from tests.system.conftest import Dbbench
 
 pytestmark = [pytest.mark.needs("root", "mkfs.ext4"), pytest.mark.usefixtures("nothing_left")]
@@ -29,8 +28,8 @@ CONTROLS = {
 }
 
 
-def plan(engine: str, setups: Sequence[str], settings: str = "") -> str:
-    """A plan of that engine on those setups."""
+def plan(engine: str, setups: Sequence[str], settings: str = "", device: str = "") -> str:
+    """A plan of that engine on those setups; `device`: further lines of its table."""
     folder = engine_bin(engine)
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"
     return f"""
@@ -39,6 +38,7 @@ fs_setups = {json.dumps(list(setups))}
 blocks = 1
 [device]
 size = "512MiB"
+{device}
 [[engine]]
 name = "{engine}"
 bin = "{folder}"
@@ -122,13 +122,34 @@ def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
 @pytest.mark.needs("engine:postgres")
 def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
     """Imported again after each cut. OpenZFS loses nothing; what zfs-fuse loses contradicts no class."""
-    if reason := filesystems.works(catalog.catalog().setup("zfs-8k")):
-        pytest.skip(f"needs {reason}")
+    shipped("zfs-8k")
     found = lab(dbbench, plan("postgres", ["zfs-8k"]), 5, [])
     (row,) = found["rows"]
     assert row["valid"] == 5, invalid(row)
-    assert (row["durability_class"], row["contradiction"]) == (durability_class(driver.taken().flags), "")
-    assert not row["harmed"] or row["durability_class"] == "no-barrier"
+    native = driver.taken().native
+    assert (row["durability_class"], row["contradiction"]) == ("full" if native else "no-barrier", "")
+    assert not row["harmed"] or not native
+
+
+@pytest.mark.needs("engine:postgres", "mkfs.btrfs", "fs:btrfs")
+@pytest.mark.parametrize("lying", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> None:
+    """A mirror of two disks, and one of its own for the log: nothing is lost, unless the disks lie; then three images
+    are kept of a cut."""
+    devices = 'count = 2\n[device.wal]\nfs_setup = "ext4"\nsize = "512MiB"'
+    cuts = 3 if lying else 5
+    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], device=devices), cuts, [], lying)
+    (row,) = found["rows"]
+    assert (row["fs_setup"], row["durability_class"], row["valid"]) == ("btrfs-raid1+wal:ext4", "full", cuts), invalid(
+        row
+    )
+    if not lying:
+        assert (row["harmed"], row["lost"], row["contradiction"]) == (0, 0, "")
+        return
+    assert row["harmed"] and row["lost"]
+    (folder,) = (dbbench.folder / "results").glob("cut-powercut-*/powercut")
+    harmed = {image.name.rpartition("-")[0] for image in folder.glob("*.img")}
+    assert harmed and len(list(folder.glob("*.img"))) == 3 * len(harmed)
 
 
 @pytest.mark.needs("engine:postgres")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog, filesystems, namespaces, pagecache, process
+from dbbench import filesystems, namespaces, pagecache, process
 from dbbench.devices import loop
 from dbbench.devices.joint import as_one
 from dbbench.devices.port import Device
@@ -21,23 +21,15 @@ from dbbench.filesystems import common, zfs
 from dbbench.filesystems.port import Mounted
 from dbbench.filesystems.zfs import daemon, driver, pool
 from dbbench.journal import Journal
-from dbbench.model import Durability, FsSetup, durability_class
+from dbbench.model import Durability
 from dbbench.operations import zfs as operations
 from dbbench.operations.port import Filled
+from tests.setups import ALL, flushes, shipped
 
 pytestmark = pytest.mark.needs("root")
 
 MIB = 2**20
-SETUPS = catalog.catalog()
-NAMES = [name for name in SETUPS.setups if SETUPS.setup(name).mkfs.family == "zfs"]
-
-
-def shipped(name: str) -> FsSetup:
-    """A setup of the catalogue; skipped where it cannot work on this machine."""
-    setup = SETUPS.setup(name)
-    if reason := filesystems.works(setup):
-        pytest.skip(f"needs {reason}")
-    return setup
+NAMES = [name for name in ALL.setups if ALL.setup(name).mkfs.family == "zfs"]
 
 
 @pytest.fixture
@@ -77,11 +69,6 @@ def fill(folder: Path, mib: int) -> list[Path]:
             for _mib in range(mib // 2):
                 out.write(b"the same row again " * (MIB // 38) + os.urandom(MIB - MIB // 38 * 19))
     return files
-
-
-def flushes(device: Device) -> int:
-    """Flush requests that its disks have carried out."""
-    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -336,7 +323,7 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     trials = dbbench.trials()
     assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
     found = driver.found()
-    expected = durability_class(found.flags) if found else ""
+    expected = "full" if found and found.native else "no-barrier"
     for trial in trials.values():
         fs = trial["filesystem"]
         assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", expected, 8192)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import html
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from dbbench.page import render
 from dbbench.store import LoadedRun, load_run
+from tests.unit.test_page import Seen
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
 SMALL = Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
-
-
-def text_of(run: LoadedRun) -> str:
-    """What is read on its page."""
-    page = re.sub(r"<(script|style)\b.*?</\1>", "", render([run]), flags=re.DOTALL)
-    return html.unescape(re.sub(r"<[^>]*>", "", page))
 
 
 def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
@@ -32,7 +25,7 @@ def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
 
 def test_lab_has_its_section(tmp_path: Path) -> None:
     """Cuts, commits, controls, invalid cuts with their reason, what was not examined; and never "safe"."""
-    text = text_of(with_lab(tmp_path))
+    text = Seen(render([with_lab(tmp_path)])).text
     for word in ("0 of 223 cuts (< 1.3% at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
                  "harmed (5 of 6 are needed)", "ext4-md1: layers (md)"):  # fmt: skip
         assert word in text
@@ -46,14 +39,14 @@ def test_run_without_lab_has_no_section(tmp_path: Path) -> None:
 
 def test_contradicted_class_is_a_fault_of_the_program(tmp_path: Path) -> None:
     """It is shown as the error that it is, with its evidence."""
-    text = text_of(with_lab(tmp_path, contradiction="cut 1 (checkpoint, seed 1): lost: 3 of 512"))
+    text = Seen(render([with_lab(tmp_path, contradiction="cut 1 (checkpoint, seed 1): lost: 3 of 512")])).text
     assert "error E821, a fault of dbbench:" in text
     assert "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512" in text
 
 
 def test_blind_lab_is_called_that(tmp_path: Path) -> None:
     """It confirms nothing."""
-    text = text_of(with_lab(tmp_path, blind=True))
+    text = Seen(render([with_lab(tmp_path, blind=True)])).text
     assert "The lab is blind for PostgreSQL" in text and "lab blind: no statement" in text
 
 
@@ -61,3 +54,13 @@ def test_lab_is_redacted(tmp_path: Path) -> None:
     """Paths and parameters are taken out of it too."""
     text = render([with_lab(tmp_path)], redact=("paths", "params"))
     assert "/dev/loop9" not in text and "full_page_writes=off" not in text
+
+
+def test_page_of_a_lab_alone_begins_with_it(tmp_path: Path) -> None:
+    """There is no trial to be told of, and the lab's own command repeats it."""
+    loaded = with_lab(tmp_path)
+    alone = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, order=()), trials=())
+    page = render([alone])
+    assert 'href="#powercut"' in page and 'href="#verdict"' not in page and "dbbench durability" in page
+    both = render([loaded])
+    assert 'href="#verdict"' in both and "dbbench durability" not in both and "<div hidden>" not in both

@@ -12,7 +12,7 @@ import pytest
 
 from dbbench.model import CutFacts, Durability
 from dbbench.powercut import aims, controls, images, log, witness
-from dbbench.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Medium
+from dbbench.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.powercut.log import Entry, Log
 from dbbench.powercut.statement import contradiction, is_blind, statement, upper_bound
 
@@ -31,16 +31,16 @@ class Disk:
     entries: list[Entry] = dataclasses.field(default_factory=list)
     place: int = 0
 
-    def write(self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None) -> Disk:
+    def write(self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None, disk: int = 0) -> Disk:
         with (self.folder / "data").open("ab") as data:
             data.write(value * BLOCK * blocks)
         ns = (len(self.entries) if at_ms is None else at_ms) * MS
-        self.entries.append(Entry(ns, False, block * BLOCK, BLOCK * blocks, self.place))
+        self.entries.append(Entry(ns, False, block * BLOCK, BLOCK * blocks, self.place, disk))
         self.place += BLOCK * blocks
         return self
 
-    def flush(self, at_ms: int | None = None) -> Disk:
-        self.entries.append(Entry((len(self.entries) if at_ms is None else at_ms) * MS, True))
+    def flush(self, at_ms: int | None = None, disk: int = 0) -> Disk:
+        self.entries.append(Entry((len(self.entries) if at_ms is None else at_ms) * MS, True, disk=disk))
         return self
 
     def log(self) -> Log:
@@ -48,13 +48,18 @@ class Disk:
 
     def cut(self, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s") -> bytes:
         """The disk after a cut, from an empty one."""
-        base, image = self.folder / "base", self.folder / "image"
+        return self.cuts(1, position, keep, unit, seed)[0]
+
+    def cuts(self, disks: int, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s") -> list[bytes]:
+        """So many disks after a cut, each from an empty one."""
+        base, each = self.folder / "base", range(disks)
         base.touch()
         with base.open("r+b") as file:
             file.truncate(SIZE)
-        medium = Medium(base, self.log(), self.folder / "working")
-        medium.cut(Cut("test", position, unit, keep, seed), image)
-        return image.read_bytes()
+        media = Media([base] * disks, self.log(), [self.folder / f"working{disk}" for disk in each])
+        images = [self.folder / f"image{disk}" for disk in each]
+        media.cut(Cut("test", position, unit, keep, seed), images)
+        return [image.read_bytes() for image in images]
 
 
 @pytest.fixture
@@ -70,12 +75,12 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every request in its order, with the place of its bytes."""
     writer = log.Writer(tmp_path)
     writer.write(8192, b"a" * 512)
-    writer.flush()
-    writer.write(0, b"b" * 4096)
+    writer.flush(disk=3)
+    writer.write(0, b"b" * 4096, disk=1)
     writer.close()
     found = log.read(tmp_path)
-    assert [(e.flush, e.offset, e.length, e.place) for e in found.entries] == [
-        (False, 8192, 512, 0), (True, 0, 0, 512), (False, 0, 4096, 512)]  # fmt: skip
+    assert [(e.flush, e.offset, e.length, e.place, e.disk) for e in found.entries] == [
+        (False, 8192, 512, 0, 0), (True, 0, 0, 512, 3), (False, 0, 4096, 512, 1)]  # fmt: skip
     assert found.data.read_bytes() == b"a" * 512 + b"b" * 4096
 
 
@@ -157,6 +162,25 @@ def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) ->
         medium.cut(Cut("test", 1, BLOCK, 0.0, "s"), tmp_path / "i")
 
 
+def test_flush_is_of_one_disk(disk: Disk) -> None:
+    """What it makes safe lies on that disk; the power of all goes at the same moment."""
+    disk.write(0, b"a").write(0, b"b", disk=1).flush(disk=1).write(1, b"c").write(1, b"d", disk=1).flush()
+    one, two = disk.cuts(2, 5)
+    assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (bytes(2 * BLOCK), b"b" * BLOCK + bytes(BLOCK))
+    one, two = disk.cuts(2, 6)
+    assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (b"a" * BLOCK + b"c" * BLOCK, b"b" * BLOCK + bytes(BLOCK))
+    found = disk.log()
+    assert [(found.unflushed(5, number), found.unflushed_bytes(5, number)) for number in (0, 1)] == [
+        ([0, 3], 2 * BLOCK), ([4], BLOCK)]  # fmt: skip
+
+
+def test_disks_keep_their_units_each_by_its_own_chance(disk: Disk) -> None:
+    """The same writes to two disks are not torn at the same places."""
+    one, two = disk.write(0, b"a", blocks=32).write(0, b"a", blocks=32, disk=1).flush().cuts(2, 2, keep=0.5)
+    assert one != two
+    assert one.count(b"a" * BLOCK) and two.count(b"a" * BLOCK)
+
+
 def test_lying_disk_has_no_flush(disk: Disk) -> None:
     """Without its flushes the same log loses what they made safe."""
     disk.write(0, b"a").flush().write(1, b"b").flush()
@@ -203,6 +227,13 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
         assert (cut.keep == 0) == (cut.aim == "drop")
     assert cuts == aims.chosen(found, [(0, len(found.entries))], 40, "seed")
     assert cuts != aims.chosen(found, [(0, len(found.entries))], 40, "other")
+
+
+def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
+    """A flush of a disk with nothing unflushed is no commit's, however much another disk holds."""
+    found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
+    cuts = aims.chosen(found, [(0, 4)], 8, "seed", ("checkpoint", "commit"))
+    assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
 
 
 def test_cuts_stay_in_their_spans(disk: Disk) -> None:

@@ -13,7 +13,8 @@ from dbbench import catalog, plan
 from dbbench.commands.durability import folder_of_lab
 from dbbench.commands.planning import Asked
 from dbbench.errors import ResultDamaged, RunNameTaken
-from dbbench.model import Run, Setting
+from dbbench.model import Cell, Run, Setting
+from dbbench.powercut.ground import disks as disks_of
 from dbbench.powercut.starting import Order
 from dbbench.powercut.targets import targets
 from dbbench.store import create_run, load_lab, save_lab
@@ -24,10 +25,32 @@ import synthetic
 MakeRun = Callable[..., Run]
 
 
+def postgres_on(setups: str, device: str) -> str:
+    """A plan of one workload; `device`: its tables of devices."""
+    return f"""
+name = "p"
+fs_setups = {setups}
+{device}
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+"""
+
+
+def cells_of(tmp_path: Path, text: str) -> tuple[Cell, ...]:
+    """Those of a plan."""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    known = catalog.catalog()
+    return plan.expand(plan.load(path, known), known).cells
+
+
 def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
-    path = tmp_path / "plan.toml"
-    path.write_text("""
+    cells = cells_of(
+        tmp_path,
+        """
 name = "p"
 fs_setups = ["ext4", { use = "ext4", label = "again" }]
 [[engine]]
@@ -37,13 +60,12 @@ settings = { full_page_writes = "off" }
 name = "pgbench-tpcb"
 [[workload]]
 name = "pgbench-select-only"
-""")
-    known = catalog.catalog()
-    cells = plan.expand(plan.load(path, known), known).cells
+""",
+    )
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
     monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: None)
-    found, skipped = targets(cells)
+    found, skipped = targets(cells, 1)
     assert skipped == {}
     assert [one.key for one in found] == [
         "ext4 postgres full_page_writes=off", "again postgres full_page_writes=off",
@@ -53,42 +75,34 @@ name = "pgbench-select-only"
 
 
 def test_layers_are_not_examined(tmp_path: Path) -> None:
-    """What the lab has no disk for is named with its reason."""
-    path = tmp_path / "plan.toml"
-    path.write_text("""
-name = "p"
-fs_setups = ["ext4-md1", "btrfs-raid0"]
-[device]
-count = 2
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-""")
-    known = catalog.catalog()
-    found, skipped = targets(plan.expand(plan.load(path, known), known).cells)
-    assert found == []
-    assert skipped == {"ext4-md1": "layers (md): the lab cuts one plain disk",
-                       "btrfs-raid0": "it takes 2 devices: the lab cuts one plain disk"}  # fmt: skip
+    """What the lab has no disks for is named with its reason."""
+    text = postgres_on('["ext4-md1"]', "[device]\ncount = 2")
+    found, skipped = targets(cells_of(tmp_path, text), 2)
+    assert (found, skipped) == ([], {"ext4-md1": "layers (md): the lab cuts plain disks"})
 
 
-def test_a_log_on_a_device_of_its_own_is_not_examined(tmp_path: Path) -> None:
-    """What was asked for is another disk than the lab's: it is named, not quietly left out."""
-    path = tmp_path / "plan.toml"
-    path.write_text("""
-name = "p"
-fs_setups = ["xfs"]
-[device.wal]
-fs_setup = "ext4"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-""")
-    known = catalog.catalog()
-    found, skipped = targets(plan.expand(plan.load(path, known), known).cells)
-    assert found == []
-    assert skipped == {"xfs+wal:ext4": "a device of its own for the log: the lab cuts one plain disk"}
+@pytest.mark.parametrize("given", [4, 6])
+def test_setups_of_several_devices_have_as_many_disks(
+    given: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a trial would take of the plan's, and the log's own beside them."""
+    devices = f'[device]\ncount = {given}\n[device.wal]\nfs_setup = "xfs"'
+    text = postgres_on('["btrfs-raid10", { use = "ext4", wal = false }]', devices)
+    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: None)
+    found, skipped = targets(cells_of(tmp_path, text), given)
+    assert skipped == {}
+    assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
+        ("btrfs-raid10+wal:xfs", given, "xfs"), ("ext4", 1, None)]  # fmt: skip
+    images = [path.name for path in disks_of(tmp_path, "cut", found[0]).all]
+    assert images == [*(f"cut-{number}.img" for number in range(given)), "cut-wal.img"]
+    assert [path.name for path in disks_of(tmp_path, "cut", found[1]).all] == ["cut.img"]
+
+
+def test_what_does_not_work_here_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where it is the data's filesystem nor where it is the log's."""
+    text = postgres_on('["xfs"]', '[device.wal]\nfs_setup = "ext4"')
+    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: "no ext4" if setup.name == "ext4" else None)
+    assert targets(cells_of(tmp_path, text), 1) == ([], {"xfs+wal:ext4": "no ext4"})
 
 
 def test_order_travels_as_text() -> None:

@@ -28,7 +28,7 @@ from dbbench.model import Durability, FsSetup, Scalar
 __all__ = [
     "SNAPSHOTS", "bdi", "commands", "compressed", "compresses", "compression_ratio", "create", "driver_flags",
     "existing", "flags", "geometry", "give_back", "install", "live", "mkfs_argv", "mount_options", "opened", "programs",
-    "standing", "tears", "works",
+    "tears", "works",
 ]  # fmt: skip
 
 SNAPSHOTS: Final = True
@@ -82,25 +82,41 @@ def create(setup: FsSetup, device: Device, journal: Journal | None = None) -> Ma
 
 @contextlib.contextmanager
 def opened(
-    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+    setup: FsSetup,
+    device: Device,
+    at: Path,
+    journal: Journal | None = None,
+    arc_bytes: int | None = None,
+    *,
+    stays: bool = False,
 ) -> Iterator[Mounted]:
-    """The pool of a device that `create` made, mounted at `at` while the block lasts; afterwards nothing of it is left.
+    """The pool of a device that `create` made, imported and mounted at `at` while the block lasts; afterwards nothing
+    of it is left, unless it `stays`, exported. One that was not exported before gets back what its log holds.
 
     `arc_bytes`: the most that its own cache may hold; None: as the driver has it. Raises MountFailed, ZfsUnavailable,
     UnmountFailed; an error of the block itself is never hidden by the latter.
     """
-    with _brought_in(device, at, journal, arc_bytes) as found:
-        yield _read_back(setup, found, at)
-    pool.wipe((*device.each, *found.joined))
-
-
-@contextlib.contextmanager
-def standing(
-    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
-) -> Iterator[Mounted]:
-    """As `opened`, but the pool stays on the device. One that was not exported gets back what its log holds."""
-    with _brought_in(device, at, journal, arc_bytes) as found:
-        yield _read_back(setup, found, at)
+    at.mkdir(parents=True, exist_ok=True)
+    with pool.hosted(device, arc_bytes) as host:
+        found = host(str(pool.label(device.path)["name"]))
+        if journal is not None:
+            journal.note("take", what=pool.JOURNALLED, path=found.name)
+        with arc.limited(arc_bytes if found.driver.native else None, journal):
+            found.bring_in()
+            try:
+                _mount(found, at)
+                yield _read_back(setup, found, at)
+            except BaseException as first:
+                try:
+                    found.export(at)
+                except DbbenchError as second:
+                    first.add_note(f"and then: {second}")
+                raise
+            found.export(at)
+    if journal is not None:
+        journal.note("give_back", what=pool.JOURNALLED, path=found.name)
+    if not stays:
+        pool.wipe((*device.each, *found.joined))
 
 
 def existing(path: Path) -> Mounted:
@@ -134,7 +150,7 @@ def flags(effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durabili
 def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
     """Of the driver that the setup's pool is made with here; of OpenZFS where it needs that."""
     by = driver.found()
-    return by.flags if by and works(setup) is None else ()
+    return by.flags if by and by.refusal(setup) is None else ()
 
 
 def tears(effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
@@ -180,30 +196,6 @@ def _geometry(made: Pool, setup: FsSetup) -> dict[str, Scalar]:
         on = (name for name, value in properties.parse_get(said).items() if value == "active")
         found["features"] = " ".join(name.removeprefix("feature@") for name in on)
     return found
-
-
-@contextlib.contextmanager
-def _brought_in(device: Device, at: Path, journal: Journal | None, arc_bytes: int | None) -> Iterator[Pool]:
-    """The pool on a device, imported and mounted while the block lasts, then exported. See `opened`."""
-    at.mkdir(parents=True, exist_ok=True)
-    with pool.hosted(device, arc_bytes) as host:
-        found = host(str(pool.label(device.path)["name"]))
-        if journal is not None:
-            journal.note("take", what=pool.JOURNALLED, path=found.name)
-        with arc.limited(arc_bytes if found.driver.native else None, journal):
-            found.bring_in()
-            try:
-                _mount(found, at)
-                yield found
-            except BaseException as first:
-                try:
-                    found.export(at)
-                except DbbenchError as second:
-                    first.add_note(f"and then: {second}")
-                raise
-            found.export(at)
-    if journal is not None:
-        journal.note("give_back", what=pool.JOURNALLED, path=found.name)
 
 
 def _mount(found: Pool, at: Path) -> None:

@@ -48,6 +48,11 @@ class Driver:
         asked = [properties.words(setup), *(properties.pairs(v.options) for v in setup.volumes.values())]
         return next((lack for words in asked for lack in self._lacking(words)), None)
 
+    def refusal(self, setup: FsSetup) -> str | None:
+        """Why a setup's pool is not made with this driver; None where it is."""
+        native_only = "zfs" in setup.needs.kernel and not self.native
+        return self.lacks(setup) or ("it asks for the kernel's own ZFS" if native_only else None)
+
     def _lacking(self, asked: dict[str, str]) -> Iterator[str]:
         release = tuple(int(word) for word in re.findall(r"\d+", self.version)[:2])
         for name, value in asked.items():
@@ -74,8 +79,7 @@ def works(setup: FsSetup) -> str | None:
     """Why a setup of ZFS cannot work here, with what to install; None where it can."""
     driver = found()
     if driver is not None:
-        native_only = "zfs" in setup.needs.kernel and not driver.native
-        lack = driver.lacks(setup) or ("it asks for the kernel's own ZFS" if native_only else None)
+        lack = driver.refusal(setup)
         return f"{lack}: apt install {' '.join(install(setup))}" if lack and not driver.native else lack
     missing = "/dev/fuse is not there" if process.find("zfs-fuse") else "zfs-fuse is not installed"
     return f"this kernel has no zfs and {missing}: apt install {' '.join(install(setup))}"

@@ -140,7 +140,7 @@ class Soak:
         """A process start or a write that fails."""
         kind, at, forever = self.draw.choice(["start", "write"]), self.draw.randint(1, STEPS), self.draw.random() < 0.5
         said = f"{self.planned()}: {kind} {at} fails{' for ever' if forever else ''}"
-        env = failing_step(self.dbbench.folder / "plant", self.dbbench.folder / "results", kind, at, forever)
+        env = failing_step(self.dbbench.folder / "plant", {"write": self.dbbench.folder / "results"}, kind, at, forever)
         done = driven(self.dbbench, env)
         if done.returncode not in (0, 1, 2, 5) or "Traceback" in done.stderr:
             raise Wrong(f"{said}: exit {done.returncode}\n{done.stderr[-2000:]}")

@@ -26,7 +26,7 @@ class Traces:
 
     @classmethod
     def now(cls) -> Traces:
-        loops = {p.parent.parent.name for p in Path("/sys/block").glob("loop*/loop/backing_file")}
+        loops = {p.parent.parent.name for p in LOOPS.glob("loop*/loop/backing_file")}
         mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
         names = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
         ours = {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in names}

@@ -26,8 +26,9 @@ def _kind(event, args):
         path, writes = args[0], True
     else:
         return ""
-    ours = writes and isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).startswith({folder!r})
-    return "write" if ours else ""
+    if not writes or not isinstance(path, (str, bytes, os.PathLike)):
+        return ""
+    return next((kind for kind, folder in {folders!r}.items() if os.fsdecode(path).startswith(folder)), "")
 def _hook(event, args):
     kind = _kind(event, args)
     if not kind:
@@ -47,18 +48,27 @@ time.time = lambda: _real() - (3600 if os.path.exists({flag!r}) else 0)
 
 def counted(folder: Path) -> dict[str, int]:
     """How many steps of each kind there have been where `failing_step` was planted."""
-    return {kind: int((folder / f"counted-{kind}").read_text()) for kind in ("start", "write")}
+    return {path.name.removeprefix("counted-"): int(path.read_text()) for path in folder.glob("counted-*")}
 
 
-def failing_step(folder: Path, results: Path, failing: str = "", at: int = 0, forever: bool = False) -> dict[str, str]:
-    """Count process starts ("start") and writes in `results` ("write") of all processes of a command; the `at`-th of
-    kind `failing` fails, or all from it on. What to put into the environment."""
+def failing_step(
+    folder: Path, folders: dict[str, Path], failing: str = "", at: int = 0, forever: bool = False
+) -> dict[str, str]:
+    """Count process starts ("start") and writes in these folders (by their kinds) of all processes of a command; the
+    `at`-th of kind `failing` fails, or all from it on. What to put into the environment."""
     folder.mkdir(exist_ok=True)
     for left in folder.glob("counted-*"):
         left.unlink()
     counters = str(folder / "counted-")
     return _planted(
-        folder, _STEPS.format(counters=counters, failing=failing, folder=str(results), at=at, forever=forever)
+        folder,
+        _STEPS.format(
+            counters=counters,
+            failing=failing,
+            folders={kind: str(path) for kind, path in folders.items()},
+            at=at,
+            forever=forever,
+        ),
     )
 
 

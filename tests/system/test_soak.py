@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.leftovers import left_of
+from tests.system.leftovers import left_of, namespaces_of
+from tests.system.test_moments import GONE_S, patience
 
 pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "engine:postgres")]
 
@@ -42,9 +43,12 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
         before = {path: path.stat().st_mtime_ns for path in dbbench.folder.glob("results/*/trials/[!.]*/trial.json")}
         child = dbbench.start("run", "plan.toml", "--name", name, "--progress", "none")
         time.sleep(rng.uniform(0.1, 9.0))
-        child.send_signal(how)
-        child.communicate(timeout=35)
-        assert left_of(dbbench.folder, within_s=1.5) == [], f"round {number}, {how.name}"
+        with namespaces_of(child.pid) as namespaces:
+            child.send_signal(how)
+            child.communicate(timeout=35)
+            assert left_of(dbbench.folder, namespaces, within_s=GONE_S * patience()) == [], (
+                f"round {number}, {how.name}"
+            )
         assert all(path.stat().st_mtime_ns == written for path, written in before.items())
         assert child.returncode in (0, -how, 130, 143)
     dbbench("run", "plan.toml", "--name", "r0")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres"
 
 PLAN = """
 name = "steps"
-fs_setups = ["ext4"]
+fs_setups = ["{setup}"]
 blocks = 1
 warmup = "1s"
 measure = "1s"
@@ -32,21 +32,40 @@ repeat_suspect = false
 size = "384MiB"
 {at}
 [[engine]]
-name = "postgres"
-settings = {{ shared_buffers = "16MB" }}
+name = "{engine}"
+{settings}
 [[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 1
-threads = 1
+{workload}
 """
+POSTGRES = {
+    "setup": "ext4",
+    "engine": "postgres",
+    "settings": 'settings = { shared_buffers = "16MB" }',
+    "workload": 'name = "pgbench-tpcb"\nscale = 1\nclients = 1\nthreads = 1',
+}
+MARIADB = {
+    "setup": "xfs",
+    "engine": "mariadb",
+    "settings": "settings = { innodb_buffer_pool_size = 134217728, innodb_log_file_size = 16777216 }",
+    "workload": 'name = "sysbench-oltp-update-index"\ntables = 1\ntable_size = 100\nclients = 1',
+}
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 SAMPLES = 5  # of each kind, beside the soak
 
 
-def planned(dbbench: Any, at: str = "") -> None:
-    """A plan of one short trial."""
-    dbbench.plan(PLAN.format(at=f'at = "{at}"' if at else ""))
+def planned(dbbench: Any, at: str = "", pair: dict[str, str] = POSTGRES) -> None:
+    """A plan of one short trial of that pair of filesystem and engine."""
+    dbbench.plan(PLAN.format(at=f'at = "{at}"' if at else "", **pair))
+
+
+def folders(dbbench: Any) -> dict[str, Path]:
+    """Where writes are counted, by their kind: results, and the golden copies where they are its own."""
+    return {"write": dbbench.folder / "results", "copy": dbbench.folder / "cache"}
+
+
+def with_copies_of_its_own(dbbench: Any) -> Any:
+    """The same command line, which has to build its golden copy."""
+    return dataclasses.replace(dbbench, env={**dbbench.env, "DBBENCH_CACHE": str(dbbench.folder / "cache")})
 
 
 def driven(dbbench: Any, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -65,10 +84,18 @@ def finished(dbbench: Any) -> dict[str, str]:
     return {name: trial["status"] for name, trial in dbbench.trials().items()}
 
 
-def step_fails(dbbench: Any, tmp_path: Path, kind: str, at: int, forever: bool, resumed: bool = True) -> None:
+def step_fails(
+    dbbench: Any,
+    tmp_path: Path,
+    kind: str,
+    at: int,
+    forever: bool,
+    resumed: bool = True,
+    pair: dict[str, str] = POSTGRES,
+) -> None:
     """One of them: the end is clean, and the same command goes on."""
-    planned(dbbench)
-    env = failing_step(tmp_path / "plant", dbbench.folder / "results", kind, at, forever)
+    planned(dbbench, pair=pair)
+    env = failing_step(tmp_path / "plant", folders(dbbench), kind, at, forever)
     done = driven(dbbench, env)
     said = f"{kind} {at}{' for ever' if forever else ''}: exit {done.returncode}\n{done.stderr[-2000:]}"
     assert done.returncode in (0, 1, 2, 5), said
@@ -86,16 +113,22 @@ def step_fails(dbbench: Any, tmp_path: Path, kind: str, at: int, forever: bool, 
         assert {name: after.get(name) for name in before} == before and len(after) == 1, said
 
 
+def steps_of(dbbench: Any, pair: dict[str, str] = POSTGRES) -> dict[str, int]:
+    """How many steps of each kind a run has where none fails."""
+    planned(dbbench, pair=pair)
+    done = driven(dbbench, failing_step(dbbench.folder / "plant", folders(dbbench)))
+    assert done.returncode == 0, done.stderr
+    return counted(dbbench.folder / "plant")
+
+
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, int]:
-    """How many steps of each kind a run has where none fails."""
+    """The steps of a run whose golden copy is there."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("counted"))
     planned(dbbench)
     driven(dbbench, {})  # a golden copy is built once
     shutil.rmtree(dbbench.folder / "results")
-    done = driven(dbbench, failing_step(dbbench.folder / "plant", dbbench.folder / "results"))
-    assert done.returncode == 0, done.stderr
-    found = counted(dbbench.folder / "plant")
+    found = steps_of(dbbench)
     assert found["start"] > 25 and found["write"] > 15
     return found
 
@@ -111,15 +144,25 @@ def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("forever", [False, True])
-@pytest.mark.parametrize("kind", ["start", "write"])
-def test_every_step_that_fails(
-    kind: str, forever: bool, counts: dict[str, int], dbbench_in: Any, tmp_path: Path
-) -> None:
-    """All numbers, one after the other; some minutes a kind."""
-    for at in range(1, counts[kind] + 1):
+@pytest.mark.needs("mkfs.xfs", "fs:xfs", "engine:mariadb", "sysbench")
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("kind", ["start", "write", "copy"])
+@pytest.mark.parametrize("pair", [POSTGRES, MARIADB], ids=["postgres", "mariadb"])
+def test_every_step_that_fails(pair: dict[str, str], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path) -> None:
+    """All numbers, one after the other, to the last one, those of the golden copy too; some minutes a kind."""
+    (folder := tmp_path / "counted").mkdir()
+    steps = steps_of(with_copies_of_its_own(dbbench_in(folder)), pair)
+    wrong = []
+    for at in range(1, steps[kind] + 1):
         (folder := tmp_path / str(at)).mkdir()
-        step_fails(dbbench_in(folder), folder, kind, at, forever)
+        try:
+            step_fails(with_copies_of_its_own(dbbench_in(folder)), folder, kind, at, forever, pair=pair)
+        except AssertionError as error:
+            wrong.append(str(error))
+            print(error)
+        else:
+            shutil.rmtree(folder)
+    assert wrong == []
 
 
 # --- the disk of the results -----------------------------------------------------------------------

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from dbbench import process
-from dbbench.devices import naming, sysfs, used
+from dbbench.devices import blank, naming, sysfs, used
 from dbbench.devices.port import Permit
 from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnusable
 from dbbench.namespaces import host_proc
 
 FSTAB: Final = Path("/etc/fstab")
 _LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
-_PLACES: Final = 64  # where a device without a signature is looked at for data
-_PLACE_BYTES: Final = 2**16
 _UNSEEN_SHOWN: Final = 3  # processes that might be it, where none is seen to be
 UNTOUCHED: Final = "Nothing was changed."
 
@@ -119,18 +117,12 @@ def signatures_of(fd: int) -> list[Reason]:
 
 
 def data_without(fd: int) -> list[Reason]:
-    """Data on a device that has no signature: the first byte that is not 0 in PLACES of it, its begin and its end
-    among them. A few bytes in the midst of a blank disk are not seen."""
-    last = max(0, os.lseek(fd, 0, os.SEEK_END) - _PLACE_BYTES)
+    """Data on a device that has no signature."""
     try:
-        for number in range(_PLACES):
-            offset = last * number // (_PLACES - 1)
-            piece = os.pread(fd, _PLACE_BYTES, offset)
-            if rest := piece.lstrip(b"\0"):
-                return [Reason("data", f"data without a signature at byte {offset + len(piece) - len(rest)}")]
+        at = blank.data_at(fd)
     except OSError as error:
         return [Reason("in use", f"it cannot be read: {error}")]
-    return []
+    return [] if at is None else [Reason("data", f"data without a signature at byte {at}")]
 
 
 def _must_be_readable(fd: int) -> None:

@@ -8,6 +8,8 @@ import uuid
 import zlib
 from collections.abc import Callable
 
+import pytest
+
 from dbbench import process
 from tests.system.planted import SIZE, Disk, mkfs
 
@@ -120,4 +122,22 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
         ("dos",),
         (),
     ),
+}
+
+
+def headless(disk: Disk, *argv: str, env: dict[str, str] | None = None) -> None:
+    """A filesystem whose begin was overwritten: its copies of the superblock are left, which wipefs does not name."""
+    if process.find(argv[0]) is None:
+        pytest.skip(f"needs the program {argv[0]}")
+    process.run([*argv, disk.path], env=env)
+    put(disk, 0, bytes(2**20))
+
+
+# Data that no tool has a name for.
+NAMELESS: dict[str, Callable[[Disk], None]] = {
+    "raw": lambda disk: put(disk, 20 * 2**20, os.urandom(2**20)),
+    "one byte": lambda disk: put(disk, 12_345_678, b"x"),
+    "headless ext4": lambda disk: headless(disk, "mkfs.ext4", "-q"),
+    "headless xfs": lambda disk: headless(disk, "mkfs.xfs", "-q", "--unsupported", env=XFS_SMALL),
+    "headless btrfs": lambda disk: headless(disk, "mkfs.btrfs", "-q", "--mixed"),
 }

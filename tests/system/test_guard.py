@@ -31,7 +31,7 @@ from tests.system.planted import (
     opened,
     uuid_of,
 )
-from tests.system.signatures import SIGNATURES
+from tests.system.signatures import NAMELESS, SIGNATURES
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
 
@@ -113,13 +113,15 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
     assert disk.digest() == before
 
 
-def test_data_without_a_signature_yields_like_one(disk: Disk) -> None:
-    """A database's raw device, an encrypted volume: nobody's marks are on it, and it is not empty."""
-    process.run(["dd", "if=/dev/urandom", f"of={disk.path}", "bs=1M", "count=1", "seek=20", "conv=fsync"])
-    process.run(["dd", "if=/dev/urandom", f"of={disk.path}", "bs=64K", "count=1", "conv=fsync"])
+@pytest.mark.parametrize("name", NAMELESS)
+def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None:
+    """A database's raw device, an encrypted volume, a filesystem whose begin was overwritten: nobody's marks are on
+    it, and it is not empty."""
+    NAMELESS[name](disk)
     before, word = disk.digest(), devices.identity(disk.path)
-    with pytest.raises(DeviceNotEmpty, match="data without a signature at byte"), attached(disk, Permit()):
+    with pytest.raises(DeviceNotEmpty, match="data without a signature at byte") as refused, attached(disk, Permit()):
         pass
+    assert "signature" not in refused.value.evidence.replace("without a signature", "")
     assert disk.digest() == before
     for permit in (Permit(word), Permit(had=word)):
         with attached(disk, permit):

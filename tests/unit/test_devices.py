@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers
 
-from dbbench.devices import counters, directory, guard, image, naming, sysfs
+from dbbench.devices import blank, counters, directory, guard, image, naming, sysfs
 from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
 from dbbench.model import DeviceSpec
@@ -141,14 +143,33 @@ def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path)
     assert "mounted at /srv" in refused.value.evidence and "ext4" in refused.value.evidence
 
 
-@pytest.mark.parametrize("at", [0, 5, (10 * 2**20 - 2**16) * 20 // 63 + 100, 10 * 2**20 - 1])
-def test_data_without_a_signature_is_seen(at: int, tmp_path: Path) -> None:
-    """At the begin, in the midst and at the end; zeros are none."""
+@pytest.mark.parametrize("at", [0, 5, 3 * 2**20 + 100, 7_654_321, 10 * 2**20 + 6])
+def test_any_byte_of_a_small_disk_is_seen(at: int, tmp_path: Path) -> None:
+    """At the begin, anywhere in the midst and at the end; zeros are none."""
     with (tmp_path / "disk").open("w+b", buffering=0) as disk:
-        disk.truncate(10 * 2**20)
+        disk.truncate(10 * 2**20 + 7)
         assert guard.data_without(disk.fileno()) == []
         os.pwrite(disk.fileno(), b"x", at)
         assert guard.data_without(disk.fileno()) == [guard.Reason("data", f"data without a signature at byte {at}")]
+
+
+@pytest.mark.parametrize("at", [2**27 + 1080, 2**26 + 2**16 - 1, 2**38, 2**41 // 4 + 4096, 2**41 - 1, 2**40])
+def test_of_a_large_disk_the_copies_of_superblocks_are_looked_at_first(at: int, tmp_path: Path) -> None:
+    """However slow it is."""
+    with (tmp_path / "disk").open("w+b", buffering=0) as disk:
+        disk.truncate(2**41)
+        assert blank.data_at(disk.fileno(), within_s=0) is None
+        os.pwrite(disk.fileno(), b"x", at)
+        assert blank.data_at(disk.fileno(), within_s=0) == at
+
+
+@given(size=integers(0, 2**22))
+def test_the_places_are_the_whole_disk(size: int) -> None:
+    """In windows of 64 KiB."""
+    seen = sorted(place for place in blank.places(size) if place < size)
+    ends = [0, *(place + 2**16 for place in seen)]
+    assert all(place <= end for place, end in zip(seen, ends, strict=False))
+    assert size <= max(ends)
 
 
 def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:

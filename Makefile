@@ -4,7 +4,7 @@ SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV    := .venv
 BIN     := $(VENV)/bin
 
-.PHONY: help demo test second-kernel quick soak bench packages test-packages clean
+.PHONY: help demo test quick soak bench packages test-packages clean
 
 help:
 	@echo 'make demo    ext4, xfs and btrfs under PostgreSQL and MariaDB on loop files; about 10 minutes, 8 GiB of disk'
@@ -32,13 +32,9 @@ demo: packages $(VENV)/.done
 
 test: test-packages $(VENV)/.done-test
 	rm -f .coverage*
-	$(MAKE) --no-print-directory second-kernel >.second-kernel.log 2>&1 & $(BIN)/tox run; status=$$?; wait; exit $$status
+	$(BIN)/tox run
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
-# Its build (minutes, once a machine) beside the tests that need no root; those that want it wait for it, or are skipped
-# by name where there can be none.
-second-kernel: $(VENV)/.done
-	-@DBBENCH_TEST_STALE_MIRROR=1 $(BIN)/python -m dbbench.rehearsal true
 quick: $(VENV)/.done-test
 	$(BIN)/tox run -e lint,quick
 soak: test-packages $(VENV)/.done-test
@@ -47,4 +43,4 @@ bench: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python benchmarks/all.py
 
 clean:
-	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* .second-kernel.log
+	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage*

@@ -763,6 +763,21 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "the server's settings changed",
         "A setting of the plan, or one that decides when a commit is safe, was another after the load than before it.",
     ),
+    "W129": (
+        "processes of the trial were stopped",
+        "Somebody stopped the server, the load generator or a recorder for some seconds (SIGSTOP, a debugger, a tool "
+        "that limits CPU in this way). What throughput and latency show of it is no filesystem's.",
+    ),
+    "W130": (
+        "the page cache was dropped by others",
+        "Somebody dropped the machine's page cache (/proc/sys/vm/drop_caches) while the load ran: what had been read "
+        "was read again, from the disk.",
+    ),
+    "W131": (
+        "memory was swapped",
+        "Pages went to swap or came back from it while the load ran: memory was short, and the disk of the swap was "
+        "measured too.",
+    ),
     "W099": (
         "rehearsed in a second kernel: not comparable",
         "User-mode Linux has one CPU and is several times slower than the machine. That the trial worked is true; none "

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.host.events import NONE, Events, events, warnings
 from dbbench.host.proc import CpuTimes, ProcessTimes, cpu_times, processes, tree
-from dbbench.host.sysfs import number, text
+from dbbench.host.sysfs import text
 from dbbench.model import TrialWarning
 from dbbench.namespaces import host_proc
 
@@ -24,7 +25,6 @@ FOREIGN_SHARE: Final = 0.05
 FOREIGN_CORES: Final = 0.5
 # 2 % of CPU time withheld is more than the 1 % that quiet virtual machines show.
 STEAL_SHARE: Final = 0.02
-CPUS: Final = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LoadReading:
     ours: Mapping[tuple[int, int], ProcessTimes]
     foreign: Mapping[tuple[int, int], ProcessTimes]
     kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
-    throttled: int | None = None  # times that a processor was slowed down for its heat; None: nobody counts
+    events: Events = NONE
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class HostLoad:
     steal_share: float | None
     iowait_share: float | None
     processes: tuple[ForeignProcess, ...]  # the busiest of those that are not ours, at most five
-    throttled: int | None = None  # how often processors were slowed down for their heat
+    events: Events = NONE
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
@@ -78,7 +78,7 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         {(p.pid, p.started): p for p in table.values() if p.pid in mine},
         {(p.pid, p.started): p for p in table.values() if p.pid not in mine and not p.kernel},
         sum(kernel) if kernel else None,
-        _throttled(),
+        events(where),
     )
 
 
@@ -90,11 +90,9 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     the others it is busy time less our own, the kernel's threads included.
     """
     seconds = after.monotonic - before.monotonic
-    busiest, throttled = _busiest(before, after), None
-    if before.throttled is not None and after.throttled is not None:
-        throttled = after.throttled - before.throttled
+    busiest, counted = _busiest(before, after), after.events.since(before.events)
     if before.cpu is None or after.cpu is None or seconds <= 0:
-        return HostLoad(seconds, None, None, None, None, None, busiest, throttled)
+        return HostLoad(seconds, None, None, None, None, None, busiest, counted)
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, _still_foreign(before, after))
     else:
@@ -109,12 +107,12 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         _share(after.cpu.steal_s - before.cpu.steal_s, total),
         _share(after.cpu.iowait_s - before.cpu.iowait_s, total),
         busiest,
-        throttled,
+        counted,
     )
 
 
 def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
-    """W012, W015 and W126, all suspect, where the limits are passed."""
+    """W012, W015, W126, W130 and W131, all suspect, where the limits are passed."""
     found: list[TrialWarning] = []
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds
@@ -125,18 +123,7 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         said = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
         found.append(TrialWarning("W015", said, suspect=True))
-    if load.throttled:
-        said = f"processors were slowed down for their heat {load.throttled} times in {load.seconds:.0f} s"
-        found.append(TrialWarning("W126", said, suspect=True))
-    return tuple(found)
-
-
-def _throttled() -> int | None:
-    """The counters of all processors together (thermal_throttle of x86)."""
-    counts = [
-        found for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (found := number(path)) is not None
-    ]
-    return sum(counts) if counts else None
+    return (*found, *warnings(load.events, load.seconds))
 
 
 def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int]:

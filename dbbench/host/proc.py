@@ -48,6 +48,7 @@ class ProcessTimes:
     kernel: bool
     own_s: float
     reaped_s: float
+    state: str = ""  # "R", "S", "D", "T" ... of proc_pid_stat(5)
 
     @property
     def all_s(self) -> float:
@@ -86,6 +87,7 @@ def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
             bool(int(rest[6]) & _KERNEL_THREAD),
             own / _TICKS,
             reaped / _TICKS,
+            rest[0],
         )
     except (OSError, ValueError, IndexError):
         return None

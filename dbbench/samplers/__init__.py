@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.model import TrialWarning
-from dbbench.samplers import counters, iostat, sar, server_log
+from dbbench.samplers import counters, iostat, sar, server_log, stops
 from dbbench.samplers.port import Sampler, Sampling, Target
 from dbbench.series import Series
 
@@ -19,6 +19,7 @@ SAMPLERS: Final[dict[str, Sampler]] = {
     "iostat": iostat,
     "counters": counters,
     "server_log": server_log,
+    "stops": stops,
 }
 
 
@@ -36,7 +37,7 @@ class Samples:
         return merged
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """W013 and W014 of every sampler, to be asked after `series`."""
+        """W013, W014 and W129 of every sampler, to be asked after `series`."""
         return tuple(warning for part in self.parts.values() for warning in part.warnings())
 
     def first(self) -> dict[str, float] | None:

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,32 @@ def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], N
     return lambda pid: below(pid, name).send_signal(how)
 
 
+def stopped(name: str) -> Callable[[int], None]:
+    """A process of the trial is stopped for a second and a half, and goes on."""
+
+    def plant(pid: int) -> None:
+        process = below(pid, name)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGCONT)
+
+    return plant
+
+
+def drop_cache(_pid: int) -> None:
+    """Somebody drops the machine's page cache."""
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+def swap(pid: int) -> None:
+    """The machine's own count says that 40 MB went to swap since."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    more = {"pswpout": 10_000}
+    told = "".join(f"{name} {int(count) + more.get(name, 0)}\n" for name, count in (line.split() for line in lines))
+    (fake := Path(f"/proc/{pid}/cwd").resolve() / "vmstat").write_text(told)
+    within(pid, "mount", "--bind", str(fake), "/run/dbbench/host_proc/vmstat")
+
+
 def kill_trial(pid: int) -> None:
     """The trial's own process, as the kernel does without memory."""
     psutil.Process(pid).children()[0].kill()
@@ -154,11 +181,16 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),
+    "server-stopped": ("ext4", stopped("postgres"), "suspect", {"W129"}),
+    "load-generator-stopped": ("ext4", stopped("pgbench"), "suspect", {"W129"}),
+    "page-cache-dropped": ("ext4", drop_cache, "suspect", {"W130"}),
+    "memory-swapped": ("ext4", swap, "suspect", {"W131"}),
     "time-stolen": ("ext4", hypervisor, "suspect", {"W015"}),
 }
 
 
-QUICK = {"xfs-shut-down", "image-cut-off", "trial-killed"}  # beside the soak: a filesystem, a disk, a process
+# Beside the soak: a filesystem, a disk, a process, a load that stands still.
+QUICK = {"xfs-shut-down", "image-cut-off", "trial-killed", "load-generator-stopped"}
 
 
 def rows() -> list[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import host
-from dbbench.host import load
+from dbbench.host import events, load
 from dbbench.host.load import HostLoad, LoadReading
 from dbbench.host.proc import CpuTimes, ProcessTimes, process_times, tree
 from dbbench.host.sysfs import chosen, common
@@ -67,7 +67,7 @@ def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
     write(tmp_path, "7/stat", f"7 (kworker) R (x)) S 2 {' '.join(['0'] * 3)} 0 2129984 0 0 0 0 30 12 5 7 20 0 1 0 24 0")
     found = process_times(7, tmp_path)
     tick = os.sysconf("SC_CLK_TCK")
-    assert found == ProcessTimes(7, "kworker) R (x)", 2, 24, True, 42 / tick, 12 / tick)
+    assert found == ProcessTimes(7, "kworker) R (x)", 2, 24, True, 42 / tick, 12 / tick, "S")
     assert process_times(8, tmp_path) is None
 
 
@@ -170,16 +170,29 @@ def test_limits_are_of_the_machine_or_of_cores() -> None:
     assert [w.id for w in host.load_warnings(small)] == ["W012"]
 
 
-def test_heat_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W126 where the processors' own counters rose in the window; nothing where nobody counts."""
-    counter = tmp_path / "cpu0/thermal_throttle/core_throttle_count"
+def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heat, a page cache that was dropped, memory that was swapped, each where its counter rose; nothing where nobody
+    counts."""
+    counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
     counter.parent.mkdir(parents=True)
-    monkeypatch.setattr(load, "CPUS", tmp_path)
-    said = []
-    for before, after in (("7", "7"), ("7", "9")):
-        counter.write_text(before)
-        first = host.reading()
-        counter.write_text(after)
-        said.append([w.id for w in host.load_warnings(host.foreign_load(first, host.reading())) if w.id == "W126"])
-    assert said == [[], ["W126"]]
+    monkeypatch.setattr(events, "CPUS", tmp_path)
+
+    def at(heat: int, drops: int, swapped: int) -> events.Events:
+        counter.write_text(f"{heat}\n")
+        vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
+        return events.events(tmp_path)
+
+    def said(after: events.Events) -> list[str]:
+        return [warning.id for warning in events.warnings(after.since(first), 10)]
+
+    first = at(7, 2, 100)
+    assert said(at(7, 2, 100)) == []
+    assert said(at(9, 2, 100)) == ["W126"]
+    assert said(at(7, 3, 100)) == ["W130"]
+    assert said(at(7, 2, 2400)) == []
+    assert said(at(7, 2, 2600)) == ["W131"]
+    vmstat.unlink()
+    counter.unlink()
+    assert said(events.events(tmp_path)) == []
+    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), events.Events(1)))] == ["W126"]
     assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

@@ -20,7 +20,7 @@ _DEEP: Final = 32  # in flight: enough for a SATA disk's whole queue, and for mo
 _SPAN: Final = 4 * 2**30  # bytes that are touched: beyond a controller's cache, and quick on a large disk
 _SKIP: Final = 2**20  # the first MiB stays as it is: the signatures by which the guards know a device
 _LONGEST_S: Final = 5.0
-_SHORTEST_S: Final = 0.4
+_SHORTEST_S: Final = 0.1
 _SHARE: Final = 1 / 60  # of the window, for each row: 2 s for two minutes
 
 ROWS: Final[dict[str, tuple[str, ...]]] = {
@@ -51,7 +51,7 @@ def measured(device: Device, window_s: float, seed: int) -> CeilingFacts:
 
 
 def seconds(window_s: float) -> float:
-    """How long each row is measured: a sixtieth of the window, 0.4 to 5 s."""
+    """How long each row is measured: a sixtieth of the window, 0.1 to 5 s."""
     return min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
 
 

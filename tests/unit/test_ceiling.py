@@ -43,7 +43,7 @@ def test_failed_job_is_no_row() -> None:
 
 def test_time_of_a_row_follows_the_window() -> None:
     """A sixtieth of it: a run of seconds is not held up, one of minutes is measured properly."""
-    assert [ceiling.seconds(window) for window in (2, 60, 120, 3600)] == [0.4, 1.0, 2.0, 5.0]
+    assert [ceiling.seconds(window) for window in (2, 60, 120, 3600)] == [0.1, 1.0, 2.0, 5.0]
 
 
 def test_command_touches_no_signature_and_makes_no_file() -> None:

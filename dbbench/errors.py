@@ -766,7 +766,8 @@ WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "W129": (
         "processes of the trial were stopped",
         "Somebody stopped the server, the load generator or a recorder for some seconds (SIGSTOP, a debugger, a tool "
-        "that limits CPU in this way). What throughput and latency show of it is no filesystem's.",
+        "that limits CPU in this way), or the whole machine (a virtual one that was moved). What throughput and "
+        "latency show of it is no filesystem's.",
     ),
     "W130": (
         "the page cache was dropped by others",

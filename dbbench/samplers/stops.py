@@ -1,7 +1,8 @@
 """stops: was a process of the trial stopped? The states of all of them, read once a second by a thread.
 
-A server that stands still does nothing, and its filesystem looks slow. No column; what was seen
-is in `stops.jsonl`, which is there only then.
+A server that stands still does nothing, and its filesystem looks slow. Where the thread itself did not come to its turn
+for seconds, the trial's own process was stopped, or the whole machine (a virtual one that was moved or saved). No
+column; what was seen is in `stops.jsonl`, which is there only then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dbbench.series import Series
 
 _STOPPED: Final = "Tt"  # by a signal, by a tracer (proc_pid_stat(5))
 _EVERY_S: Final = 1.0
+_LATE_S: Final = 3.0  # beyond its turn: no load of a machine that still measures anything does this to a thread
 _SHOWN: Final = 3  # names
 
 
@@ -46,7 +48,8 @@ class Stops:
 
     def __init__(self, roots: tuple[int, ...], log: Path, proc: Path = PROC) -> None:
         self._roots, self._log, self._proc = roots, log, proc
-        self._seen: list[tuple[float, str]] = []
+        self._seen: list[tuple[float, str, float]] = []  # when, who, for how many seconds
+        self._last: float | None = None  # monotonic time of the last reading
         self._warnings: tuple[TrialWarning, ...] = ()
         self._ended = threading.Event()
 
@@ -63,7 +66,10 @@ class Stops:
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         """No column; W129 is of these seconds."""
-        found = Counter(name for utc, name in self._seen if begin_utc <= utc < begin_utc + seconds)
+        found = Counter[str]()
+        for utc, name, lasted_s in self._seen:
+            if begin_utc <= utc < begin_utc + seconds:
+                found[name] += round(lasted_s)
         said = ", ".join(f"{name} for about {count} s" for name, count in found.most_common(_SHOWN))
         more = f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else ""
         self._warnings = (TrialWarning("W129", said + more, suspect=True),) if found else ()
@@ -75,12 +81,19 @@ class Stops:
 
     def look(self) -> None:
         """One reading."""
-        now, table = time.time(), processes(self._proc)
+        now, turn, table = time.time(), time.monotonic(), processes(self._proc)
+        late_s = 0.0 if self._last is None else turn - self._last - _EVERY_S
+        self._last = turn
+        if late_s >= _LATE_S:
+            self._note(now - late_s, os.getpid(), "dbbench, or the machine", late_s)
         for pid in sorted(tree(self._roots, table)):
             if table[pid].state in _STOPPED:
-                self._seen.append((now, f"{table[pid].name} (pid {pid})"))
-                with self._log.open("a", encoding="utf-8") as log:
-                    log.write(json.dumps({"utc": iso(now), "pid": pid, "name": table[pid].name}) + "\n")
+                self._note(now, pid, table[pid].name, _EVERY_S)
+
+    def _note(self, utc: float, pid: int, name: str, lasted_s: float) -> None:
+        self._seen.append((utc, f"{name} (pid {pid})", lasted_s))
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps({"utc": iso(utc), "pid": pid, "name": name, "seconds": round(lasted_s, 3)}) + "\n")
 
     def _work(self) -> None:
         while not self._ended.wait(_EVERY_S):

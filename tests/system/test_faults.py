@@ -110,16 +110,23 @@ def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], N
     return lambda pid: below(pid, name).send_signal(how)
 
 
+def stand_still(process: psutil.Process, seconds: float) -> None:
+    """It is stopped, and goes on."""
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGCONT)
+
+
 def stopped(name: str) -> Callable[[int], None]:
-    """A process of the trial is stopped for a second and a half, and goes on."""
+    """A process of the trial is stopped for a second and a half."""
+    return lambda pid: stand_still(below(pid, name), 1.5)
 
-    def plant(pid: int) -> None:
-        process = below(pid, name)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)
-        process.send_signal(signal.SIGCONT)
 
-    return plant
+def stop_trial(pid: int) -> None:
+    """The trial's own process, as a virtual machine that is moved."""
+    driving = below(pid, "pgbench").parent()
+    assert driving is not None
+    stand_still(driving, 5)
 
 
 def drop_cache(_pid: int) -> None:
@@ -183,6 +190,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),
     "server-stopped": ("ext4", stopped("postgres"), "suspect", {"W129"}),
     "load-generator-stopped": ("ext4", stopped("pgbench"), "suspect", {"W129"}),
+    "trial-stopped": ("ext4", stop_trial, "suspect", {"W129"}),
     "page-cache-dropped": ("ext4", drop_cache, "suspect", {"W130"}),
     "memory-swapped": ("ext4", swap, "suspect", {"W131"}),
     "time-stolen": ("ext4", hypervisor, "suspect", {"W015"}),

@@ -54,3 +54,18 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(
     quiet.look()
     assert (quiet.series(time.time() - 5, 10).columns, quiet.warnings()) == ({}, ())
     assert not (tmp_path / "quiet.jsonl").exists()
+
+
+def test_a_thread_that_did_not_come_to_its_turn_tells_of_a_machine_that_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own process was stopped, or all of the machine; a second of delay is a busy machine."""
+    turns = iter((100.0, 101.0, 103.5, 110.0))
+    monkeypatch.setattr("dbbench.samplers.stops.time.monotonic", lambda: next(turns))
+    stops = Stops((10,), tmp_path / "stops.jsonl", tmp_path)
+    for _ in range(4):
+        stops.look()
+    stops.series(time.time() - 20, 30)
+    assert [warning.text for warning in stops.warnings()] == [
+        f"dbbench, or the machine (pid {os.getpid()}) for about 6 s"
+    ]

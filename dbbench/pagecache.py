@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.host.proc import vmstat
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
+_COUNT: Final = "drop_pagecache"  # in /proc/vmstat
 SAMPLE_BYTES: Final = 64 * 2**20
 LEAST_SHARE: Final = 0.9  # of the sample must come from the device; less where the filesystem compresses
 _PIECE: Final = 2**20
@@ -137,9 +139,9 @@ def drop(at: Path, control: Path = DROP_CACHES) -> bool | None:
     take the write and do nothing. OSError without permission.
     """
     syncfs(at)
-    before = _drops()
+    before = vmstat().get(_COUNT)
     control.write_text("3\n")
-    after = _drops()
+    after = vmstat().get(_COUNT)
     return None if before is None or after is None else after > before
 
 
@@ -154,13 +156,6 @@ def evict(files: Sequence[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-
-
-def _drops() -> int | None:
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        if line.startswith("drop_pagecache "):
-            return int(line.split()[1])
-    return None
 
 
 # --- the sample ------------------------------------------------------------------------------------

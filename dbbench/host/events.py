@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.host.sysfs import number, text
+from dbbench.host.proc import vmstat
+from dbbench.host.sysfs import number
 from dbbench.model import TrialWarning
 
 CPUS: Final = Path("/sys/devices/system/cpu")
@@ -41,8 +43,9 @@ def events(proc: Path) -> Events:
     throttled = [
         found for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (found := number(path)) is not None
     ]
-    lines = (line.split() for line in (text(proc / "vmstat") or "").splitlines())
-    counted = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
+    counted: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        counted = vmstat(proc)
     swapped = [counted[name] for name in ("pswpin", "pswpout") if name in counted]
     return Events(
         sum(throttled) if throttled else None, counted.get("drop_pagecache"), sum(swapped) if swapped else None

@@ -71,6 +71,12 @@ def cpu_times(proc: Path = PROC) -> CpuTimes | None:
     )
 
 
+def vmstat(proc: Path = PROC) -> dict[str, int]:
+    """What the kernel's memory management counts since boot, by name (/proc/vmstat). OSError."""
+    lines = (line.split() for line in (proc / "vmstat").read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines}
+
+
 def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
     """One process; None where it is gone or hidden."""
     try:

@@ -12,7 +12,7 @@ from dbbench.errors import ImportRefused, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run, TrialSpec
 from dbbench.store import taking
 from dbbench.store.files import write_text, writing
-from dbbench.store.runs import CEILING, create_run, load_spec, locked, save_spec
+from dbbench.store.runs import CEILING, create_run, folders, load_spec, locked, save_spec
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Merged:
 
 def sources(folder: Path) -> list[Path]:
     """The run folders of `folder`: itself, or those in it. RunMissing where there is none."""
-    found = [folder] if (folder / "run.json").is_file() else sorted(p.parent for p in folder.glob("[!.]*/run.json"))
+    found = [folder] if (folder / "run.json").is_file() else folders(folder)
     if not found:
         raise RunMissing(f"{folder} holds no run", remedy="Name a run's folder, or a results folder.")
     return found

@@ -15,7 +15,7 @@ from dbbench.model import LabFacts, Run, Trial
 from dbbench.series import Series, read_csv_gz
 from dbbench.store.files import plain_file, read_bytes
 from dbbench.store.lab import load_lab
-from dbbench.store.runs import load_spec
+from dbbench.store.runs import folders, load_spec
 from dbbench.store.trials import damage
 
 _TRIAL: TypeAdapter[Trial] | None = None
@@ -102,4 +102,4 @@ def runs(results: Path) -> list[Path]:
     """The folders of all runs below `results`, by name."""
     if not results.is_dir():
         raise RunMissing(f"{results} is not a results folder", remedy="Name it with --results DIR.")
-    return sorted(path.parent for path in results.glob("[!.]*/run.json"))
+    return folders(results)

@@ -44,6 +44,11 @@ def create_run(results: Path, run: Run, plan_text: str) -> Path:
     return folder
 
 
+def folders(results: Path) -> list[Path]:
+    """The run folders in it, by name; a hidden one is still being made, and none."""
+    return sorted(path.parent for path in results.glob("[!.]*/run.json"))
+
+
 def save_spec(folder: Path, run: Run) -> None:
     """Write run.json, whole or not at all."""
     write_summed(folder / "run.json", plain(run))
@@ -107,12 +112,12 @@ def drivable(run: Run) -> bool:
 
 def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
     """The runs of that plan. Others are known by their bytes: reading each of hundreds whole takes seconds."""
-    for path in sorted(results.glob("[!.]*/run.json")):
+    for folder in folders(results):
         with contextlib.suppress(ResultDamaged, RunMissing, OSError):
-            if plan_sha256.encode() in path.read_bytes():
-                run = load_spec(path.parent)
+            if plan_sha256.encode() in (folder / "run.json").read_bytes():
+                run = load_spec(folder)
                 if run.plan_sha256 == plan_sha256:
-                    yield path.parent, run
+                    yield folder, run
 
 
 def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:

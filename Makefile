@@ -1,16 +1,32 @@
-# Two commands are enough: `make demo` and `make test`. The others are for developers.
+# Users need `make demo` and `make install`, and `make test` to test. The other targets are for developers.
 PYTHON  ?= python3
 SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV    := .venv
 BIN     := $(VENV)/bin
+PREFIX  ?= /usr/local
+LINK    := $(PREFIX)/bin/dbbench
+# mypy under the other versions of Python that the lock files support; those that are not here are skipped by name.
+# tox finds them in PATH and among those of pyenv.
+export TOX_DISCOVER ?= $(shell ls -d "$$HOME"/.pyenv/versions/3.1[1-4].*/bin/python 2>/dev/null | paste -sd:)
+OTHERS  := $(shell $(PYTHON) -c 'import sys; print(*(f"lint-py3{n}," for n in range(11, 15) if n != sys.version_info[1]), sep="")')
 
-.PHONY: help demo test quick soak bench packages test-packages clean
+.PHONY: help root demo install uninstall own-link test test-all quick soak bench releases map docs packages test-packages clean
 
 help:
-	@echo 'make demo    ext4, xfs and btrfs under PostgreSQL and MariaDB on loop files; about 10 minutes, 8 GiB of disk'
-	@echo 'make test    every test          make quick   those without root          make soak   long forms'
-	@echo 'make bench   how fast dbbench itself is, as ratios'
+	@echo 'make demo       benchmark ext4, xfs and btrfs with PostgreSQL and MariaDB on loop files (10 minutes, 8 GiB of disk)'
+	@echo 'make install    install dbbench in .venv, with the link $(LINK)'
+	@echo 'make uninstall  remove that link'
+	@echo 'make test       run linters and the tests that every machine supports (25 minutes on two cores)'
+	@echo 'make test-all   run tests that need long builds or repetition: second kernel, MySQL, other releases (20 minutes)'
+	@echo 'make quick      run linters and the tests that do not need root (5 minutes)'
+	@echo 'make soak       run the long tests: hundreds of kills and power losses (many hours)'
+	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
+	@echo 'make docs       run the commands of docs/tutorial.md and write their output into it (10 minutes)'
+	@echo 'make releases   RELEASE=debian13: run trials with another release; also sid, ubuntu2404 and ubuntu2604 (5 minutes)'
 
+# Checked before anything is built.
+root:
+	@test -z "$(SUDO)" || command -v sudo >/dev/null || { echo 'error E202: the demo makes and mounts filesystems, which only root may; you are not root, and there is no sudo'; echo '  Nothing was changed. As root:  make demo'; exit 2; } >&2
 # Lists what it installs first; removes nothing, creates no cluster, starts no service.
 packages:
 	@$(PYTHON) dbbench/packages.py run
@@ -27,20 +43,41 @@ $(VENV)/.done-test: requirements-test.lock $(VENV)/.done | test-packages
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
 	@touch $@
 
-demo: packages $(VENV)/.done
-	@$(SUDO) $(BIN)/dbbench run docs/plans/demo.toml --name demo
+demo: root packages $(VENV)/.done
+	@plan=$$($(PYTHON) dbbench/packages.py --demo docs/plans/demo.toml) && $(SUDO) $(BIN)/dbbench run "$$plan" --name demo
+
+# A link in PATH, also for other users and for the systemd units.
+install: own-link packages $(VENV)/.done
+	$(SUDO) install -d "$(PREFIX)/bin"
+	$(SUDO) ln -sfn "$(CURDIR)/$(BIN)/dbbench" "$(LINK)"
+uninstall: own-link
+	$(SUDO) rm -f "$(LINK)"
+# Refuse to replace or remove a file that `make install` did not create.
+own-link:
+	@case "$$(readlink "$(LINK)" || { test ! -e "$(LINK)" || echo file; })" in ''|*/$(BIN)/dbbench) ;; *) echo 'error: $(LINK) was not created by make install. Nothing was changed.' >&2; exit 2 ;; esac
 
 test: test-packages $(VENV)/.done-test
 	rm -f .coverage*
-	$(BIN)/tox run
+	$(BIN)/tox run -e tests
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+test-all: test-packages $(VENV)/.done-test
+	$(BIN)/tox run -e $(OTHERS)long
 quick: $(VENV)/.done-test
-	$(BIN)/tox run -e lint,quick
+	$(BIN)/tox run -e quick
 soak: test-packages $(VENV)/.done-test
 	$(BIN)/tox run -e soak
 bench: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python benchmarks/all.py
+releases: test-packages $(VENV)/.done-test
+	$(SUDO) $(BIN)/python -m tests.releases $(or $(RELEASE),debian13) $(if $(COMMAND),--command "$(COMMAND)")
+# Runs every command of docs/tutorial.md and writes its output into the page (10 minutes).
+docs: map
+	$(SUDO) $(BIN)/python docs/tutorial.py
+map: $(VENV)/.done-test
+	$(BIN)/python docs/map.py
+	$(BIN)/python docs/errors.py
+	$(BIN)/python docs/schema.py
 
 clean:
 	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage*

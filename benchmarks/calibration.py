@@ -1,24 +1,27 @@
 """How often the verdicts are wrong, on hosts that are made up: false alarms, power, coverage; nights likewise.
 
-Whole runs are simulated second by second and fed through the public functions `dbbench.compare.compare` and
-`dbbench.compare.changepoints`. A set is one run of n blocks of two arms in random order; a host says what its trials
-suffer beside the ratio. Prints each host's parameters, then each figure beside its target; exits 1 where one is missed.
+Whole runs are simulated and fed through the public functions `dbbench.compare.compare` (two arms, second by second),
+`compare_all` (runs of several arms and workloads, which share their variance) and `changepoints`. A set is one run of n
+blocks in random order; a host says what its trials suffer beside the ratio. Prints each host's parameters, then each
+figure beside its target; exits 1 where one is missed.
 
-    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about two minutes
+    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about ten minutes
+    python benchmarks/calibration.py SETS SEED grid      # only what shares variance, every combination: hours
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy
 import scipy.signal
 
-from dbbench.compare import by_host, changepoints, compare
+from dbbench.compare import by_host, changepoints, compare, compare_all
 from dbbench.fleet import dealing
 from dbbench.model import Status, Trial, TrialSpec
 
@@ -56,6 +59,31 @@ HOSTS: Final = (
     Host("drifting", drift=-0.15),
     Host("outliers", outliers=0.05),
 )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of several arms and workloads. `scatter` says how the standard deviations of its cells differ."""
+
+    host: Host
+    scatter: str
+    arms: int
+    workloads: int
+    blocks: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.host.name}, {self.scatter}, {self.arms} arms × {self.workloads} workloads, n = {self.blocks}"
+
+
+EQUAL: Final = "equal scatter"
+SCATTERS: Final = (EQUAL, "log-normal 0.5", "log-normal 0.8", "baseline × 3", "another arm × 3")
+GRID: Final = tuple(Case(*parts) for parts in itertools.product(HOSTS, SCATTERS, (2, 3, 5), (1, 3), (3, 5, 7)))
+# What `make bench` has time for: the hosts and sizes where sharing the variance is most likely to go wrong.
+HARDEST: Final = tuple(
+    case for case in GRID if case.host.name in ("quiet", "drifting") and case.workloads == 3 and case.blocks < 7
+)
+SHARED_COVERAGE: Final = 0.921
 
 
 @dataclass(frozen=True)
@@ -174,6 +202,68 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
         yield Figure(f"the interval covers 0.62, n = {blocks}", share(sets, host, 0.62, blocks, rng, covers), 0.92)
 
 
+def run_document(case: Case, ratios: Sequence[float], rng: numpy.random.Generator) -> dict[str, Any]:
+    """A run as `compare_all` takes it; `ratios` of the arms after the first to the first. A trial is one second long:
+    its seconds do not matter to what pairs share."""
+    arms, host = range(case.arms), case.host
+    cells = list(itertools.product(arms, range(case.workloads)))
+    sds = {cell: host.trial_cv * _factor(case.scatter, cell[0], rng) for cell in cells}
+    levels = numpy.log([1000.0, *(1000.0 * ratio for ratio in ratios)])
+    trials: list[dict[str, Any]] = []
+    for block in range(1, case.blocks + 1):
+        shared = rng.normal(0, host.block_cv)
+        for attempt in (1, 2):
+            driven = []
+            for place, index in enumerate(rng.permutation(len(cells))):
+                arm, workload = cells[index]
+                when = (block - 1 + place / len(cells)) / case.blocks
+                slow = rng.random() < host.outliers
+                log = levels[arm] + rng.normal(0, sds[arm, workload]) + shared + host.drift * when
+                log -= rng.uniform(*host.slowed) if slow else 0.0
+                suspect = slow and rng.random() < host.noticed
+                driven.append({"fs_setup": f"arm{arm}", "engine": "e", "workload": f"w{workload}", "block": block,
+                               "attempt": attempt, "position": len(trials) + place, "warmup_s": 0,
+                               "status": "suspect" if suspect else "ok", "tps": [float(numpy.exp(log))]})  # fmt: skip
+            trials += driven
+            if all(trial["status"] == "ok" for trial in driven):
+                break
+    return {"trials": trials, "baseline": "arm0"}
+
+
+def _factor(scatter: str, arm: int, rng: numpy.random.Generator) -> float:
+    """By how much a cell scatters more than the host's trials do."""
+    if scatter.startswith("log-normal"):
+        return float(numpy.exp(rng.normal(0, float(scatter.split()[1]))))
+    return 3.0 if (scatter, arm) in (("baseline × 3", 0), ("another arm × 3", 1)) else 1.0
+
+
+def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """False alarms in the family of a workload's arms, and coverage where all arms differ from the baseline."""
+    alarms = covered = 0
+    others = case.arms - 1
+    for _ in range(sets):
+        rows = compare_all(run_document(case, [1.0] * others, rng))
+        alarms += len({row["workload"] for row in rows if row["verdict"] in ("slower", "faster")})
+        rows = compare_all(run_document(case, [0.62] * others, rng))
+        covered += sum(row["lo"] <= 0.62 <= row["hi"] for row in rows)
+    families = sets * case.workloads
+    yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
+    yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
+
+
+def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """How often one of two candidates that is 10 % slower is found; two arms alone are as before."""
+    for host in (HOSTS[0], HOSTS[2]):
+        for blocks, limit in ((3, 0.65), (5, 0.95)):
+            case = Case(host, EQUAL, 3, 3, blocks)
+            slower = sum(
+                row["verdict"] == "slower" and row["fs_setup"] == "arm2"
+                for _ in range(sets)
+                for row in compare_all(run_document(case, [1.0, 0.9], rng))
+            )
+            yield Figure(f"−10 % found, 3 × 3, n = {blocks}, {host.name}", slower / (3 * sets), limit)
+
+
 def spread(
     hosts: int, ratio: float, rng: numpy.random.Generator, blocks: int = FLEET_BLOCKS, apart: float = 0.0
 ) -> tuple[dict[str, Any], list[Trial]]:
@@ -245,6 +335,9 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
     """(host with its parameters, its figures)."""
     for host in HOSTS:
         yield f"host {dataclasses.asdict(host)}", list(verdicts(host, sets, numpy.random.default_rng(seed)))
+    yield "runs of three arms and three workloads", list(sharing_power(sets, numpy.random.default_rng(seed)))
+    for number, case in enumerate(HARDEST):
+        yield case.text, list(sharing(case, sets // 2, numpy.random.default_rng([seed, number])))
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
     for kind in SERIES:
@@ -254,9 +347,14 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
 
 def main() -> int:
     """Print all; 1 where a target was missed."""
-    sets, seed = (int(word) for word in (sys.argv[1:] + ["1000", "1"][len(sys.argv) - 1 :])[:2])
+    sets, seed = (int(word) for word in (sys.argv[1:3] + ["1000", "1"][len(sys.argv[1:3]) :])[:2])
     missed = 0
-    for about, found in figures(sets, seed):
+    whole = "grid" in sys.argv[3:]
+    grid = (
+        (case.text, list(sharing(case, sets, numpy.random.default_rng([seed, number]))))
+        for number, case in enumerate(GRID)
+    )
+    for about, found in grid if whole else figures(sets, seed):
         print(about)
         for figure in found:
             print(figure.line(), flush=True)

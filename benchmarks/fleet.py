@@ -24,11 +24,11 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench.fleet import dealing, record, starting
+from dbbench.fleet import dealing, ledger, processes
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.engine import Dask, Lasting
-from dbbench.fleet.record import Fleet
+from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room
+from dbbench.fleet.transport import Dask, Lasting
 from dbbench.model import (
     Arm,
     Cell,
@@ -43,7 +43,7 @@ from dbbench.model import (
     Workload,
     WorkloadSpec,
 )
-from dbbench.progress.events import ignore
+from dbbench.report.progress.event import ignore
 
 CPU_MS: Final = 5.0  # of the coordinator, a trial
 IDEAL: Final = 1.1
@@ -70,8 +70,8 @@ def plan_run(blocks: int, trial_s: float) -> Run:
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     """A new fleet of those hosts."""
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, dealing.deal(run.order, hosts, "spread"))
-    record.save(results, fleet)
-    record.create_runs(results, fleet, run, "# plan\n", {})
+    ledger.save(results, fleet)
+    ledger.create_runs(results, fleet, run, "# plan\n", {})
     return fleet
 
 
@@ -86,7 +86,7 @@ def held(text: str, value: float, limit: float, unit: str = "") -> bool:
 
 def many(folder: Path) -> bool:
     """200 hosts x 100 trials of 10 s against hosts that are made up, on their clock."""
-    from tests.fleet_hosts import TRIAL_S, Hosts
+    from tests.support.fleet_hosts import TRIAL_S, Hosts
 
     print("200 hosts x 100 trials, made up")
     names = [f"h{number:03d}" for number in range(200)]
@@ -112,7 +112,7 @@ def many(folder: Path) -> bool:
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """(address, worker processes) of a scheduler and so many workers with simulated trials."""
-    address = starting.free_address()
+    address = processes.free_address()
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     started = [subprocess.Popen([sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address], env=env)]
@@ -132,7 +132,7 @@ def real(folder: Path) -> bool:
     print("16 real workers x 100 trials of 1 s")
     with workers(folder / "hosts", 16) as (address, _):
         engine = Lasting(lambda: Dask(address), lambda _: None)
-        names = sorted(starting.waited(engine, lambda found: len(found) == 16, 120))
+        names = sorted(processes.waited(engine, lambda found: len(found) == 16, 120))
         fleet = made(folder, plan_run(800, 1.0), names)
         coordinator = Coordinator(folder, fleet, "", {}, engine, ignore)
         began, cpu = time.monotonic(), time.process_time()
@@ -152,7 +152,7 @@ def quiet(folder: Path) -> bool:
     print(f"a worker in a window of {WINDOW_S:.0f} s")
     with workers(folder / "hosts", 1) as (address, popen):
         engine = Lasting(lambda: Dask(address), lambda _: None)
-        names = sorted(starting.waited(engine, lambda found: len(found) == 1, 60))
+        names = sorted(processes.waited(engine, lambda found: len(found) == 1, 60))
         run = dataclasses.replace(plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1])
         coordinator = Coordinator(folder, made(folder, run, names), "", {}, engine, ignore)
         state = Room(folder / "hosts" / names[0] / "f")

@@ -12,22 +12,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench import process, store
+from dbbench import process, results
 from dbbench.fleet import supervisor
 from dbbench.fleet.room import Room
 from dbbench.model import Run, Status, Trial
-from dbbench.progress.events import Emit, Event
+from dbbench.report.progress.event import Emit, Event
 
 
 def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> None:
     """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
-    run = store.load_spec(folder)
-    while left := store.pending(folder, run := between(run)):
+    run = results.load_spec(folder)
+    while left := results.pending(folder, run := between(run)):
         spec = left[0]
         emit(Event("trial_begin", {"id": spec.id}))
         emit(Event("phase_begin", {"phase": "measure"}))
         time.sleep(run.cells[0].window.measure_s)
-        draft = store.Draft(folder, spec.id)
+        draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("x" * 20_000)
         trial = Trial(spec.id, run.name, str(run.host["hostname"]), spec.cell.partition(".")[0], "postgres", "w",
                       spec.block, 1, spec.position, Status.OK, summary={"tps": 9.5})  # fmt: skip

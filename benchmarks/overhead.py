@@ -30,11 +30,11 @@ from typing import Any, cast
 from scipy import stats
 
 from dbbench import process
-from dbbench.clock import Clock
 from dbbench.datasets import generated
-from dbbench.drivers import DRIVERS, pgbench, pgbench_output, sysbench, sysbench_output
+from dbbench.drivers import DRIVERS, pgbench, sysbench
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
+from dbbench.metrics.clock import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merged
 
 LEAST_RATIO = 0.98
@@ -109,10 +109,10 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
     """tps of the window by the seconds that the tool prints itself, started by hand with the same command."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         if cell.workload.driver == "pgbench":
-            argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench_output.live
+            argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
             argv = [word for word in argv if logged or not word.startswith("--log")]
         else:
-            argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench_output.live
+            argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench.live
         done = process.run(argv, timeout_s=600)
     seconds = [found for line in (done.stdout + done.stderr).splitlines() if (found := live(line)) is not None]
     return statistics.fmean(found.tps for found in seconds if found.tps is not None and found.second > WARMUP_S)

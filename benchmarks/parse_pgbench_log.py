@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dbbench.drivers import pgbench_log
+from dbbench.drivers import pgbench
 
 LEAST_RATE = 3e6  # lines a second
 MOST_GROWTH = 1.10  # of peak memory, from the short log to the long one
@@ -40,7 +40,7 @@ def write_log(path: Path, lines: int) -> None:
 def parse(path: Path, times: int) -> None:
     """In a process of its own: parse the log `times` over; print lines, CPU seconds and peak memory in KiB."""
     began = time.process_time()
-    counts, _ = pgbench_log.parse([path] * times, float(BEGIN), SECONDS)
+    counts, _ = pgbench.parse([path] * times, float(BEGIN), SECONDS)
     counts.series(float(SECONDS))
     took_s = time.process_time() - began
     # Not getrusage: its peak is inherited from the process that started this one.

@@ -79,7 +79,7 @@ def dbbench(folder: Path, *words: str, ok: tuple[int, ...] = (0,)) -> str:
 def arms(folder: Path) -> tuple[list[Any], list[str]]:
     """The entries of `fs_setups` that work here with the baseline's durability class (ZFS by zfs-fuse has another), and
     why the others do not."""
-    known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "list", "--json"))}
+    known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "--json"))}
     missing = {}
     for name in PUBLISHED[0][1]:
         own = known[name]["durability_class"]

@@ -25,12 +25,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dbbench import filesystems, process
+from dbbench import process
 from dbbench.datasets import METHODS, golden, manifest
 from dbbench.datasets.manifest import Golden, Manifest
-from dbbench.devices import loop
 from dbbench.engines.port import Place
 from dbbench.model import Dataset, EngineSpec, FsSetup, Mkfs
+from dbbench.storage import filesystems
+from dbbench.storage.devices import loop
 
 IMAGE_BYTES: Final = 2 * 2**30
 DATASET: Final = Dataset("pgbench", {"scale": 28})

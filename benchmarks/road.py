@@ -17,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from dbbench import datasets, store
-from dbbench.catalog import catalog
-from dbbench.devices.image import make_image
+from dbbench import datasets, results
 from dbbench.model import Phase, Run, Trial
 from dbbench.plan import expand, identity, load
-from dbbench.runner import execute
+from dbbench.plan.catalog import catalog
+from dbbench.run.queue import execute
+from dbbench.storage.devices.image import make_image
 
 SCALE = 36  # 578 MB
 PLAN = """
@@ -49,10 +49,10 @@ def trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple
     plan = load(path, catalog())
     cells, order = expand(plan, catalog())
     run = Run(f"r{number}", "2026-01-01T00:00:00Z", plan, identity(plan, cells), cells, order)
-    where = store.create_run(folder, run, path.read_text())
+    where = results.create_run(folder, run, path.read_text())
     marks: dict[str, float] = {}
     execute(where, emit=lambda event: marks.setdefault(event.kind, time.monotonic()))
-    (found,) = store.load_run(where).trials
+    (found,) = results.load_run(where).trials
     if found.error:
         raise SystemExit(f"the trial failed: {found.error.text}")
     return found, marks["trial_end"] - marks["trial_begin"]
@@ -69,7 +69,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dbbench-road-", dir="/var/tmp") as name:
         folder = Path(name)
         found, _ = trial(folder, 0)  # builds the golden copy; not counted
-        cell = store.load_spec(folder / "r0").cells[0]
+        cell = results.load_spec(folder / "r0").cells[0]
         golden = datasets.golden.cache_folder() / datasets.golden.key(cell.engine, cell.dataset) / "data"
         image = folder / "hand.img"
         make_image(image, 4 * 2**30)

@@ -1,6 +1,6 @@
 """dbbench: which filesystem should hold my database, by how much, and how sure are we?
 
-The road of one trial is in `dbbench/trial.py`; read that first. From Python: `load_run(path)` reads a
+The road of one trial is in `dbbench/run/trial.py`; read that first. From Python: `load_run(path)` reads a
 results folder, `render(runs)` makes the report page, `dbbench.compare` holds the verdicts.
 """
 
@@ -15,11 +15,11 @@ __all__ = ["__version__", "load_run", "render"]
 def __getattr__(name: str) -> Any:
     """Load the two public functions when they are asked for, so that `import dbbench` stays quick."""
     if name == "load_run":
-        from dbbench.store import load_run
+        from dbbench.results import load_run
 
         return load_run
     if name == "render":
-        from dbbench.page import render
+        from dbbench.report.page import render
 
         return render
     raise AttributeError(f"module 'dbbench' has no attribute {name!r}")

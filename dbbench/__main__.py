@@ -1,4 +1,4 @@
-"""`dbbench` and `python -m dbbench`."""
+"""The entry point of `dbbench` and `python -m dbbench`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The table of commands, and the one place where an error becomes text and an exit code.
+"""The table of commands, and the one place where an error becomes text and an exit status.
 
-A command's module is imported when the command is asked for: `dbbench --help` imports none of them.
+A command's module is imported when the command is used: `dbbench --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -15,39 +15,50 @@ from typing import Any, Final, TextIO
 import click
 
 from dbbench import __version__
-from dbbench.commands.options import Options, global_options
-from dbbench.errors import EXIT_INTERRUPTED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
+from dbbench.commands.options import CONTEXT, Options, global_options
+from dbbench.errors import EXIT_INTERRUPTED, EXIT_TRIAL_FAILED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
 from dbbench.units import inert
 
 EXIT_PIPE: Final = 141  # what a shell shows of a program that died because its reader had gone
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    # name: (module in dbbench.commands, what `--help` says)
-    "doctor": ("doctor", "Tools, versions, root, free space, devices; what to install."),
-    "init": ("init", "Write a commented plan.toml."),
-    "plan": ("plan", "Dry run: trials in order, commands, time, disk and bytes written."),
-    "rehearse": ("rehearse", "Try what this kernel lacks in a second one, at a small scale."),
-    "run": ("run", "Drive a plan's trials, or resume them; print the verdict."),
-    "durability": ("durability", "Power-cut lab: what of acknowledged commits is left."),
-    "compare": ("compare", "Ratios, intervals and words of one or more runs."),
-    "nightly": ("nightly", "Tonight's run beside its reference; a regression ends with 3."),
-    "baseline": ("baseline", "Which run's level nights are held against."),
-    "export": ("export", "A run as JUnit, OpenMetrics, GitHub Markdown or Bencher JSON."),
-    "import": ("import_", "Merge runs of other machines, verified, each trial once."),
-    "report": ("report", "Write the report page of one or more runs."),
-    "list": ("list", "The runs of the results folder."),
-    "show": ("show", "A run with its trials, or one trial."),
-    "explain": ("explain", "What an error or a warning means."),
-    "clean": ("clean", "Remove what runs have left: images, unfinished trials, golden copies."),
-    "fleet": ("fleet", "One plan over many machines."),
-    "fs": ("fs", "The catalogue of fs setups."),
-    "workload": ("workload", "The catalogue of workloads."),
-    "study": ("study", "Published comparisons, run here: then and now."),
+# Heading of `--help` -> name: (module in dbbench.commands, what `--help` says)
+GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Measure": {
+        "init": ("init", "Write a commented plan.toml."),
+        "doctor": ("doctor", "Check tools, permissions, disk space and devices; list what to install."),
+        "plan": ("plan", "Show what a run would do, how long it takes and how much it writes (dry run)."),
+        "run": ("run", "Run a plan, or resume it, and print the verdict."),
+    },
+    "Read": {
+        "show": ("show", "List runs, or show a run or a trial."),
+        "compare": ("compare", "Compare the filesystems of one or more runs; export the result."),
+        "report": ("report", "Write the report page."),
+    },
+    "Every night": {"nightly": ("nightly", "Run a plan every night and detect regressions.")},
+    "Many machines": {
+        "fleet": ("fleet", "Run a plan on several machines."),
+        "import": ("import_", "Merge runs from other machines."),
+    },
+    "Catalogues": {
+        "fs": ("fs", "List filesystem setups, or show one."),
+        "workload": ("workload", "List workloads, show one, or make one from recorded statements."),
+        "study": ("study", "List published benchmarks, show one, or run it on this machine."),
+    },
+    "Labs": {
+        "powercut": ("powercut", "Power-loss test: do acknowledged commits survive?"),
+        "rehearse": ("rehearse", "Try setups that this kernel does not support in a second kernel."),
+    },
+    "Housekeeping": {
+        "clean": ("clean", "Remove what interrupted runs left behind."),
+        "explain": ("explain", "Explain an error or a warning."),
+        "completion": ("completion", "Print the completion script of a shell."),
+    },
 }
+COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
-class Commands(click.Group):
-    """The group of all commands, by the table above."""
+class AllCommands(click.Group):
+    """The group of all commands, loaded by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -62,33 +73,47 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            from dbbench.tomlfile import did_you_mean
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from dbbench.plan.tomlfile import did_you_mean
 
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=COMMANDS[name][1]) for name in COMMANDS if name.startswith(incomplete)]
+        return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        width = max(len(name) for name in COMMANDS)
+        for heading, entries in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in entries.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=AllCommands, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="dbbench", message="%(prog)s %(version)s")
 @global_options
 def group(**_given: Any) -> None:
     """Which filesystem should hold my database, by how much, and how sure are we?
 
     \b
-    dbbench doctor              what is missing on this machine
-    dbbench init                writes plan.toml
-    dbbench run plan.toml       drives it; the same command resumes it
+    dbbench doctor              check this machine
+    dbbench init                write plan.toml
+    dbbench plan plan.toml      show what a run would do
+    dbbench run plan.toml       run it; the same command resumes it
     """
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line; its exit code. Everything that a person reads of an error is printed here."""
     signal.signal(signal.SIGTERM, _terminated)
+    os.umask(os.umask(0o022) | 0o022)  # whatever the shell says: group and others never write results; stricter stays
+    if "_DBBENCH_COMPLETE" in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, "dbbench", "_DBBENCH_COMPLETE", os.environ["_DBBENCH_COMPLETE"])
     options = Options()
     try:
         return _invoked(list(argv), options)
@@ -112,10 +137,17 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _invoked(argv: list[str], options: Options) -> int:
-    """The command's own exit code. Not by `group.main`, which turns a broken pipe into success."""
-    with group.make_context("dbbench", argv, obj=options) as context:
-        outcome = group.invoke(context)
-    sys.stdout.flush()
+    """The command's own exit code, or 1 where it passed something over, which is told here. Not by `group.main`, which
+    turns a broken pipe into success."""
+    try:
+        with group.make_context("dbbench", argv, obj=options) as context:
+            outcome = group.invoke(context)
+        sys.stdout.flush()
+    finally:
+        for error in options.passed_over:
+            tell(error, options)
+    if options.passed_over:
+        return EXIT_TRIAL_FAILED
     return outcome if isinstance(outcome, int) else 0
 
 

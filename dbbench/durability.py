@@ -1,4 +1,4 @@
-"""The durability class: what filesystem and server promise together, and whether device flushes bear it out."""
+"""The durability class: what filesystem and server guarantee together, and whether the device's flushes confirm it."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ _LARGEST_PAGE: Final = 16384  # of the engines here, where one does not tell: wh
 
 
 def combined(fs_flags: Iterable[Durability], engine_flags: Iterable[Durability]) -> tuple[Durability, ...]:
-    """The flags of both, worst first, each once."""
+    """Return the flags of both, worst first, without duplicates."""
     found = {*fs_flags, *engine_flags}
     return tuple(flag for flag in Durability if flag in found)
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:
-    """The page size of the server that reports these settings: PostgreSQL's or InnoDB's."""
+    """Return the page size of the server with these settings: PostgreSQL's or InnoDB's."""
     return int(effective.get("block_size") or effective.get("innodb_page_size") or _LARGEST_PAGE)
 
 
 def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
-    """Whether the server has its log opened so that a write is its own flush, on a disk that takes such writes (FUA):
-    then a commit may need no flush request. fdatasync(2) always ends in one, whatever the disk can do."""
+    """Whether the server writes its log with forced writes (FUA), so that a commit may need no flush request.
+
+    The disk must support FUA. fdatasync(2) always sends a flush, whatever the disk supports.
+    """
     method = effective.get("innodb_flush_method", "").upper()
     opened = effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
     return fua and (opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1"))
 
 
+def needs_flushes(flags: Iterable[Durability]) -> bool:
+    """Whether a commit has to wait for a device flush under a class with these flags."""
+    return not _NO_FLUSH_NEEDED.intersection(flags)
+
+
 def flushes_verdict(
     flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...], forced: bool = False
 ) -> tuple[str, bool]:
-    """What the device's flushes over the window say of the class, in words, and whether they disprove it.
+    """Describe what the device's flushes in the window say about the class, and whether they disprove it.
 
-    `flushes` None: `reason` says why nothing counts them. Group commit makes less than one flush a commit, a
-    filesystem's log more; none at all under a class that promises commits is a fault. `forced`: see
-    `forced_writes`.
+    `flushes` None: `reason` explains why nothing counts them. Group commit causes less than one flush per commit, a
+    filesystem's log more; none at all with a class that promises commits is a fault. `forced`: see `forced_writes`.
     """
     if flushes is None:
         return f"not measurable ({reason or 'nothing counts flushes here'})", False
     if not commits:
         return "not measurable (no commits in the window)", False
-    promised = not _NO_FLUSH_NEEDED.intersection(flags)
+    promised = needs_flushes(flags)
     if flushes == 0:
         if forced and promised:
             return "not measurable (0 flushes: the log's writes may be forced (FUA), which are not counted)", False

@@ -1,4 +1,4 @@
-"""Which package brings which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`.
+"""Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`.
 
 It runs before anything is installed, so it needs nothing but Python, imports nothing of dbbench, and is the one
 file beside `process.py` that starts programs. It must not harm a machine that serves databases already: what is
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +24,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # searched after the caller's own
+# Directories of programs that no PATH has, by release: sysstat's recorder has moved more than once.
+OUTSIDE_PATH: Final = {
+    "sadc": ("/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa", "/usr/local/lib/sa"),
+}
+FUSE: Final = "libfuse3.so.[34]"  # a pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 since
 EXIT_ENVIRONMENT: Final = 2  # as errors.EXIT_USAGE: nothing was changed
 
 
@@ -30,11 +38,11 @@ class Tool(NamedTuple):
 
     group: str  # "run": what benchmarks need; "test": what only the tests need on top
     programs: tuple[str, ...]
-    debian: str  # Debian 12, Ubuntu from 24.04
+    debian: str  # Debian from 12, Ubuntu from 24.04; "new | old" where a release renamed it
     fedora: str
     places: str = ""
     module: str = ""
-    engine: str = ""  # a server: may be left out with --without
+    engine: str = ""  # of a server: may be left out with --without, MariaDB's also by itself
     optional: bool = False  # tests that need it are skipped by name where no package has it
 
     def missing(self) -> list[str]:
@@ -44,22 +52,23 @@ class Tool(NamedTuple):
         return [name for name in self.programs if not self._find(name)]
 
     def _find(self, name: str) -> bool:
-        if shutil.which(name, path=os.environ.get("PATH", "") + ":" + SBIN):
-            return True
-        return bool(self.places) and any(Path("/").glob(f"{self.places}/{name}"))
+        return find(name) is not None or (bool(self.places) and any(Path("/").glob(f"{self.places}/{name}")))
 
 
 TOOLS: Final = (
     Tool("run", ("postgres", "initdb", "pg_ctl", "pgbench", "pg_amcheck", "pg_checksums"), "postgresql",
          "postgresql-server postgresql-contrib", places="usr/lib/postgresql/*/bin", engine="postgres"),
     Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
-    Tool("run", ("sysbench",), "sysbench", "sysbench"),
-    Tool("run", ("mariadb-binlog",), "mariadb-client", "mariadb", optional=True),  # binary logs are replayed with them
-    Tool("run", ("mariadb",), "mariadb-client-core", "mariadb", optional=True),
-    Tool("run", ("sar", "sadf", "iostat"), "sysstat", "sysstat"),
-    Tool("run", ("mkfs.ext4", "mkfs.ext3", "mkfs.ext2", "tune2fs", "dumpe2fs", "chattr", "lsattr", "filefrag"),
+    # MySQL of Debian unstable excludes the library of MariaDB, and sysbench with it.
+    Tool("run", ("sysbench",), "sysbench", "sysbench", optional=True),
+    # Binary logs are replayed with these two.
+    Tool("run", ("mariadb-binlog",), "mariadb-client", "mariadb", engine="mariadb", optional=True),
+    Tool("run", ("mariadb",), "mariadb-client-core", "mariadb", engine="mariadb", optional=True),
+    Tool("run", ("sar", "sadf", "iostat", "sadc"), "sysstat", "sysstat"),
+    Tool("run", ("mkfs.ext4", "mkfs.ext3", "mkfs.ext2", "tune2fs", "dumpe2fs", "chattr", "lsattr", "filefrag",
+                 "e2freefrag"),
          "e2fsprogs", "e2fsprogs"),
-    Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info"), "xfsprogs", "xfsprogs"),
+    Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info", "xfs_spaceman"), "xfsprogs", "xfsprogs"),
     Tool("run", ("mkfs.btrfs", "btrfs"), "btrfs-progs", "btrfs-progs"),
     Tool("run", ("compsize",), "btrfs-compsize", "compsize"),
     Tool("run", ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"), "util-linux", "util-linux"),
@@ -68,14 +77,15 @@ TOOLS: Final = (
     Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
     # The power-cut lab's disk. The library alone: root needs no fusermount, and its package excludes the older one.
-    Tool("test", ("libfuse3.so.3",), "libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
+    Tool("test", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
     # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     # Sources of a user's own: dumps and backups of MariaDB and MySQL. Only who has such a source needs them.
-    Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb"),
+    Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
     Tool("test", ("mydumper", "myloader"), "mydumper", "mydumper", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
-    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", optional=True),  # the operation base-backup
+    # The operation base-backup.
+    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", engine="mariadb", optional=True),
     # Machines to reach by ssh, on this one. This package has no service; openssh-server would start one.
     Tool("test", ("dropbear", "dropbearkey"), "dropbear-bin", "dropbear", optional=True),
     Tool("test", ("ssh", "ssh-keygen"), "openssh-client", "openssh-clients", optional=True),
@@ -92,8 +102,8 @@ TOOLS: Final = (
 )  # fmt: skip
 
 
+_EXCLUDED: Final = "mariadb"  # the engine whose packages exclude other vendors' servers
 _BESIDE: Final = {
-    "sadc": "sadf",
     "psql": "postgres",
     "zfs-fuse": "zpool",
 }  # lie outside PATH, in the package of the other
@@ -105,8 +115,84 @@ def package_of(program: str, family: str = "debian") -> str | None:
     name = _BESIDE.get(Path(program).name, Path(program).name)
     for tool in TOOLS:
         if name in tool.programs:
-            return tool.fedora if family == "fedora" else tool.debian
+            return tool.fedora if family == "fedora" else in_release(tool.debian)
     return _NAMED.get(name)
+
+
+def required(program: str) -> bool:
+    """Whether every benchmark needs it, and not only some plans or tests."""
+    return any(program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS)
+
+
+def extra(name: str) -> str:
+    """Return the command that installs the Python packages of one of dbbench's extras, from a checkout or a wheel."""
+    condition = re.compile(rf"\s*;\s*extra == ['\"]{re.escape(name)}['\"]$")
+    try:
+        listed = importlib.metadata.requires("dbbench") or []
+    except importlib.metadata.PackageNotFoundError:
+        listed = []
+    wanted = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
+    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(wanted)}" if wanted else f"install the extra {name}"
+
+
+def in_release(names: str) -> str:
+    """Return the first of "new | old" that this machine's package lists have; the last one where they have none."""
+    *newer, last = names.split(" | ")
+    return next((name for name in newer if has_candidate(_policy(name))), last)
+
+
+def fix(package: str) -> str:
+    """Return what installs a Debian package; where the machine's package lists do not have it, that."""
+    if not exists(package):
+        return f"{package} is not in this machine's package lists; apt-get update refreshes them"
+    return f"apt-get install {package}"
+
+
+def exists(package: str) -> bool:
+    """Whether apt could install it; True where there is no apt to ask."""
+    return shutil.which("apt-cache") is None or has_candidate(_policy(package))
+
+
+def find(program: str) -> str | None:
+    """Return the path of `program`: from PATH, the system's directories, or where a release keeps it outside them."""
+    places = ":".join((os.environ.get("PATH", ""), PATH, *OUTSIDE_PATH.get(program, ())))
+    return shutil.which(program, path=places)
+
+
+def remedy(programs: Sequence[str]) -> str:
+    """Return what helps where `programs` are missing: the command that installs their packages, or for a program whose
+    package is installed already, where it was looked for; "" where no package is known."""
+    lines = []
+    for name in programs:
+        package, neighbour = package_of(name), _neighbour(name)
+        if package and neighbour:
+            looked = ", ".join(("PATH", *OUTSIDE_PATH.get(Path(name).name, ())))
+            lines.append(
+                f"{Path(name).name} belongs to {package}, which is installed ({neighbour}), but is not in {looked}. "
+                f"Find it with  dpkg -L {package}  and add its directory to PATH."
+            )
+    there, absent = _wanted(programs)
+    lines += map(fix, absent)
+    command = f"apt-get install --no-install-recommends {' '.join(there)}" if there else ""
+    return "\n".join(filter(None, (command, *lines)))
+
+
+def installable(programs: Sequence[str]) -> list[str]:
+    """The packages that bring missing programs, of those that apt could install."""
+    return _wanted(programs)[0]
+
+
+def _wanted(programs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The packages of programs of which none is installed: those that apt could install, and the others."""
+    names = dict.fromkeys(package for name in programs if (package := package_of(name)) and not _neighbour(name))
+    there = [name for name in names if exists(name)]
+    return there, [name for name in names if name not in there]
+
+
+def _neighbour(program: str) -> str | None:
+    """Return the path of another program of the same package; None where the package is not installed."""
+    others = next((tool.programs for tool in TOOLS if Path(program).name in tool.programs), ())
+    return next((path for name in others if (path := find(name))), None)
 
 
 def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
@@ -117,10 +203,16 @@ def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Install what is missing; 0 when everything is there, 2 with an error when it cannot be."""
     parser = argparse.ArgumentParser(prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("groups", nargs="+", choices=("run", "test"))
+    parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
+    parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the servers that are here")
     parser.add_argument("--without", action="append", default=[], choices=("postgres", "mariadb"))
     parser.add_argument("--dry-run", action="store_true", help="list, install nothing")
     given = parser.parse_args(argv)
+    if given.demo:
+        print(demo(given.demo))
+        return 0
+    if not given.groups:
+        parser.error("say which: run, test or both")
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # what is temporary is taken away
     try:
         return _provide(missing(given.groups, given.without), given.dry_run)
@@ -132,18 +224,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _provide(tools: list[Tool], dry_run: bool) -> int:
     if not tools:
         return 0
-    for tool in tools:
-        print(f"missing: {', '.join(tool.missing())} ({tool.debian})")
     if shutil.which("apt-get") is None:
         named = " ".join(dict.fromkeys(tool.fedora for tool in tools))
         _fail("E201", "this machine has no apt-get", f"Install by hand. On Fedora:  dnf install {named}")
-    if os.geteuid() != 0 and not dry_run:
-        return _as_root([tool.debian for tool in tools])
-    wanted = _known(tools)
-    plan = simulate(_apt(["--simulate", *wanted], check=False)) if wanted else Simulation((), (), (), "")
-    _judge(plan, wanted)
-    if not wanted:
+    as_root = os.geteuid() != 0 and not dry_run
+    if as_root and _unknown(tools):  # the package lists may be old
+        return _as_root(tools)
+    tools, plan = _possible(_known(tools))
+    if not tools:
         return 0
+    if as_root:
+        return _as_root(tools)
+    for tool in tools:
+        print(f"missing: {', '.join(tool.missing())} ({in_release(tool.debian)})")
+    wanted = _packages(tools)
     print(f"apt-get installs {len(plan.new)} packages: {' '.join(plan.new)}", flush=True)
     if plan.upgraded:
         print(f"and upgrades, because these depend on it: {' '.join(plan.upgraded)}", flush=True)
@@ -151,35 +245,87 @@ def _provide(tools: list[Tool], dry_run: bool) -> int:
         return 0
     with _no_cluster(), _no_services():
         _install(wanted)
-    left = [tool for tool in tools if tool.debian in wanted and tool.missing()]
-    if left:
-        names = ", ".join(name for tool in left for name in tool.missing())
+    if names := ", ".join(name for tool in tools for name in tool.missing()):
         _fail("E201", f"{names} is still missing after apt-get", "dbbench doctor  says more.", changed=True)
     return 0
 
 
-def _as_root(packages: list[str]) -> int:
+def _packages(tools: Sequence[Tool]) -> list[str]:
+    return list(dict.fromkeys(in_release(tool.debian) for tool in tools))
+
+
+def _possible(tools: list[Tool]) -> tuple[list[Tool], Simulation]:
+    """The tools that can be installed, and what apt would do. Where another vendor's server excludes MariaDB, all of it
+    is left out, with those of the optional tools that are excluded too; E205 where apt would harm anything else."""
+    plan = _simulated(tools)
+    if not (harm := _harm(plan)):
+        return tools, plan
+    kept = [tool for tool in tools if tool.engine != _EXCLUDED]
+    if _harm(_simulated(kept)):
+        kept = [tool for tool in kept if not (tool.optional and _harm(_simulated([tool])))]
+    possible = _simulated(kept)
+    if _harm(possible):
+        _judge(plan, _packages(tools))
+    names = " ".join(_packages([tool for tool in tools if tool not in kept]))
+    print(f"left out: {names}, because apt-get {harm.splitlines()[0]}")
+    return kept, possible
+
+
+def _simulated(tools: list[Tool]) -> Simulation:
+    if not tools:
+        return Simulation((), (), (), "")
+    return simulate(_apt(["--simulate", *_packages(tools)], check=False))
+
+
+def _as_root(tools: list[Tool]) -> int:
     """The same command through sudo."""
     sudo = shutil.which("sudo")
     if sudo is None:
-        _fail("E202", f"root is needed to install {' '.join(packages)}, and there is no sudo",
-              "As root:  apt-get install --no-install-recommends --no-remove " + " ".join(packages))  # fmt: skip
+        packages = " ".join(_packages(tools))
+        _fail("E202", f"root is needed to install {packages}, and there is no sudo",
+              f"As root:  apt-get install --no-install-recommends --no-remove {packages}")  # fmt: skip
     return subprocess.run([sudo, sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]], check=False).returncode
 
 
-def _known(tools: list[Tool]) -> list[str]:
-    """The packages that apt can install, after an update where it knew too few."""
-    unknown = [tool for tool in tools if not has_candidate(_policy(tool.debian))]
+def _unknown(tools: list[Tool]) -> list[Tool]:
+    return [tool for tool in tools if not has_candidate(_policy(in_release(tool.debian)))]
+
+
+def _known(tools: list[Tool]) -> list[Tool]:
+    """The tools whose packages apt can install, after an update where it knew too few."""
+    unknown = _unknown(tools)
     if unknown and os.geteuid() == 0:
-        print(f"apt-get update (unknown so far: {' '.join(tool.debian for tool in unknown)})", flush=True)
+        print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
         _checked(["apt-get", "update", "-q"])
-        unknown = [tool for tool in unknown if not has_candidate(_policy(tool.debian))]
-    if needed := [tool.debian for tool in unknown if not tool.optional]:
-        _fail("E201", f"no package source of this machine has {', '.join(needed)}",
+        _policy.cache_clear()
+        unknown = _unknown(unknown)
+    if needed := [tool for tool in unknown if not tool.optional and tool.engine != _EXCLUDED]:
+        _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}",
               "On Ubuntu:  add-apt-repository universe, then the same command again.")  # fmt: skip
-    for tool in unknown:
-        print(f"left out: {tool.debian} (no such package here); tests that need it are skipped by name")
-    return [tool.debian for tool in tools if tool not in unknown]
+    if unknown:
+        print(
+            f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need it are skipped by name"
+        )
+    return [tool for tool in tools if tool not in unknown]
+
+
+def demo(plan: Path) -> Path:
+    """Return the demo's plan for this machine: `plan` itself where MariaDB is here; else a copy in .venv with MySQL in
+    its place, or with PostgreSQL alone. Says so in one line."""
+    if find("mariadbd") and find("sysbench"):
+        return plan
+    text = plan.read_text()
+    if find("mysqld") and find("sysbench"):
+        text, told = text.replace('"mariadb"', '"mysql"'), "PostgreSQL and MySQL, because MariaDB is not installed"
+    else:
+        blocks = [block for block in text.split("\n\n") if '"mariadb"' not in block]
+        lacking = "sysbench" if find("mysqld") or find("mariadbd") else "neither MariaDB nor MySQL"
+        text = "\n\n".join(blocks)
+        told = f"PostgreSQL alone, because {lacking} is {'not ' if lacking == 'sysbench' else ''}installed"
+    print(f"the demo runs with {told}", file=sys.stderr)
+    made = Path(".venv", plan.name)
+    made.write_text(text)
+    return made
 
 
 # --- what apt would do -----------------------------------------------------------------------------
@@ -216,30 +362,26 @@ def simulate(done: subprocess.CompletedProcess[str]) -> Simulation:
 _SERVERS: Final = re.compile(r"^(postgresql(-\d+)?|(mariadb|mysql|percona)\S*-server\S*)$")
 
 
+def _harm(plan: Simulation) -> str:
+    """What of this must not be: "" where all of it may."""
+    if plan.removed:
+        return f"would remove {', '.join(plan.removed)}"
+    if plan.error:
+        return f"fails: {plan.error}"
+    touched = [name for name in plan.upgraded if _SERVERS.match(name)]
+    return f"would upgrade a database server: {' '.join(touched)}" if touched else ""
+
+
 def _judge(plan: Simulation, wanted: list[str]) -> None:
     """Refuse what would take something away, or restart a server that is in use."""
-    touched = [name for name in plan.upgraded if _SERVERS.match(name)]
-    if plan.removed or plan.error:
-        evidence = f"would remove {', '.join(plan.removed)}" if plan.removed else f"fails: {plan.error}"
-        _fail("E205", f"installing {' '.join(wanted)} {evidence}", _remedy(wanted, plan.removed or (plan.error,)))
-    if touched:
-        servers = " ".join(touched)
-        _fail(
-            "E205",
-            f"installing {' '.join(wanted)} would upgrade a database server: {servers}",
-            f"Upgrade it when it suits:  apt-get install {servers}  Then the same command again.",
-        )
-
-
-def _remedy(wanted: list[str], found: Sequence[str]) -> str:
-    if "mariadb-server-core" in wanted and any("mysql" in text or "percona" in text for text in found):
-        return (
-            "Another vendor's server is installed, and both cannot be. Leave MariaDB out:\n"
-            "    python3 dbbench/packages.py run --without mariadb\n"
-            '  and give the demo the server that is here: in docs/plans/demo.toml write name = "mysql" for'
-            ' "mariadb".'
-        )
-    return "Settle this with apt, then the same command again:  apt-get --simulate install " + " ".join(wanted)
+    harm, line = _harm(plan), " ".join(wanted)
+    if not harm:
+        return
+    remedy = f"Settle this with apt, then the same command again:  apt-get --simulate install {line}"
+    if not plan.removed and not plan.error:
+        servers = " ".join(name for name in plan.upgraded if _SERVERS.match(name))
+        remedy = f"Upgrade it when it suits:  apt-get install {servers}  Then the same command again."
+    _fail("E205", f"installing {line} {harm}", remedy)
 
 
 def has_candidate(policy: str) -> bool:
@@ -315,7 +457,10 @@ def _apt(words: list[str], *, check: bool = True, quiet: bool = True) -> subproc
     return _checked(argv, check=check, quiet=quiet)
 
 
+@functools.lru_cache
 def _policy(package: str) -> str:
+    if shutil.which("apt-cache") is None:
+        return ""
     return _checked(["apt-cache", "policy", package], check=False, quiet=True).stdout
 
 

@@ -1,7 +1,7 @@
-"""The only file that starts programs: argv lists, never a shell; deadlines, logs, clear errors.
+"""Start programs. This is the only module that does: argument lists, never a shell, with deadlines and clear errors.
 
-`run` waits for a program, `running` keeps one beside a block of code. Both note the argv in the list
-given by `recording`, so that a trial can say by which commands it was made.
+`run` waits for a program, `running` keeps one running during a block. Both add the argv to the list of `recording`, so
+that a trial can show its commands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextvars
 import functools
 import os
 import pwd
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
+from dbbench import packages
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
 
 P = ParamSpec("P")
@@ -31,11 +31,12 @@ Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
 _KEPT = ("SSH_AUTH_SOCK", "XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
          "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
 _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
     "places", default=types.MappingProxyType({})
 )
+Spawn = Callable[[Callable[[], subprocess.Popen[bytes]]], subprocess.Popen[bytes]]
+_spawn: contextvars.ContextVar[Spawn | None] = contextvars.ContextVar("spawn", default=None)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Completed:
 
 
 class Running:
-    """A program that runs beside the caller."""
+    """A program that runs in the background."""
 
     def __init__(self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], grace_s: float) -> None:
         self.argv = argv
@@ -72,22 +73,22 @@ class Running:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of its processes on this machine."""
+        """Return the pids of its processes on this machine."""
         return (self.pid,)
 
     def poll(self) -> int | None:
-        """The exit status, or None while it runs."""
+        """Return the exit status, or None while it runs."""
         return self.popen.poll()
 
     def wait(self, timeout_s: float) -> int:
-        """The exit status; DeadlinePassed after `timeout_s`."""
+        """Return the exit status. Raises DeadlinePassed after `timeout_s`."""
         try:
             return self.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise DeadlinePassed(f"{self.argv[0]} still runs after {timeout_s:.0f} s") from None
+            raise DeadlinePassed(f"{self.argv[0]} is still running after {timeout_s:.0f} s") from None
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end with `how`, kill it after the grace period; the exit status."""
+        """Ask it to end with `how`, kill it after the grace period; return the exit status."""
         if self.popen.poll() is None:
             self.popen.send_signal(how)
             try:
@@ -98,7 +99,7 @@ class Running:
 
 
 def user(*names: str) -> User:
-    """The first account of `names` that this machine has; the caller's own where we are not root."""
+    """Return the first account of `names` that this machine has; without root, the caller's own."""
     if os.geteuid() != 0:
         me = pwd.getpwuid(os.geteuid())
         return User(me.pw_name, me.pw_uid, me.pw_gid)
@@ -110,18 +111,18 @@ def user(*names: str) -> User:
 
 
 def kept_environment() -> dict[str, str]:
-    """What of our environment a child of this program needs."""
+    """Return the environment variables that a child of this program needs."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
 def find(program: str) -> Path | None:
-    """Where `program` is, looked for in PATH and the system's sbin folders."""
-    hit = shutil.which(program, path=os.environ.get("PATH", "") + ":" + _PATH)
+    """Return the path of `program` from PATH, the system's directories, or where a release keeps it outside of them."""
+    hit = packages.find(program)
     return Path(hit) if hit else None
 
 
 def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Make a parser of what `program` prints raise AnswerUnknown where it stumbles over something else."""
+    """Make a parser of the output of `program` raise AnswerUnknown for output that it cannot parse."""
 
     def made(parse: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(parse)
@@ -130,8 +131,8 @@ def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return parse(*given, **named)
             except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
                 raise AnswerUnknown(
-                    f"{program} printed something else than expected: {type(error).__name__}: {error}",
-                    remedy="Try its command by hand; this version of it may be unknown here.",
+                    f"the output of {program} could not be parsed: {type(error).__name__}: {error}",
+                    remedy="Run the command by hand. dbbench may not support this version of the program.",
                 ) from error
 
         return read
@@ -152,13 +153,23 @@ def recording() -> Iterator[list[list[str]]]:
 
 @contextlib.contextmanager
 def placing(places: Mapping[str, Entering]) -> Iterator[None]:
-    """Programs that `running` starts with a role are started within that role's block, and inherit what it sets
-    of this process: its cores, its control group."""
+    """Start programs that have a role within the block of that role, so that they inherit its CPUs and
+    control group."""
     token = _places.set(places)
     try:
         yield
     finally:
         _places.reset(token)
+
+
+@contextlib.contextmanager
+def spawning(spawn: Spawn) -> Iterator[None]:
+    """Start the programs of the block through `spawn`, which gets the function that starts one."""
+    token = _spawn.set(spawn)
+    try:
+        yield
+    finally:
+        _spawn.reset(token)
 
 
 def run(
@@ -190,7 +201,9 @@ def run(
         except subprocess.TimeoutExpired:
             popen.kill()  # its pipes are left alone: a daemon of it may hold them for ever
             popen.wait()
-            raise DeadlinePassed(f"{' '.join(words)} still ran after {timeout_s:.0f} s and was killed") from None
+            raise DeadlinePassed(
+                f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
+            ) from None
         except BaseException:
             popen.kill()
             popen.wait()
@@ -225,15 +238,11 @@ def running(
     own_session: bool = False,
     role: str = "",
 ) -> Iterator[Running]:
-    """A program that runs while the block does; at its end it is asked to stop, and killed after `grace_s`.
+    """Keep a program running within the block; at the end it is asked to stop, and killed after `grace_s`.
 
-    `role` ("server", "client") chooses its place where the caller is in a block of `placing`.
-
-    `own_session` keeps the terminal's Ctrl-C away from it: the caller then decides what it is told. It is
-    killed when this process is killed: as root by the trial's namespaces, else by setpriv's --pdeathsig.
-
-    `stdout` and `stderr` are files to write, or the constants of `subprocess`; a PIPE is the caller's to read or
-    to write (`Running.popen.stdout`, `.stdin`), or the `stdin` of another program.
+    `role` ("server", "client") selects its place within a block of `placing`. `own_session` protects it from the
+    terminal's Ctrl-C: the caller decides how to stop it. If this process is killed, so is the program: as root by the
+    trial's namespaces, otherwise by setpriv's --pdeathsig.
     """
     words = _resolved(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
@@ -297,14 +306,15 @@ def _start(
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     clean = {
-        "PATH": os.environ.get("PATH", "") + ":" + _PATH,
+        "PATH": os.environ.get("PATH", "") + ":" + packages.PATH,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "HOME": "/nonexistent" if as_user else os.environ.get("HOME", "/"),
     }
     other = as_user if as_user is not None and as_user.uid != os.geteuid() else None
-    try:
+
+    def popen() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             words,
             stdin=stdin,
@@ -318,9 +328,12 @@ def _start(
             extra_groups=[] if other else None,
             start_new_session=own_session,
         )
+
+    try:
+        return spawn(popen) if (spawn := _spawn.get()) else popen()
     except FileNotFoundError:
         raise ProgramMissing(
-            f"{words[0]} is not there", effect="Nothing was changed.", remedy="dbbench doctor"
+            f"{words[0]} does not exist", effect="Nothing was changed.", remedy="dbbench doctor"
         ) from None
     except OSError as error:  # no more processes, no more memory, not executable, a mount with noexec
         raise ProgramNotStarted(f"{words[0]}: {error.strerror or error}", remedy="dbbench doctor") from error

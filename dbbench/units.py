@@ -1,13 +1,20 @@
-"""Sizes and times as people write them: "4GiB", "90s"; and back. And text of others, made safe to print."""
+"""Parse and format sizes and times ("4GiB", "90s"), and make foreign text safe to print."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
+
+GROUP: Final = "\u202f"  # narrow no-break space: groups digits and keeps a unit on the line of its number
+MISSING: Final = "–"  # not measured
 
 _SIZES: Final = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
                  "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30}  # fmt: skip
 _TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}
+_MOST_BYTES: Final = 2**63  # of a file, on any kernel
+_MOST_S: Final = 366 * 86400.0
+_LONGEST: Final = 200  # letters of what is said of a wrong value
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 # C0 without tab and newline, DEL, C1, and what turns the direction of writing: names, logs and results may hold them.
@@ -15,18 +22,29 @@ _ACTIVE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2
 
 
 def inert(text: str) -> str:
-    """The text as a terminal may have it: what would be a command to it is shown as a JSON escape."""
+    """Return the text for a terminal: control characters are shown as JSON escapes."""
     return _ACTIVE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
 
 
+def on_terminal(text: str) -> str:
+    """The text for a terminal: inert, and with plain spaces, because many fonts lack the narrow ones."""
+    return inert(text).replace(GROUP, " ")
+
+
 def bytes_of(written: object) -> int:
-    """Bytes of "4GiB", "500MB" or a bare number. ValueError says what was expected."""
-    return int(_parsed(written, _SIZES, 'a size such as "4GiB" or a number of bytes'))
+    """Return the bytes of "4GiB", "500MB" or a number. Raises ValueError."""
+    found = _parsed(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
+    if found >= _MOST_BYTES:
+        raise ValueError(f"expected less than 8 EiB, not {written!r}"[:_LONGEST])
+    return int(found)
 
 
 def seconds_of(written: object) -> float:
-    """Seconds of "90s", "5min", "2h" or a bare number. ValueError says what was expected."""
-    return _parsed(written, _TIMES, 'a time such as "90s" or a number of seconds')
+    """Return the seconds of "90s", "5min", "2h" or a number. Raises ValueError."""
+    found = _parsed(written, _TIMES, 'a time such as "90s" or a number of seconds')
+    if found > _MOST_S:
+        raise ValueError(f"expected at most a year, not {written!r}"[:_LONGEST])
+    return found
 
 
 def _parsed(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:
@@ -43,7 +61,7 @@ def _parsed(written: object, units: dict[str, float] | dict[str, int], expected:
 
 
 def size_text(size_bytes: float) -> str:
-    """ "1.5 GiB" of 1610612736."""
+    """Return "1.5 GiB" for 1610612736."""
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(size_bytes) >= factor:
             return (
@@ -55,17 +73,78 @@ def size_text(size_bytes: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """ "1:12" of 72, "3:12:05" of 11525."""
+    """Return "1:12" for 72, "3:12:05" for 11525."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, second = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{second:02}" if hours else f"{minutes}:{second:02}"
 
 
-def duration_text(seconds: float) -> str:
-    """ "0.065 ms", "28 ms", "3.37 s", "1:12": what takes from microseconds to hours."""
-    if seconds >= 60:
-        return time_text(seconds)
-    if seconds >= 1:
+def duration_text(seconds: float | None) -> str:
+    """Format a duration from microseconds to hours: "0.065 ms", "28 ms", "3.37 s", "1:12"."""
+    if seconds is None:
+        return MISSING
+    if seconds >= 100:
+        minutes, rest = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        parts = (f"{hours} h", f"{minutes} min", f"{rest} s") if hours else (f"{minutes} min", f"{rest} s")
+        return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+    if seconds >= 1 or not seconds:
         return f"{seconds:.3g} s"
     return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"
+
+
+def number(value: float | None) -> str:
+    """Three digits or so: 1 926, 63.4, 7.21, 0.143; "–" for None and for what is not finite."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size = abs(value)
+    decimals = 0 if size >= 99.95 or value == int(value) else _decimals(size)
+    return _typeset(f"{value:,.{decimals}f}")
+
+
+def _decimals(size: float) -> int:
+    if size >= 9.995:
+        return 1
+    return 2 if size >= 0.9995 else min(6, 2 - math.floor(math.log10(size)))
+
+
+def _typeset(text: str) -> str:
+    return text.replace(",", GROUP).replace("-", "−")
+
+
+def change(ratio: float | None) -> str:
+    """A ratio as a change: "−21.4 %" of 0.786."""
+    return MISSING if ratio is None else f"{_signed(ratio)}{GROUP}%"
+
+
+def round_change(ratio: float) -> str:
+    """A change at the tick of an axis: "−50 %", "+2.5 %"."""
+    percent = (ratio - 1) * 100
+    return _typeset(f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}") + f"{GROUP}%"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Two ratios as an interval of changes: "−22.9..−19.9 %"."""
+    return MISSING if low is None or high is None else f"{_signed(low)}..{_signed(high)}{GROUP}%"
+
+
+def _signed(ratio: float) -> str:
+    percent = (ratio - 1) * 100
+    text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else _typeset(text)
+
+
+def times(ratio: float | None) -> str:
+    """A ratio as a factor: "0.48 ×"."""
+    return MISSING if ratio is None else f"{ratio:.3g}{GROUP}×"
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """ "1 trial", "3 trials"."""
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"
+
+
+def listed(words: list[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,14 +12,16 @@ from typing import Final
 
 import pytest
 
-from dbbench.devices import loop
-from dbbench.devices.port import Device
-from dbbench.layers import kernel
-from tests.mysql_root import mysql_root
+from dbbench.machine.mounts import mounts_of
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import Device
+from dbbench.storage.layers import kernel
+from tests.server_roots import RECIPES, server_bin
 
 UNIT: Final = Path(__file__).parent / "unit"
 PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 STARTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+BUILT: Final = "engine:mysql$|engine:.*-"  # servers that this release does not ship: made in a root of their own
 SMALL: Final = 512 * 2**20  # bytes: mkfs.xfs refuses less than 300 MiB
 
 _forbidden = False
@@ -27,7 +30,8 @@ _forbidden = False
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks, and watch for processes."""
     config.addinivalue_line(
-        "markers", 'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql"; else skipped'
+        "markers",
+        'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql-8.4", "freezer:2"; else skipped',
     )
     config.addinivalue_line("markers", "starts_processes: a unit test that may start a process")
     sys.addaudithook(_watch)
@@ -48,6 +52,12 @@ def no_process_in_unit_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     _forbidden = False
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs another server's root takes long."""
+    if any(re.match(BUILT, str(name)) for mark in item.iter_markers("needs") for name in mark.args):
+        item.add_marker(pytest.mark.long)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip by name what this machine cannot run."""
@@ -65,9 +75,19 @@ def _lacks(name: str) -> str | None:
         return None if _kernel_has(what) else f"a kernel with {what}"
     if kind == "kernel":
         return kernel.lacks(what)
+    if kind == "freezer":
+        return None if _freezer(what) else f"a mounted hierarchy of control groups, version {what}, with a freezer"
     if kind == "engine":
-        return None if engine_bin(what) else f"{what} (install it, or set DBBENCH_TEST_{what.upper()}_BIN)"
+        return None if engine_bin(what) else f"{what} (install it, or set {_named_by(what)})"
     return None if shutil.which(name, path=PATH) else f"the program {name}"
+
+
+def _freezer(version: str) -> bool:
+    """Version 2 has its freezer in every group, version 1 as a hierarchy of its own."""
+    return any(
+        mount.fstype == "cgroup2" if version == "2" else mount.fstype == "cgroup" and "freezer" in mount.options
+        for mount in mounts_of(Path("/proc/self"))
+    )
 
 
 def _kernel_has(filesystem: str) -> bool:
@@ -78,20 +98,28 @@ def _kernel_has(filesystem: str) -> bool:
 
 
 def engine_bin(name: str) -> Path | None:
-    """The folder of an engine's server program: DBBENCH_TEST_NAME_BIN, else where packages put it.
+    """What a plan names as `bin` for an engine, or for a release of it ("postgres-18"); None where there is none.
 
-    MySQL, where there is none: a root of its own (`mysql_root`), a `bin` too.
+    The environment's DBBENCH_TEST_NAME_BIN comes first, then what packages installed, then a root with the server of
+    another release (`server_roots`).
     """
-    given = os.environ.get(f"DBBENCH_TEST_{name.upper()}_BIN")
+    given = os.environ.get(_named_by(name))
     if given:
         return Path(given)
+    if name in RECIPES:
+        return server_bin(name)
     if name == "postgres":
         found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")), *Path("/usr/bin").glob("postgres")]
         return found[-1].parent if found else None
     hit = shutil.which({"mariadb": "mariadbd", "mysql": "mysqld"}[name], path=PATH)
     if hit is None or (name == "mysql" and "mariadb" in Path(hit).resolve().name):
-        return mysql_root() if name == "mysql" else None
+        return server_bin("mysql-9.7") if name == "mysql" else None
     return Path(hit).parent
+
+
+def _named_by(name: str) -> str:
+    """The variable that names an engine's `bin`: DBBENCH_TEST_POSTGRES_18_BIN."""
+    return f"DBBENCH_TEST_{re.sub('[-.]', '_', name).upper()}_BIN"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

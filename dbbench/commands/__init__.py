@@ -1,1 +1,4 @@
-"""One file a command: arguments in, one call, text out. Each has `command`; the table of them is in `cli.py`."""
+"""One module per command: parse the arguments, make one call, print the result.
+
+Each module has a function `command`; the table of commands is in `cli.py`.
+"""

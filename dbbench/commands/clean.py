@@ -1,7 +1,8 @@
-"""`dbbench clean [RUN]`: remove what runs have left. Only what is ours, never a finished result."""
+"""`dbbench clean [RUN]`: remove what interrupted runs left behind, never a result."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -10,17 +11,18 @@ from typing import Final, NamedTuple
 
 import click
 
-from dbbench import store
-from dbbench.commands.finding import folder_of
+from dbbench import results
+from dbbench.commands.finding import folder_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.text import put, put_json
-from dbbench.errors import RunLocked
-from dbbench.fleet import record, remains
-from dbbench.fleet.record import Fleet
-from dbbench.journal import Journal
-from dbbench.store.trials import leftovers
+from dbbench.errors import DbbenchError, RunLocked
+from dbbench.fleet import ledger, remains
+from dbbench.fleet.ledger import Fleet
+from dbbench.report.text import put, put_json
+from dbbench.results.journal import Journal
+from dbbench.results.trials import leftovers
 from dbbench.units import inert, size_text
 
+_MOST_TOLD: Final = 20  # things of others that a journal names
 _TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # of the journal: what a person may miss
 
 
@@ -36,67 +38,87 @@ Unit = Callable[[bool], list[Left]]  # cleans, or only lists; RunLocked where so
 
 
 @command_line()
-@click.argument("run", metavar="[RUN]", required=False)
-@click.option("--golden", is_flag=True, help="Also the golden copies of datasets (they are built again when needed).")
-@click.option("--dry-run", is_flag=True, help="Only list.")
+@run_argument(required=False)
+@click.option(
+    "--golden", is_flag=True, help="Also remove the golden copies of datasets; they are built again when needed."
+)
+@click.option("--dry-run", is_flag=True, help="List what would be removed.")
 @results_option
-def command(options: Options, run: str | None, golden: bool, dry_run: bool, results: str) -> None:
-    """Remove images, unfinished trials and temporary folders of runs and fleets that nobody works on, and list them.
+def command(options: Options, run: str | None, golden: bool, dry_run: bool, results_folder: str) -> None:
+    """Remove images, unfinished trials and temporary folders of runs and fleets that no process uses.
 
-    Results are never touched. An unfinished run can still be resumed: what is missing is made again. Of a finished
-    fleet's hosts on this machine, the copies of trials go that are home.
+    Results are never removed. An unfinished run can still be resumed. If a fleet is finished, the copies of its
+    collected trials that its hosts on this machine hold are removed too.
     """
-    gone = _clean_each(_units(Path(results), run), dry_run, passing=run is None)
+    gone = _clean_each(
+        _units(options, Path(results_folder), run), dry_run, options.passed_over if run is None else None
+    )
     if golden:
         gone += _clean_golden(dry_run)
     _tell(options, gone, dry_run)
 
 
-def _units(results: Path, run: str | None) -> list[Unit]:
+def _units(options: Options, results_folder: Path, run: str | None) -> list[Unit]:
     """What is asked for: fleets with all their runs, runs of none, the folder's worker."""
-    fleets = [fleet for fleet in record.fleets(results) if run in (None, fleet.name, *record.run_names(fleet))]
-    found: list[Unit] = [partial(_clean_fleet, results, fleet) for fleet in fleets]
-    if run is None and results.is_dir():
-        theirs = {name for fleet in fleets for name in record.run_names(fleet)}
-        found += [partial(_clean_run, path) for path in store.runs(results) if path.name not in theirs]
-        found.append(partial(_clean_worker, results))
+    fleets = [
+        fleet
+        for fleet in ledger.fleets(results_folder, options.passed_over)
+        if run in (None, fleet.name, *ledger.run_names(fleet))
+    ]
+    found: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
+    if run is None and results_folder.is_dir():
+        theirs = {name for fleet in fleets for name in ledger.run_names(fleet)}
+        found += [partial(_clean_run, path) for path in results.runs(results_folder) if path.name not in theirs]
+        found.append(partial(_clean_worker, results_folder))
     elif run is not None and not fleets:
-        found.append(partial(_clean_run, folder_of(results, run)))
+        found.append(partial(_clean_run, folder_of(results_folder, run)))
     return found
 
 
-def _clean_each(units: list[Unit], dry_run: bool, *, passing: bool) -> list[Left]:
-    """Clean them one after another. What somebody works on is told and passed over, or RunLocked."""
+def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | None) -> list[Left]:
+    """Clean them one after another. What another process works on is told and passed over, and the errors of damaged
+    runs are put into `failed`; without it, both are raised."""
     gone: list[Left] = []
     for clean in units:
         try:
             gone += clean(dry_run)
         except RunLocked as error:
-            if not passing:
+            if failed is None:
                 raise
-            click.echo(inert(f"left alone: {error.evidence}"), err=True)
+            click.echo(inert(f"not removed: {error.evidence}"), err=True)
+        except DbbenchError as error:
+            if failed is None:
+                raise
+            failed.append(error)
     return gone
 
 
-def _clean_fleet(results: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
+def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
     """Its runs, and what its hosts on this machine have; a host that drives on by itself is left alone."""
-    with store.locked(record.folder_of(results, fleet.name)):  # else what arrives is no leftover
-        runs = [results / name for name in record.run_names(fleet) if (results / name / "run.json").is_file()]
-        units: list[Unit] = [partial(_clean_run, path) for path in (*runs, *remains.runs_here(results, fleet.name))]
-        units += [partial(_clean_worker, path) for path in remains.hosts_here(results, fleet.name)]
-        found = _clean_each(units, dry_run, passing=True)
-        for path in remains.copies(results, fleet):
+    with results.locked(ledger.folder_of(results_folder, fleet.name)):  # else what arrives is no leftover
+        runs = [
+            results_folder / name for name in ledger.run_names(fleet) if (results_folder / name / "run.json").is_file()
+        ]
+        units: list[Unit] = [
+            partial(_clean_run, path) for path in (*runs, *remains.runs_here(results_folder, fleet.name))
+        ]
+        units += [partial(_clean_worker, path) for path in remains.hosts_here(results_folder, fleet.name)]
+        failed: list[DbbenchError] = []
+        found = _clean_each(units, dry_run, failed)
+        for path in remains.copies(results_folder, fleet):
             found.append(Left("copy of a result", path, _size(path)))
             if not dry_run:
                 shutil.rmtree(path)
+    if failed:
+        raise failed[0]
     return found
 
 
-def _clean_worker(results: Path, dry_run: bool) -> list[Left]:
+def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
     """The scratch folder of a worker that was killed."""
-    if not (results / remains.SCRATCH).is_dir():
+    if not (results_folder / remains.SCRATCH).is_dir() or (results_folder / remains.SCRATCH).is_symlink():
         return []
-    with remains.worker_of(results) as scratch:
+    with remains.worker_of(results_folder) as scratch:
         found = [Left("scratch folder", scratch, _size(scratch))]
         if not dry_run:
             shutil.rmtree(scratch)
@@ -104,13 +126,16 @@ def _clean_worker(results: Path, dry_run: bool) -> list[Left]:
 
 
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
-    with store.locked(folder):
+    with results.locked(folder):
         journal = Journal(folder / "journal.jsonl")
         found = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)]
+        for what, path in journal.foreign()[:_MOST_TOLD]:
+            click.echo(inert(f"not removed: {what} {path}, listed in the journal of {folder.name}: "
+                             "it does not belong to this run"), err=True)  # fmt: skip
         found += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if not dry_run:
-            from dbbench import images
-            from dbbench.runner import give_back
+            from dbbench.run.queue import give_back
+            from dbbench.storage.devices import images
 
             give_back(folder, journal)
             images.give_back(journal)
@@ -130,9 +155,9 @@ def _clean_golden(dry_run: bool) -> list[Left]:
 
 def _size(path: Path) -> int:
     """Bytes on disk; 0 of what is not there any more."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         return sum(inner.lstat().st_blocks * 512 for inner in path.rglob("*"))
-    return path.lstat().st_blocks * 512 if path.exists() else 0
+    return path.lstat().st_blocks * 512 if os.path.lexists(path) else 0
 
 
 def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""`dbbench compare RUN..`: ratios, intervals and words."""
+"""`dbbench compare RUN..`: ratios, intervals and verdicts, for people and for other programs."""
 
 from __future__ import annotations
 
@@ -6,44 +6,48 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import loaded
+from dbbench.commands.finding import loaded, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.text import put, put_json
 from dbbench.errors import EXIT_OK
+from dbbench.report.text import put, put_json
 
 
 @command_line()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN..")
-@click.option("--baseline", metavar="NAME", help="The fs setup that others are compared with; default: the plan's.")
-@click.option("--metric", metavar="NAME", help="E.g. p95_ms, or all; default: each workload's own.")
-@click.option(
-    "--by",
-    type=click.Choice(["fs", "kernel", "engine_version"]),
-    default="fs",
-    show_default=True,
-    help="Compare runs of other kernels or engine versions, unpaired; --baseline is one of them.",
-)
-@click.option("--gate", is_flag=True, help="Exit 3 where any is slower or worse, 4 where any is not decided.")
-@click.option("--format", "form", type=click.Choice(["text", "md", "json", "csv"]), default="text", show_default=True)
+@runs_argument
+@click.option("--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline.")
+@click.option("--metric", metavar="NAME",
+              help="Compare by this metric, for example p95_ms, or by all [default: each workload's own].")  # fmt: skip
+@click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
+              help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
+                   "--baseline is then one of these versions.")  # fmt: skip
+@click.option("--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive.")
+@click.option("--format", "form", default="text", show_default=True, help="Output format.", type=click.Choice(
+    ["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]))  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; requires --format.")
 @results_option
 def command(
     options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, gate: bool, form: str,
-    results: str,
+    output: str | None, results_folder: str,
 ) -> int:  # fmt: skip
-    """Ratio, interval and verdict of each filesystem against the baseline, paired by block.
+    """Compare each filesystem with the baseline: ratio, confidence interval and verdict, paired by block.
 
-    The exit code is 0 whatever the verdict, but with --gate.
+    The exit status does not depend on the verdicts unless --gate is given.
     """
-    from dbbench.commands import verdicts as made
+    from dbbench.report import verdicts as tables
+    from dbbench.report.exports.of_runs import exported
+    from dbbench.results.fileio import write_text
 
-    known = loaded(Path(results), runs)
-    found = made.verdicts(known, baseline, metric) if by == "fs" else made.unpaired(known, by, baseline, metric)
-    if options.json or form == "json":
-        put_json(made.as_document(found))
-    elif form == "csv":
-        put(made.as_csv(found))
-    elif form == "md":
-        put(made.as_markdown(found))
+    read = loaded(options, Path(results_folder), runs)
+    verdicts = tables.verdicts(read, baseline, metric) if by == "fs" else tables.unpaired(read, by, baseline, metric)
+    form = "json" if options.json else form
+    if form == "text" and output is not None:
+        raise click.UsageError("--output requires --format")
+    if form == "text":
+        tables.put_tables(verdicts)
+    elif form == "json" and output is None:
+        put_json(tables.as_document(verdicts))
+    elif output is None:
+        put(exported(form, read, verdicts).rstrip("\n"))
     else:
-        made.put_tables(found)
-    return made.gate(found) if gate else EXIT_OK
+        write_text(Path(output), exported(form, read, verdicts))
+    return tables.gate(verdicts) if gate else EXIT_OK

@@ -1,49 +1,59 @@
-"""`dbbench explain ID`: what an error or a warning means."""
+"""`dbbench explain`: the meaning of errors and warnings."""
 
 from __future__ import annotations
 
-import inspect
+import textwrap
+from typing import Final
 
 import click
 
 from dbbench.commands.options import Options, command_line
-from dbbench.commands.text import put, put_json
-from dbbench.errors import WARNINGS, DbbenchError, UnknownName, all_errors
+from dbbench.errors import UnknownName, all_errors
+from dbbench.errors.explanations import EXPLANATIONS
+from dbbench.errors.warnings import WARNINGS
+from dbbench.report.text import put, put_json
+
+_WIDTH: Final = 100  # columns
 
 
 @command_line()
-@click.argument("id", metavar="ID")
-def command(options: Options, id: str) -> None:
-    """What the error E… or the warning W… means, and why it matters.
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Explain all errors and warnings.")
+def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
+    """Explain what an error (E...) or a warning (W...) means and what to do about it.
 
     Example: dbbench explain W012
     """
-    wanted = id.upper()
-    found = _error(wanted) or _warning(wanted)
-    if found is None:
-        known = [*all_errors(), *WARNINGS]
-        near = ", ".join(name for name in known if name[:2] == wanted[:2]) or ", ".join(known)
-        raise UnknownName(f"no error or warning has the ID {id!r}; known: {near}")
+    existing = [*all_errors(), *WARNINGS]
+    if not every and not ids:
+        raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")
+    entries = [_entry(name, existing) for name in (existing if every else ids)]
     if options.json:
-        put_json(found)
+        put_json(entries if every or len(entries) > 1 else entries[0])
         return
-    put(f"{found['id']}: {found['title']}")
-    if found["text"]:
-        put(str(found["text"]))
-    if found["exit_code"] is not None:
-        put(f"Exit code {found['exit_code']}.")
+    for number, entry in enumerate(entries):
+        put(("\n" if number else "") + _text(entry))
 
 
-def _error(wanted: str) -> dict[str, object] | None:
-    kind = all_errors().get(wanted)
-    if kind is None:
-        return None
-    own = inspect.cleandoc(kind.__doc__ or "") if kind.__doc__ != DbbenchError.__doc__ else ""
-    return {"id": wanted, "title": kind.title, "text": own, "exit_code": kind.exit_code}
+def _entry(name: str, existing: list[str]) -> dict[str, object]:
+    ident = name.upper()
+    if ident in WARNINGS:
+        kind = WARNINGS[ident]
+        return {"id": ident, "title": kind.title, "text": kind.explanation, "remedy": kind.remedy,
+                "exit_code": None, "suspect": kind.suspect}  # fmt: skip
+    if ident not in EXPLANATIONS:
+        near = ", ".join(other for other in existing if other[:2] == ident[:2]) or ", ".join(existing)
+        raise UnknownName(f"no error or warning has the ID {name!r}", remedy=f"These IDs are similar: {near}.")
+    error, (meaning, remedy) = all_errors()[ident], EXPLANATIONS[ident]
+    return {"id": ident, "title": error.title, "text": meaning, "remedy": remedy,
+            "exit_code": error.exit_code, "suspect": None}  # fmt: skip
 
 
-def _warning(wanted: str) -> dict[str, object] | None:
-    if wanted not in WARNINGS:
-        return None
-    title, text = WARNINGS[wanted]
-    return {"id": wanted, "title": title, "text": text, "exit_code": None}
+def _text(entry: dict[str, object]) -> str:
+    parts = [str(entry["text"]), f"Remedy: {entry['remedy']}"]
+    if entry["exit_code"] is not None:
+        parts.append(f"Exit status {entry['exit_code']}.")
+    if entry["suspect"]:
+        parts.append("The trial is marked suspect and its block is repeated.")
+    wrapped = [textwrap.fill(part, _WIDTH, initial_indent="  ", subsequent_indent="  ") for part in parts]
+    return "\n".join([f"{entry['id']}: {entry['title']}", *wrapped])

@@ -1,28 +1,76 @@
-"""Runs by the names that people type: a run's name in the results folder, or the path of its folder."""
+"""Runs by name: a run's name in the results folder, or the path of its folder."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from dbbench import store
-from dbbench.errors import RunMissing
-from dbbench.store import LoadedRun
-from dbbench.tomlfile import did_you_mean
+import click
+
+from dbbench import results
+from dbbench.commands.options import Function, Options
+from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
+from dbbench.plan.tomlfile import did_you_mean
+from dbbench.results import LoadedRun
+
+Item = TypeVar("Item")
 
 
-def folder_of(results: Path, name: str) -> Path:
+def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    folder = Path(ctx.params.get("results_folder") or "results")
+    names = [path.name for path in results.runs(folder)] if folder.is_dir() else []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)] or [
+        CompletionItem(incomplete, type="dir")
+    ]
+
+
+def run_argument(required: bool = True) -> Callable[[Function], Function]:
+    """RUN, completed by the shell from the runs of the results folder."""
+    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_completed)
+
+
+runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=_completed)
+
+
+def folder_of(results_folder: Path, name: str) -> Path:
     """The folder of a run. RunMissing, with the name that may have been meant."""
-    for path in (results / name, Path(name)):
-        if (path / "run.json").is_file():
-            return path
-    known = [path.name for path in store.runs(results)] if results.is_dir() else []
-    hint = did_you_mean(name, known) if known else f"; {results} holds no run"
-    raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench list")
+    if os.path.lexists(results_folder / name / "run.json"):
+        return results_folder / name
+    if os.path.lexists(Path(name, "run.json")):
+        return Path(name).resolve()  # what is named may be a link; from there on none is followed
+    known = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
+    hint = did_you_mean(name, known) if known else f"; {results_folder} holds no run"
+    raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 
-def loaded(results: Path, names: tuple[str, ...], *, verify: bool = True) -> list[LoadedRun]:
-    """The runs of those names. RunMissing, ResultDamaged."""
-    return [store.load_run(folder_of(results, name), verify=verify) for name in names]
+def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> list[LoadedRun]:
+    """The runs of those names without their damaged trials; what was left out, and why, is told at the end. RunMissing;
+    ResultDamaged where nothing is left."""
+    found: list[LoadedRun] = []
+    damaged: list[ResultDamaged] = []
+    for path in [folder_of(results_folder, name) for name in names]:
+        try:
+            run = results.load_whole(path)
+        except ResultDamaged as error:
+            damaged.append(error)
+            continue
+        damaged += [results.all_of(run)] if run.damaged else []
+        found += [run] if run.trials or not run.damaged else []
+    return kept(options, found, damaged)
+
+
+def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
+    """What could be read; the errors of what could not are told at the end. The last of them is raised where nothing is
+    left."""
+    for error in damaged if found else damaged[:-1]:
+        options.passed_over.append(error)
+    if damaged and not found:
+        raise damaged[-1]
+    return found
 
 
 def report_of(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`dbbench fleet`: one plan over many machines."""
+"""`dbbench fleet`: a plan on several machines."""
 
 from __future__ import annotations
 
@@ -8,48 +8,78 @@ from typing import Any
 
 import click
 
-from dbbench import store
-from dbbench.commands.options import Options, command_line, global_options, results_option
-from dbbench.commands.planning import plan_options, precision_option
-from dbbench.commands.text import put, put_json, put_table
+from dbbench import packages
+from dbbench.commands.options import (
+    Options,
+    command_group,
+    command_line,
+    plan_argument,
+    progress_option,
+    results_option,
+)
 from dbbench.errors import FleetMissing, RunMissing
+from dbbench.machine import namespaces
+from dbbench.plan.request import plan_options, precision_option
+from dbbench.report.text import put, put_json, put_table
 
-certs_option = click.option("--certs", metavar="DIR", help="Certificates; default: ~/.config/dbbench/fleet.")
+certs_option = click.option(
+    "--certs", metavar="DIR", help="Directory of the certificates [default: ~/.config/dbbench/fleet]."
+)
 
 
-@click.group()
-@global_options
+@command_group()
 def command() -> None:
-    """One plan over many machines, on dask.distributed (the extra `fleet`)."""
+    """Run a plan on several machines with dask.distributed (extra `fleet`)."""
 
 
 @command_line(name="run")
-@click.argument("plan_file", metavar="PLAN")
+@plan_argument
 @plan_options
 @results_option
-@click.option("--scheduler", metavar="ADDRESS", help="A scheduler that runs, with its workers.")
-@click.option("--ssh", metavar="HOST,..", help="Start a scheduler here and a worker on each of these.")
-@click.option("--local", type=click.IntRange(1), metavar="N", help="N workers on this machine, to try it.")
-@click.option("--each", "mode", flag_value="each", help="The whole plan on every host.")
-@click.option("--spread", "mode", flag_value="spread", default=None, help="The plan's blocks dealt over the hosts.")
-@precision_option
-@click.option("--hosts", "least", type=click.IntRange(1), metavar="N", help="Wait for so many; with --scheduler.")
-@click.option("--gone-after", default="10m", metavar="TIME", show_default=True, help="A host not heard for that long.")
-@click.option("--listen", metavar="ADDRESS", help="Of the scheduler with --ssh; default: this machine's name, TLS.")
+@click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler with its workers.")
+@click.option("--ssh", metavar="HOST,..", help="Start a scheduler here and a worker on each of these hosts.")
+@click.option("--local", type=click.IntRange(1), metavar="N", help="Start N workers on this machine (for a trial).")
+@click.option("--each", "mode", flag_value="each", help="Run the whole plan on every host.")
 @click.option(
-    "--dbbench", "remote", default="dbbench", show_default=True, help="What dbbench is called on --ssh hosts."
+    "--spread", "mode", flag_value="spread", default=None, help="Distribute the plan's blocks over the hosts."
 )
-@click.option("--host-results", default="dbbench-fleet", show_default=True, help="Results folder on --ssh hosts.")
+@click.option("--detach", is_flag=True, help="With --local: let the hosts continue when this command ends.")
+@precision_option
+@click.option(
+    "--hosts", "least", type=click.IntRange(1), metavar="N", help="With --scheduler: wait for this many hosts."
+)
+@click.option(
+    "--gone-after",
+    default="10m",
+    metavar="TIME",
+    show_default=True,
+    help="Give up a host that has not answered for this long.",
+)
+@click.option(
+    "--listen", metavar="ADDRESS", help="With --ssh: address of the scheduler [default: this machine's name, with TLS]."
+)
+@click.option(
+    "--dbbench", "remote", default="dbbench", show_default=True, help="With --ssh: the dbbench command on the hosts."
+)
+@click.option(
+    "--host-results", default="dbbench-fleet", show_default=True, help="With --ssh: results folder on the hosts."
+)
 @certs_option
-@click.option("--new", is_flag=True, help="Start another fleet, also where one could be resumed.")
-@click.option("--name", metavar="RUN", help="Its name; a fleet of that name is resumed.")
-@click.option("--wipe", multiple=True, metavar="ID", help="This device of a host may be erased: its identity.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True)
+@click.option("--new", is_flag=True, help="Start a new fleet even if one can be resumed.")
+@click.option("--name", metavar="RUN", help="Name of the fleet; a fleet of that name is resumed.")
+@click.option(
+    "--wipe",
+    multiple=True,
+    metavar="ID",
+    help="Allow this device of a host to be erased; ID as `dbbench doctor` prints it.",
+)
+@progress_option
 def run(options: Options, **given: Any) -> int:
-    """Drive a plan on many hosts and take the results home; the same command goes on with it.
+    """Run a plan on several hosts and collect the results; the same command resumes it.
 
-    Hosts go on by themselves when this command, the scheduler or a worker dies. Ctrl-C stops this command only;
-    `dbbench fleet stop` stops the hosts.
+    Hosts on other machines continue without this command, the scheduler or a worker. Those of --local stop after their
+    current trial when this command has ended, unless --detach is given. Ctrl-C stops this command only; `dbbench fleet
+    stop` stops the hosts.
     """
     from dbbench.commands.fleeting import drive
 
@@ -59,27 +89,33 @@ def run(options: Options, **given: Any) -> int:
 
 @command_line(name="worker")
 @click.argument("address")
-@click.option("--name", metavar="NAME", help="Of this host in results; default: its hostname.")
-@click.option("--give-up", type=float, metavar="SECONDS", help="End when no scheduler was there for so long.")
+@click.option("--name", metavar="NAME", help="Name of this host in the results [default: its hostname].")
+@click.option("--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long.")
 @certs_option
 @results_option
 def worker(
-    options: Options, address: str, name: str | None, give_up: float | None, certs: str | None, results: str
+    options: Options, address: str, name: str | None, give_up: float | None, certs: str | None, results_folder: str
 ) -> None:
-    """Make this machine a host of the fleet at ADDRESS, until it is stopped."""
+    """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
+    end_with_coordinator()
     from dbbench.fleet import daemons
     from dbbench.fleet.host import named
 
-    daemons.work(_whole(address, certs), named(name or os.uname().nodename), Path(results), _path(certs), give_up)
+    daemons.work(
+        _whole(address, certs), named(name or os.uname().nodename), Path(results_folder), _path(certs), give_up
+    )
 
 
 @command_line(name="scheduler")
-@click.option("--listen", default="tcp://127.0.0.1:8786", metavar="ADDRESS", show_default=True)
+@click.option(
+    "--listen", default="tcp://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
+)
 @certs_option
 def scheduler(options: Options, listen: str, certs: str | None) -> None:
-    """Run a scheduler: on loopback, or anywhere with certificates (tls://HOST:PORT)."""
+    """Run a scheduler: on the loopback interface, or with certificates anywhere (tls://HOST:PORT)."""
     needs_engine()
+    end_with_coordinator()
     from dbbench.fleet import daemons
 
     daemons.schedule(_whole(listen, certs), _path(certs))
@@ -88,64 +124,86 @@ def scheduler(options: Options, listen: str, certs: str | None) -> None:
 @command_line(name="status")
 @click.argument("name", metavar="[RUN]", required=False)
 @results_option
-def status(options: Options, name: str | None, results: str) -> None:
-    """Each host of a fleet: trial, phase, when it will be done, when it was last heard."""
+def status(options: Options, name: str | None, results_folder: str) -> None:
+    """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
     import time
 
-    from dbbench.fleet import record
-    from dbbench.fleet.showing import HEADER, cells
-    from dbbench.fleet.summing import standing
+    from dbbench.fleet import ledger, remains
+    from dbbench.fleet.showing import HEADER, cells, standing
 
-    fleet, rows = chosen(Path(results), name), []
-    told = record.told(Path(results), fleet.name)
+    fleet, rows = chosen(Path(results_folder), name), []
+    told = ledger.told(Path(results_folder), fleet.name)
     rows = told.get("hosts", [])
-    working = _coordinated(Path(results), fleet.name)
+    working = ledger.coordinator(Path(results_folder), fleet.name) is not None
+    here = remains.at_work(Path(results_folder), fleet.name)
+    here += [one for one in remains.orphans(Path(results_folder)) if one.fleet != fleet.name]
     if options.json:
         put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": working,
-                  "utc": told.get("utc"), "hosts": rows})  # fmt: skip
+                  "utc": told.get("utc"), "hosts": rows, "at_work_here": [one.row() for one in here]})  # fmt: skip
         return
     if rows:
         put_table(HEADER, [cells(row, time.time()) for row in rows])
         put(standing(rows))
     if not working and not fleet.finished:
-        put("No coordinator is at work: what stands above is as it was last told. The same `fleet run` goes on.")
+        put("No coordinator is running, so this is the last reported state. The same `fleet run` command resumes.")
+    for line in remains.told_of(here if not working else []):
+        put(line)
 
 
 @command_line(name="collect")
 @click.argument("name", metavar="[RUN]", required=False)
-@click.option("--scheduler", "address", required=True, metavar="ADDRESS")
+@click.option("--scheduler", "address", required=True, metavar="ADDRESS", help="Address of the fleet's scheduler.")
 @certs_option
 @results_option
-def collect(options: Options, name: str | None, address: str, certs: str | None, results: str) -> int:
-    """Take home what the hosts have finished, and return; nothing is started or dealt."""
+def collect(options: Options, name: str | None, address: str, certs: str | None, results_folder: str) -> int:
+    """Collect the trials that the hosts have finished, without starting anything."""
     needs_engine()
     from dbbench.commands.fleeting import take_home
 
     return take_home(
-        options, chosen(Path(results), name), Path(results).resolve(), _whole(address, certs), _path(certs)
+        options,
+        chosen(Path(results_folder), name),
+        Path(results_folder).resolve(),
+        _whole(address, certs),
+        _path(certs),
     )
 
 
 @command_line(name="stop")
 @click.argument("name", metavar="[RUN]", required=False)
-@click.option("--scheduler", "address", metavar="ADDRESS", help="Default: the one that the fleet was started with.")
+@click.option(
+    "--scheduler", "address", metavar="ADDRESS", help="Address of the scheduler [default: that of the fleet's start]."
+)
 @certs_option
 @results_option
-def stop(options: Options, name: str | None, address: str | None, certs: str | None, results: str) -> None:
-    """Stop the trials of a fleet's hosts cleanly; what is finished is kept, and `fleet run` goes on with it."""
-    needs_engine()
-    from dbbench.commands.fleeting import halt
+def stop(options: Options, name: str | None, address: str | None, certs: str | None, results_folder: str) -> None:
+    """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run` resumes.
 
-    fleet = chosen(Path(results), name)
-    for host in halt(fleet, _whole(address or fleet.scheduler, certs), _path(certs)):
-        put(f"{host}: stopped")
+    Hosts on this machine are stopped even if no scheduler answers.
+    """
+    from dbbench.fleet import remains
+
+    root = Path(results_folder).resolve()
+    here = remains.at_work(root, name) if name is not None else []
+    if here and not record_of(root, str(name)):  # this machine is a host of a fleet whose coordinator is elsewhere
+        put_stopped(here)
+        return
+    fleet = chosen(root, name)
+    put_stopped(remains.at_work(root, fleet.name))
+    others = set(fleet.dealing) - {path.name for path in remains.hosts_here(root, fleet.name)}
+    if others or address:
+        needs_engine()
+        from dbbench.commands.fleeting import halt
+
+        for host in halt(fleet, _whole(address or fleet.scheduler, certs), _path(certs)):
+            put(f"{host}: stopped")
 
 
 @command_line(name="certs")
-@click.option("--for", "names", required=True, metavar="NAME,..", help="Names or IP addresses of the machines.")
-@click.option("-o", "--output", metavar="DIR", help="Default: ~/.config/dbbench/fleet.")
+@click.option("--for", "names", required=True, metavar="NAME,..", help="Host names or IP addresses of the machines.")
+@click.option("-o", "--output", metavar="DIR", help="Directory to write [default: ~/.config/dbbench/fleet].")
 def certs(options: Options, names: str, output: str | None) -> None:
-    """Make an authority and a certificate for each machine, readable by the owner only (mode 0600)."""
+    """Make a certificate authority and a certificate for each machine (files with mode 0600)."""
     from dbbench.fleet import security
 
     folder = Path(output).resolve() if output else security.default_folder()
@@ -154,11 +212,17 @@ def certs(options: Options, names: str, output: str | None) -> None:
         put_json([{"name": path.name, "path": str(path)} for path in made])
         return
     for path in made:
-        put(f"{path}: copy its files to {path.name}, into ~/.config/dbbench/fleet")
+        put(f"{path}: copy these files to ~/.config/dbbench/fleet on {path.name}")
 
 
 for each in (run, worker, scheduler, status, collect, stop, certs):
     command.add_command(each)
+
+
+def end_with_coordinator() -> None:
+    """Where the coordinator of a `--local` fleet started this process, have it killed when that one ends."""
+    if namespaces.PARENT in os.environ:
+        namespaces.die_with_parent()
 
 
 def needs_engine() -> None:
@@ -167,31 +231,38 @@ def needs_engine() -> None:
 
     if importlib.util.find_spec("distributed") is None:
         raise FleetMissing(
-            "dask.distributed is not installed", effect="Nothing was changed.", remedy='pip install "dbbench[fleet]"'
+            "dask.distributed is not installed",
+            effect="Nothing was changed.",
+            remedy=packages.extra("fleet"),
         )
 
 
-def chosen(results: Path, name: str | None) -> Any:
+def record_of(results_folder: Path, name: str) -> bool:
+    """Whether the coordinator of a fleet of that name has its files here."""
+    from dbbench.fleet import ledger
+
+    return (ledger.folder_of(results_folder, name) / "fleet.json").is_file()
+
+
+def put_stopped(here: list[Any]) -> None:
+    """Stop these supervisors of this machine and print what became of each."""
+    from dbbench.fleet import remains
+
+    left = remains.stop(here)
+    for one in here:
+        put(f"{one.host}: still stopping (process {one.pid})" if one in left else f"{one.host}: stopped")
+
+
+def chosen(results_folder: Path, name: str | None) -> Any:
     """The fleet of that name, or the newest. RunMissing."""
-    from dbbench.fleet import record
+    from dbbench.fleet import ledger
 
     if name is not None:
-        return record.load(results, name)
-    known = record.fleets(results)
+        return ledger.load(results_folder, name)
+    known = ledger.fleets(results_folder)
     if not known:
-        raise RunMissing(f"{results} holds no fleet", remedy="dbbench fleet run PLAN")
+        raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
     return known[-1]
-
-
-def _coordinated(results: Path, name: str) -> bool:
-    from dbbench.errors import RunLocked
-    from dbbench.fleet import record
-
-    try:
-        with store.locked(record.folder_of(results, name)):
-            return False
-    except RunLocked:
-        return True
 
 
 def _path(certs: str | None) -> Path | None:

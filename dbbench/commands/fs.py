@@ -1,63 +1,63 @@
-"""`dbbench fs list` and `dbbench fs show NAME`: the catalogue of fs setups."""
+"""`dbbench fs [NAME]`: the catalogue of fs setups."""
 
 from __future__ import annotations
 
 import shlex
 from typing import Any
 
-import click
-
-from dbbench.catalog import catalog
-from dbbench.commands.options import Options, command_line, global_options
-from dbbench.commands.text import put, put_json, put_table
+from dbbench.commands.catalogue import catalogue
+from dbbench.commands.options import Options
 from dbbench.model import FsSetup, durability_class, plain
+from dbbench.plan.catalog import catalog
+from dbbench.report.text import put, put_json, put_table
 
 
-@click.group()
-@global_options
-def command() -> None:
-    """The catalogue of fs setups: what there is, what works here, how each is made."""
+@catalogue(lambda: catalog([]).setups)
+def command(options: Options, name: str | None) -> None:
+    """List the filesystem setups, with the reason where one does not work on this machine, or show one.
+
+    With NAME: its file, and the commands that make and mount it.
+    """
+    if name is None:
+        _put_all(options)
+    else:
+        _put_setup(options, name)
 
 
-@command_line(name="list")
-def list_(options: Options) -> None:
-    """All fs setups, and why one does not work on this machine."""
-    known = catalog(options.paths)
-    rows = [_row(known.setup(name)) for name in known.setups]
+def _put_all(options: Options) -> None:
+    entries = catalog(options.paths)
+    rows = [_row(entries.setup(name)) for name in entries.setups]
     if options.json:
         put_json(rows)
         return
-    header = ("name", "family", "works", "durability", "cow", "compresses", "what to do")
+    header = ("name", "family", "works", "durability", "copy-on-write", "compresses", "why not")
     put_table(header, [(r["name"], r["family"], r["works"], r["durability_class"], r["cow"], r["compresses"],
                         r["reason"] or "") for r in rows])  # fmt: skip
 
 
-@command_line(name="show")
-@click.argument("name")
-def show(options: Options, name: str) -> None:
-    """One fs setup: its file, and the commands by which it is made and mounted."""
-    known = catalog(options.paths)
-    setup = known.setup(name)
+def _put_setup(options: Options, name: str) -> None:
+    entries = catalog(options.paths)
+    setup = entries.setup(name)
     row = _row(setup)
     if options.json:
-        put_json({**row, "file": str(known.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
+        put_json({**row, "file": str(entries.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
         return
-    put(f"# {known.setups[name]}")
-    put(known.setups[name].read_text(encoding="utf-8").rstrip())
+    put(f"# {entries.setups[name]}")
+    put(entries.setups[name].read_text(encoding="utf-8").rstrip())
     put(f"\n# {_devices(setup)}; durability class {row['durability_class']}")
     put("# commands")
     for argv in _commands(setup):
         put(shlex.join(argv))
     if row["reason"]:
-        put(f"\n# does not work here: {row['reason']}")
+        put(f"\n# does not work on this machine: {row['reason']}")
 
 
 def _row(setup: FsSetup) -> dict[str, Any]:
-    from dbbench import filesystems
-    from dbbench.plan.promise import of_setup
+    from dbbench.plan.described import of_setup
+    from dbbench.storage import filesystems
 
-    known = setup.mkfs.family in filesystems.FAMILIES
-    traits = filesystems.traits(setup) if known else None
+    registered = setup.mkfs.family in filesystems.FAMILIES
+    traits = filesystems.traits(setup) if registered else None
     reason = filesystems.works(setup)
     return {
         "name": setup.name,
@@ -67,7 +67,7 @@ def _row(setup: FsSetup) -> dict[str, Any]:
         "works": reason is None,
         "reason": reason,
         "install": list(filesystems.install(setup)),
-        "durability_class": of_setup(setup) if known else durability_class(setup.claims),
+        "durability_class": of_setup(setup) if registered else durability_class(setup.claims),
         "cow": traits.cow if traits else None,
         "compresses": traits.compresses if traits else None,
         "snapshots": traits.snapshots if traits else None,
@@ -78,19 +78,15 @@ def _devices(setup: FsSetup) -> str:
     least, most = setup.devices.min, setup.devices.max
     if most == 1:
         return "one device"
-    return f"{least} devices" if least == most else f"{least} to {most} devices, of which {least} stand here"
+    return f"{least} devices" if least == most else f"{least} to {most} devices (commands for {least})"
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:
-    from dbbench.filesystems import FAMILIES, commands
     from dbbench.plan.preview import MOUNT_POINT
+    from dbbench.storage.filesystems import FAMILIES, commands
 
     least = setup.devices.min
     targets = ("DEVICE",) if least == 1 else tuple(f"DEVICE{number}" for number in range(1, least + 1))
     if setup.mkfs.family not in FAMILIES:
         return []
     return [list(argv) for argv in commands(setup, targets, MOUNT_POINT)]
-
-
-command.add_command(list_)
-command.add_command(show)

@@ -1,4 +1,4 @@
-"""`dbbench import DIR..`: merge runs of other machines into the results folder."""
+"""`dbbench import DIR..`: merge runs from other machines into the results folder."""
 
 from __future__ import annotations
 
@@ -6,25 +6,34 @@ from pathlib import Path
 
 import click
 
+from dbbench.commands.finding import kept
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.text import put, put_json
-from dbbench.store import merging
+from dbbench.errors import DbbenchError, ImportRefused, ResultDamaged, RunLocked, RunNameTaken
+from dbbench.report.text import put, put_json
+from dbbench.results import merging
 
 
 @command_line()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR..")
 @results_option
-def command(options: Options, folders: tuple[str, ...], results: str) -> None:
-    """Take over the finished trials of runs that lie elsewhere: a run's folder, or a results folder.
+def command(options: Options, folders: tuple[str, ...], results_folder: str) -> None:
+    """Merge the finished trials of other results folders, or of single runs, into this results folder.
 
-    Each trial is held against its SHA256SUMS and written once; the same one again is no error. Runs of one name and
-    plan become one run, and each trial keeps the host that it came from.
+    Each trial is verified with its SHA256SUMS. Importing it again changes nothing. Runs of the same name and plan
+    become one run, and each trial keeps the name of its host.
     """
-    root = Path(results).resolve()
-    done = [merging.merge(source, root) for folder in folders for source in merging.sources(Path(folder))]
+    root = Path(results_folder).resolve()
+    merged: list[merging.Merged] = []
+    refused: list[DbbenchError] = []
+    for source in [source for folder in folders for source in merging.sources(Path(folder))]:
+        try:
+            merged.append(merging.merge(source, root))
+        except (ImportRefused, ResultDamaged, RunLocked, RunNameTaken) as error:
+            refused.append(error)
+    done = kept(options, merged, refused)
     if options.json:
         put_json([{"run": one.folder.name, "path": str(one.folder), "added": list(one.added),
                    "known": list(one.known)} for one in done])  # fmt: skip
         return
     for one in done:
-        put(f"{one.folder.name}: {len(one.added)} trials added, {len(one.known)} known before; {one.folder}")
+        put(f"{one.folder.name}: {len(one.added)} trials added, {len(one.known)} already present; {one.folder}")

@@ -1,29 +1,33 @@
-"""The options that every command has, before and after its name, and what they come to."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
+from dbbench.errors import DbbenchError
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass
 class Options:
-    """-v -q --json --no-color --path, wherever they stood on the command line."""
+    """The values of -v -q --json --no-color --path, given anywhere on the command line."""
 
     verbose: bool = False
     quiet: bool = False
     json: bool = False
     no_color: bool = False
     paths: list[str] = field(default_factory=list)
+    passed_over: list[DbbenchError] = field(default_factory=list)  # errors of what was left out of the output
 
     def coloured(self, stream: TextIO) -> bool:
-        """Whether colours may be printed on `stream`: a terminal, and nobody said no."""
+        """Whether colours may be printed on `stream`: a terminal, unless --no-color or NO_COLOR is given."""
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
 
 
@@ -42,18 +46,18 @@ def _given(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 
 def global_options(function: Function) -> Function:
-    """Add the options that every command has."""
+    """Add the options that every command accepts."""
     for option in (
         click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_given("paths"),
-                     help="Also look for fs_setups/ and workloads/ in DIR (and in DBBENCH_PATH)."),
+                     help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
         click.option("--no-color", is_flag=True, expose_value=False, callback=_given("no_color"),
-                     help="No colours (also: NO_COLOR)."),
+                     help="Disable colours (as NO_COLOR does)."),
         click.option("--json", is_flag=True, expose_value=False, callback=_given("json"),
                      help="Print one JSON document instead of a table."),
         click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_given("quiet"),
-                     help="No progress."),
+                     help="Hide progress."),
         click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_given("verbose"),
-                     help="Say more; tracebacks of errors."),
+                     help="Print tracebacks of errors."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -63,8 +67,34 @@ def command_line(**kwargs: Any) -> Callable[[Callable[..., Any]], click.Command]
     """`click.command` with the global options, and Options as the function's first argument."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
+        kwargs.setdefault("context_settings", CONTEXT)
         made: click.Command = click.command(**kwargs)(global_options(click.pass_obj(function)))
+        return made
+
+    return decorate
+
+
+class Commands(click.Group):
+    """A group of commands whose help lists them in their order, with whole sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        put_commands(formatter, self.commands.values())
+
+
+def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Command]) -> None:
+    """Write the section "Commands" of a help text."""
+    with formatter.section("Commands"):
+        formatter.write_dl([(str(each.name), each.get_short_help_str(limit=200)) for each in commands])
+
+
+def command_group() -> Callable[[Callable[..., Any]], Commands]:
+    """`click.group` with the global options."""
+
+    def decorate(function: Callable[..., Any]) -> Commands:
+        made: Commands = click.group(cls=Commands, context_settings=CONTEXT)(global_options(function))
         return made
 
     return decorate
@@ -79,5 +109,26 @@ def options_of(ctx: click.Context) -> Options:
 
 
 results_option = click.option(
-    "--results", default="results", metavar="DIR", show_default=True, help="The folder that runs lie in."
+    "--results",
+    "results_folder",
+    default="results",
+    metavar="DIR",
+    show_default=True,
+    help="Results folder.",
 )
+progress_option = click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "json", "none"]),
+    default="auto",
+    show_default=True,
+    help="Format of the progress on stderr.",
+)
+
+
+def _files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+plan_argument = click.argument("plan_file", metavar="PLAN", shell_complete=_files)

@@ -1,4 +1,4 @@
-"""`dbbench plan P`: what running it would do. Nothing is changed."""
+"""`dbbench plan PLAN`: what a run of the plan would do (dry run)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
-from dbbench.commands.options import Options, command_line
-from dbbench.commands.planning import Asked, asked, plan_options
-from dbbench.commands.text import put, put_json, put_table
+from dbbench.commands.options import Options, command_line, plan_argument, results_option
 from dbbench.model import Cell, DeviceSpec, plain
-from dbbench.plan import Preview, preview, told
+from dbbench.plan import Preview, described, preview
+from dbbench.plan.forecast import Forecast, forecast
+from dbbench.plan.request import Asked, asked, plan_options, unsupported
+from dbbench.report.text import put, put_json, put_table
 from dbbench.units import size_text, time_text
 
 
 @command_line()
-@click.argument("plan_file", metavar="PLAN")
+@plan_argument
 @plan_options
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@results_option
 def command(
     options: Options,
     plan_file: str,
@@ -29,21 +28,24 @@ def command(
     blocks: int | None,
     quick: bool,
     seed: int | None,
-    form: str,
+    results_folder: str,
 ) -> None:
-    """Dry run: trials in order, mkfs and mount commands, devices by identity, time, disk and bytes written.
+    """Show what a run would do, without doing it.
 
-    Times and bytes are estimates.
+    Prints the trials in order, the commands, the devices with their identities, and estimates of the time, the disk
+    space and the bytes written.
     """
     wanted = asked(plan_file, options.paths, fs, blocks, quick, seed)
     look = preview(wanted.plan, wanted.expanded)
-    if options.json or form == "json":
-        put_json(_document(wanted, look))
+    expected = forecast(wanted.plan, wanted.expanded, Path(results_folder))
+    if options.json:
+        put_json({**_document(wanted, look, expected), "unsupported": unsupported(wanted, options.paths)})
     else:
-        _put(wanted, look)
+        _put(wanted, look, expected)
+        _put_unsupported(unsupported(wanted, options.paths))
 
 
-def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
+def _document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, Any]:
     cells = {cell.id: cell for cell in wanted.expanded.cells}
     classes = _classes(wanted)
     return {
@@ -55,23 +57,28 @@ def _document(wanted: Asked, look: Preview) -> dict[str, Any]:
             for spec in wanted.expanded.order
         ],
         "eta_s": round(look.eta_s),
+        "forecast": plain(expected),
         "disk_bytes": look.disk_bytes,
         "written_bytes": look.written_bytes,
+        "written": look.written,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
         "devices": _devices(wanted),
-        "conditions": list(told.sentences(wanted.plan, wanted.expanded.cells)),
+        "conditions": list(described.sentences(wanted.plan, wanted.expanded.cells)),
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
     }  # fmt: skip
 
 
-def _put(wanted: Asked, look: Preview) -> None:
+def _put(wanted: Asked, look: Preview, expected: Forecast) -> None:
     plan, cells = wanted.plan, {cell.id: cell for cell in wanted.expanded.cells}
     trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
     put(f"{plan.name}: {len(plan.fs_setups)} filesystems, {len(cells)} cells, {plan.blocks} blocks, {trials} trials; "
         f"baseline {baseline}, seed {plan.seed}")  # fmt: skip
     put(f"about {_minutes(look.eta_s)}, {size_text(look.disk_bytes)} of disk, "
         f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
+    causes = sorted(look.written.items(), key=lambda pair: -pair[1])
+    put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
+    put(expected.text)
     for device in _devices(wanted):
         known = f", identity {device['identity']}" if device["identity"] else ""
         size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
@@ -83,26 +90,34 @@ def _put(wanted: Asked, look: Preview) -> None:
         window = cell.window
         load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
         rows.append((spec.position, cell.arm, cell.engine.name, cell.title, spec.block, load,
-                     classes[cell.id] or "of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
+                     classes[cell.id] or "that of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
     header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
     put_table(header, rows, right="r---r--r")
     _put_mixed(list(cells.values()), classes)
     put("\nconditions")
-    for line in told.sentences(plan, list(cells.values())):
+    for line in described.sentences(plan, list(cells.values())):
         put(f"  {line}")
     put("\nparameters")
     for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
         put(f"  {line}")
-    put("\ncommands for each trial's filesystem")
+    put("\ncommands that make the filesystem of each trial")
     for arm, argv in look.commands:
         put(f"  {arm}: {shlex.join(argv)}")
 
 
+def _put_unsupported(lacking: Mapping[str, str]) -> None:
+    """Name the filesystems that a run on this machine would skip; without its baseline it is refused."""
+    if lacking:
+        put("\nnot possible on this machine (a run skips them, and is refused if the baseline is among them)")
+    for arm, reason in lacking.items():
+        put(f"  {arm}: {reason}")
+
+
 def _classes(wanted: Asked) -> dict[str, str | None]:
     """The class that each cell promises; None of a directory, whose filesystem is what it is."""
-    from dbbench.plan.promise import promised
+    from dbbench.plan.described import promised
 
-    known = wanted.plan.device.kind != "dir"
+    known = not wanted.plan.device.existing
     return {cell.id: promised(cell) if known else None for cell in wanted.expanded.cells}
 
 
@@ -113,19 +128,16 @@ def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None
         compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])
     mixed = [f"{title} on {engine}" for (engine, title), found in compared.items() if len(found) > 1]
     if mixed:
-        put(f"W022: durability classes differ in {', '.join(mixed)}: the faster may be faster because it promises less")
+        put(f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less")
 
 
 def _life(path: Path, spec: DeviceSpec, wanted: Asked) -> dict[str, Any]:
     """Size of a disk, and which share of its life the run takes, where it tells."""
-    from dbbench import condition
-    from dbbench.devices import sysfs
+    from dbbench.storage.devices import condition, sysfs
 
     name = sysfs.name_of(path.stat().st_rdev) or ""
     size = sysfs.size_bytes(name) if name else None
     written = preview(wanted.plan, wanted.expanded).written_bytes
-    if spec.condition == "precondition" and size:
-        written += wanted.plan.blocks * condition.FILLS * size
     return {
         "size_bytes": size,
         "written_bytes": written,
@@ -137,7 +149,7 @@ def _worn(device: dict[str, Any]) -> str:
     if device.get("written_bytes") is None:
         return ""
     share = device["endurance_share"]
-    life = "it does not tell of its life" if share is None else f"{100 * share:.2g} % of its life"
+    life = "the disk does not report its wear" if share is None else f"{100 * share:.2g} % of its rated endurance"
     return f"; {size_text(device['written_bytes'])} will be written, {life}"
 
 
@@ -158,16 +170,16 @@ def _paths(spec: DeviceSpec) -> list[str]:
 
 
 def _devices(wanted: Asked) -> list[dict[str, Any]]:
-    from dbbench import devices
+    from dbbench.storage import devices
 
     spec, found = wanted.plan.device, []
-    if spec.kind == "loop":
+    if spec.imaged:
         sizes = [(spec.at, spec.size_bytes)] * spec.count
         sizes += [(spec.wal.at or spec.at, spec.wal.size_bytes)] if spec.wal else []
         return [{"kind": "loop", "path": at, "identity": None, "size_bytes": size} for at, size in sizes]
     for path in _paths(spec):
         one: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
-        if spec.kind == "block":
+        if spec.real:
             with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so
                 one |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
         found.append(one)

@@ -1,4 +1,4 @@
-"""`dbbench rehearse PLAN`: try the setups that this kernel lacks in a second one, at a small scale."""
+"""`dbbench rehearse PLAN`: try setups that this kernel does not support in a second one, at a small scale."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from dbbench import __version__, store
-from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.planning import Asked, asked
-from dbbench.commands.text import put, put_json, put_table
+from dbbench import __version__, results
+from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status, Trial
-from dbbench.store import LoadedRun
+from dbbench.plan.request import Asked, asked
+from dbbench.report.text import put, put_json, put_table
+from dbbench.results import LoadedRun
 
 
 class Tried(NamedTuple):
-    """An fs setup of the plan, and what came of it."""
+    """An fs setup of the plan, and its outcome."""
 
     fs_setup: str  # the arm's label
     lacks: str | None  # why it does not work under this machine's own kernel
@@ -28,30 +28,30 @@ class Tried(NamedTuple):
 
 
 @command_line()
-@click.argument("plan_file", metavar="PLAN")
-@click.option("--fs", metavar="A,B", help="Only these of the plan's fs_setups.")
-@click.option("--all", "every", is_flag=True, help="Also those that work under this machine's own kernel.")
-@click.option("--name", metavar="RUN", help="The new run's name.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True)
+@plan_argument
+@click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups.")
+@click.option("--all", "every", is_flag=True, help="Include setups that this machine's own kernel supports.")
+@click.option("--name", metavar="RUN", help="Name of the run.")
+@progress_option
 @results_option
 def command(options: Options, plan_file: str, fs: str | None, every: bool, name: str | None, progress: str,
-            results: str) -> int:  # fmt: skip
-    """Try the plan's setups that this kernel lacks in a second kernel, at a small scale.
+            results_folder: str) -> int:  # fmt: skip
+    """Try the plan's setups that this kernel does not support in a second kernel, at a small scale.
 
-    One block of windows of seconds, small datasets, loop files of 1 GiB: it shows that each setup can be made,
-    filled, measured and removed before the plan goes to the server. Its figures are not comparable. The second
-    kernel (user-mode Linux with OpenZFS, md, LVM, f2fs, nilfs2) is built once, in some minutes.
+    One block with windows of a few seconds, small datasets and loop files of 1 GiB shows that each setup can be made,
+    filled, measured and removed. Its figures are not comparable. The second kernel (user-mode Linux with OpenZFS, md,
+    LVM, f2fs and nilfs2) is built once, which takes some minutes.
     """
     wanted = asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=None)
-    if name and (Path(results) / name).exists():
+    if name and (Path(results_folder) / name).exists():
         raise RunNameTaken(f"a run {name} exists", effect="Nothing was changed.", remedy="Give another --name.")
     lacks = lacking(wanted)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
         _nothing_to_do(options, lacks)
         return EXIT_OK
-    folder, faults, kernel = _rehearsed(options, wanted, arms, Path(results).resolve(), name, progress)
-    run = store.load_run(folder)
+    folder, faults, kernel = _rehearsed(options, wanted, arms, Path(results_folder).resolve(), name, progress)
+    run = results.load_run(folder)
     tried = [_tried(arm, lacks[arm], run) for arm in arms]
     _put(options, run, tried, kernel, faults)
     return EXIT_OK if all(one.worked for one in tried) and not faults else EXIT_TRIAL_FAILED
@@ -59,28 +59,27 @@ def command(options: Options, plan_file: str, fs: str | None, every: bool, name:
 
 def lacking(wanted: Asked) -> dict[str, str | None]:
     """By arm: why its setup does not work under this machine's own kernel; None where it does."""
-    from dbbench import filesystems
+    from dbbench.storage import filesystems
 
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}
 
 
-def _rehearsed(options: Options, wanted: Asked, arms: list[str], results: Path, name: str | None, progress: str
+def _rehearsed(options: Options, wanted: Asked, arms: list[str], results_folder: Path, name: str | None, progress: str
                ) -> tuple[Path, tuple[str, ...], str]:  # fmt: skip
     """Drive the small plan inside; the run's folder, faults of the second kernel, and its version."""
-    from dbbench.commands.choosing import create, free_name, keep_scripts
+    from dbbench.labs.second_kernel import rehearsed, small_root
+    from dbbench.labs.second_kernel.small import PLACE, small
     from dbbench.plan import identity
-    from dbbench.progress import renderer
-    from dbbench.progress.events import Event
-    from dbbench.rehearsal import rehearsed
-    from dbbench.rehearsal.kept import small_root
-    from dbbench.rehearsal.small import PLACE, small
+    from dbbench.report.progress import renderer
+    from dbbench.report.progress.event import Event
+    from dbbench.run.create import create, free_name, keep_scripts
 
     with renderer("none" if options.quiet and progress == "auto" else progress, sys.stderr,
                   color=not options.no_color) as emit:  # fmt: skip
         small_root(lambda what: emit(Event("prepare", {"what": what})))  # before the run's folder is made
         plan, expanded = small(wanted.plan, wanted.expanded, arms, PLACE)
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
-        folder = create(results, less, name or free_name(results, f"{plan.name}-rehearsal"), __version__)
+        folder = create(results_folder, less, name or free_name(results_folder, f"{plan.name}-rehearsal"), __version__)
         keep_scripts(folder, less)
         done = rehearsed(folder, emit)
     return folder, done.faults, done.kernel
@@ -97,7 +96,7 @@ def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
     if options.json:
         put_json({"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []})
         return
-    put(f"This machine's own kernel has all that {', '.join(lacks)} needs. With --all they are rehearsed anyway.")
+    put(f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
 
 
 def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faults: tuple[str, ...]) -> None:
@@ -110,10 +109,10 @@ def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faul
         bad = next((trial for trial in one.trials if trial.error is not None), None)
         why = f"{bad.error.phase or '?'}: {bad.error.id} {bad.error.text}" if bad and bad.error else ""
         rows.append((one.fs_setup, "worked" if one.worked else "failed", len(one.trials), why or one.lacks or ""))
-    put(f"Rehearsed under Linux {kernel} (user-mode Linux): that it works, not how fast. Figures are not comparable.")
+    put(f"Rehearsed with Linux {kernel} (user-mode Linux). This shows that setups work, not how fast they are.")
     put_table(("filesystem", "outcome", "trials", "why"), rows, right="--r-")
     for line in faults:
-        put(f"the second kernel told of a fault of its own: {line}")
+        put(f"fault in the second kernel: {line}")
     put(f"results: {run.path}")
 
 

@@ -6,27 +6,28 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import loaded, report_of
+from dbbench.commands.finding import loaded, report_of, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.text import put, put_json
-from dbbench.store import LoadedRun
+from dbbench.errors import DbbenchError, ResultDamaged
+from dbbench.report.text import put, put_json
+from dbbench.results import LoadedRun, all_of
 
 
 @command_line()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN..")
+@runs_argument
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to write; default: report.html in the (first) run's folder."
+    "-o", "--output", metavar="FILE", help="Write to FILE [default: report.html in the (first) run's folder]."
 )
-@click.option("--open", "show", is_flag=True, help="Open it in the browser.")
-@click.option(
-    "--redact", metavar="WORDS", default="", help="Take out hosts (and serials of disks), paths, params; comma between."
-)
+@click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
+@click.option("--redact", metavar="WORDS", default="", help="Remove hosts (with serial numbers of disks), paths or "
+              "params; separate them by commas.")  # fmt: skip
 @results_option
-def command(options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str, results: str) -> None:
-    """Write one self-contained HTML file; it opens from disk and needs no network."""
-    found = loaded(Path(results), runs)
-    without = tuple(filter(None, redact.split(",")))
-    path = write(found, Path(output) if output else report_of(found[0].path), without)
+def command(
+    options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str, results_folder: str
+) -> None:
+    """Write the report page: one self-contained HTML file that needs no network."""
+    read = loaded(options, Path(results_folder), runs)
+    path = written(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
     if options.json:
         put_json({"path": str(path), "bytes": path.stat().st_size})
     else:
@@ -35,13 +36,37 @@ def command(options: Options, runs: tuple[str, ...], output: str | None, show: b
         click.launch(str(path))
 
 
-def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = ()) -> Path:
+def written(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
+    """The page of the runs without the trials whose series cannot be read, and without the runs of which another file
+    cannot; these are told at the end. ResultDamaged where nothing is left."""
+    while True:
+        try:
+            return write(runs, path or report_of(runs[0].path), redact, options.passed_over)
+        except ResultDamaged as error:
+            bad = next((run for run in runs if str(run.path) == error.run), None)
+            if bad is None:
+                raise
+            rest = bad.readable()
+            if len(rest.damaged) > len(bad.damaged):
+                error = all_of(rest, since=bad)
+                left = [rest if run is bad else run for run in runs if run is not bad or rest.trials]
+            else:
+                left = [run for run in runs if run is not bad]
+            if not left:
+                raise error from None
+            options.passed_over.append(error)
+            runs = left
+
+
+def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
+          damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
     """Render the page of `runs` without what `redact` names, with all nights of a plan where they are among them, and
-    write it whole. UnknownName, ResultsUnwritable."""
+    write it whole. UnknownName, ResultsUnwritable, ResultDamaged; with `damaged`, errors of nights are put there."""
     from dbbench import nightly
-    from dbbench.page import render
-    from dbbench.store.files import write_text
+    from dbbench.report.page import render
+    from dbbench.results.fileio import write_text
 
     root = runs[0].path.parent
-    write_text(path, render(runs, redact, nights=nightly.courses_of(root, [run.path.name for run in runs])))
+    nights = nightly.courses_of(root, [run.path.name for run in runs], damaged)
+    write_text(path, render(runs, redact, nights=nights))
     return path

@@ -1,63 +1,148 @@
-"""`dbbench show RUN [TRIAL]`: a run with its trials, or all that is known of one trial."""
+"""`dbbench show [RUN [TRIAL]]`: the runs of the results folder, a run with its trials, or one trial."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
-from dbbench.commands.finding import folder_of, report_of
+from dbbench import __version__, results
+from dbbench.commands.finding import folder_of, report_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.commands.text import put, put_json, put_table
-from dbbench.errors import UnknownName
-from dbbench.metrics import METRICS
-from dbbench.model import FreeExtents, Trial, plain, titled
-from dbbench.progress.wording import figure
-from dbbench.store import LoadedRun, load_run
-from dbbench.tomlfile import did_you_mean
-from dbbench.units import duration_text, size_text, time_text
+from dbbench.errors import ResultDamaged, RunMissing, UnknownName
+from dbbench.fleet import remains
+from dbbench.metrics.table import METRICS
+from dbbench.model import Status, Trial, plain
+from dbbench.plan import writes
+from dbbench.plan.tomlfile import did_you_mean
+from dbbench.report.text import put, put_json, put_table
+from dbbench.report.trial_text import trial_text
+from dbbench.results import LoadedRun, all_of, index, load_whole
+from dbbench.units import number
 
 
 @command_line()
-@click.argument("run", metavar="RUN")
+@run_argument(required=False)
 @click.argument("trial", metavar="[TRIAL]", required=False)
 @results_option
-def command(options: Options, run: str, trial: str | None, results: str) -> None:
-    """A run with its trials, or one trial with its phases, figures, proofs and warnings."""
-    found = load_run(folder_of(Path(results), run))
-    if trial is None:
-        _show_run(options, found)
-        return
-    one = next((known for known in found.trials if known.id == trial), None)
-    if one is None:
-        hint = did_you_mean(trial, [known.id for known in found.trials])
-        raise UnknownName(f'run {found.path.name} has no finished trial "{trial}"{hint}')
-    if options.json:
-        put_json(plain(one))
+def command(options: Options, run: str | None, trial: str | None, results_folder: str) -> None:
+    """List the runs of the results folder, or show a run with its trials, or one trial with everything measured.
+
+    The list does not verify checksums.
+    """
+    folder = Path(results_folder)
+    if run is None:
+        _put_runs(options, folder)
+    elif trial is None:
+        _put_run(options, load_whole(folder_of(folder, run)))
     else:
-        for line in _told(one, found):
+        _put_trial(options, load_whole(folder_of(folder, run)), trial)
+
+
+def _put_runs(options: Options, folder: Path) -> None:
+    rows = index.rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
+    if options.json:
+        put_json(rows)
+    elif not rows:
+        put(f"There are no runs in {folder}. Write a plan with dbbench init, then run it with dbbench run plan.toml.")
+    else:
+        header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
+        put_table(header, [_words(row) for row in rows], right="---rrrr")
+        for line in remains.told_of(remains.orphans(folder)):
             put(line)
 
 
-def _show_run(options: Options, found: LoadedRun) -> None:
+@dataclass(frozen=True)
+class _RunRow:
+    """What `show --json` prints of a run. If it is damaged, only name, path, state and error are known."""
+
+    name: str
+    path: str
+    state: str
+    created: str | None
+    plan: str | None
+    trials: int | None
+    done: int | None
+    ok: int | None
+    suspect: int | None
+    failed: int | None
+    fs_setups: list[str] | None
+    engines: list[str] | None
+    workloads: list[str] | None
+    error: str | None
+
+
+def _fits(row: dict[str, Any]) -> bool:
+    """Whether a row of the index looks like one of `_run_row`: others may be able to write to the index."""
+    try:
+        TypeAdapter(_RunRow).validate_python(row)
+    except ValidationError:
+        return False
+    return bool(row["error"]) or None not in (row["created"], row["fs_setups"])
+
+
+def _run_row(path: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": path.name, "path": str(path), "state": "damaged"}
+    empty = ("created", "plan", "trials", "done", "ok", "suspect", "failed", "fs_setups", "engines", "workloads")
+    try:
+        run = results.load_run(path, verify=False)
+    except (ResultDamaged, RunMissing) as error:
+        return {**row, **dict.fromkeys(empty), "error": f"{error.id}: {error.evidence}"}
+    counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
+    cells = run.run.cells
+    return {
+        **row,
+        "state": "unfinished" if run.unfinished else "finished",
+        "created": run.run.created,
+        "plan": run.run.plan.name,
+        "trials": len(run.run.order),
+        "done": len(run.trials),
+        **counts,
+        "fs_setups": [arm.label for arm in run.run.plan.fs_setups],
+        "engines": list(dict.fromkeys(cell.engine.name for cell in cells)),
+        "workloads": list(dict.fromkeys(cell.workload.name for cell in cells)),
+        "error": None,
+    }
+
+
+def _words(row: dict[str, Any]) -> tuple[object, ...]:
+    if row["error"]:
+        return (row["name"], None, "damaged", None, None, None, None, row["error"])
+    created = row["created"][:16].replace("T", " ")
+    trials = f"{row['done']}/{row['trials']}"
+    return (row["name"], created, row["state"], trials, row["ok"], row["suspect"], row["failed"],
+            " ".join(row["fs_setups"]))  # fmt: skip
+
+
+def _put_run(options: Options, run: LoadedRun) -> None:
+    options.passed_over += [all_of(run)] if run.damaged else []
+    here = [daemon for daemon in remains.orphans(run.path.parent) if daemon.folder.name == run.path.name]
     if options.json:
-        put_json({"run": plain(found.run), "trials": [plain(trial) for trial in found.trials]})
+        put_json({"run": plain(run.run), "trials": [plain(trial) for trial in run.trials],
+                  "damaged": {name: error.id for name, error in run.damaged.items()},
+                  "at_work_here": [daemon.row() for daemon in here]})  # fmt: skip
         return
-    run = found.run
-    left = f", {len(found.unfinished)} to do" if found.unfinished else ""
-    put(
-        f"{run.name}: {len(found.trials)} of {len(run.order)} trials{left}; seed {run.plan.seed}, created {run.created}"
-    )
-    put(f"folder {found.path}" + (f", page {report_of(found.path)}" if report_of(found.path).exists() else ""))
+    spec, left = run.run, f", {len(run.unfinished)} to do" if run.unfinished else ""
+    put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
+        f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
+    put(f"folder {run.path}" + (f", page {report_of(run.path)}" if report_of(run.path).exists() else ""))
+    for line in remains.told_of(here):
+        put(line)
+    if text := writes.deviation(run.trials):
+        put(text)
     header = ("trial", "status", "value", "seconds", "warnings")
-    put_table(header, [_row(trial, found) for trial in found.trials], right="--rr")
+    damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
+    put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right="--rr")
 
 
-def _row(trial: Trial, found: LoadedRun) -> tuple[object, ...]:
-    name = _primary(trial, found)
-    value = trial.summary.get(name)
-    shown = f"{figure(value)} {METRICS[name].unit}" if value is not None else None
+def _trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
+    cells = run.run.cells
+    metric = next((cell.workload.primary for cell in cells if cell.workload.name == trial.workload), "tps")
+    value = trial.summary.get(metric)
+    shown = f"{number(value)} {METRICS[metric].unit}" if value is not None else None
     seconds = round(sum(phase.seconds for phase in trial.phases))
     notes = [warning.id for warning in trial.warnings]
     if trial.error is not None:
@@ -65,118 +150,15 @@ def _row(trial: Trial, found: LoadedRun) -> tuple[object, ...]:
     return (trial.id, trial.status.value, shown, seconds, " ".join(notes))
 
 
-def _primary(trial: Trial, found: LoadedRun) -> str:
-    return next((c.workload.primary for c in found.run.cells if c.workload.name == trial.workload), "tps")
-
-
-def _told(trial: Trial, found: LoadedRun) -> Iterator[str]:
-    yield f"{trial.id}: {trial.status.value}"
-    work = titled(trial.workload, trial.variant)
-    yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
-    if trial.engine_features:
-        yield "  " + ", ".join(f"{name} {value}" for name, value in trial.engine_features.items())
-    if trial.error is not None:
-        yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
-    yield from _filesystem(trial)
-    yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
-    for name, value in trial.summary.items():
-        metric = METRICS.get(name)
-        yield f"  {metric.label if metric else name:<24} {figure(value)} {metric.unit if metric else ''}".rstrip()
-    if trial.cache is not None:
-        proof = "proved" if trial.cache.proved else f"not proved: {trial.cache.reason}"
-        yield f"  cold cache by {trial.cache.method}: {proof}"
-    if trial.space is not None and trial.space.disk_bytes is not None:
-        ratio = trial.space.compression_ratio
-        shrunk = f", compressed {ratio:.2f}" if ratio else ""
-        yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
-    yield from _shape(trial)
-    yield from _snapshots(trial)
-    yield from _wear(trial)
-    yield from _operations(trial)
-    for warning in trial.warnings:
-        at = f" at second {warning.second}" if warning.second is not None else ""
-        yield f"  ! {warning.id}{at}: {warning.text}"
-    yield f"  raw output of the tools: {found.path / 'trials' / trial.id / 'raw'}"
-
-
-def _shape(trial: Trial) -> Iterator[str]:
-    if trial.age is not None:
-        age = trial.age
-        yield (
-            f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} written, "
-            f"{age.filled:.0%} full; free space {_free(age.before)}, then {_free(age.after)}"
-        )
-    if trial.space is not None and trial.space.largest:
-        first = trial.space.largest[0]
-        free = _free(trial.space.free)
-        yield f"  largest file {first.path}: {size_text(first.bytes)}, {_extents(first.extents)}; free space {free}"
-
-
-def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
-    if histogram is None:
-        return "not known"
-    extents, size = sum(one.extents for one in histogram), sum(one.bytes for one in histogram)
-    return f"{size_text(size)} in {_extents(extents)}"
-
-
-def _extents(number: int | None) -> str:
-    if number is None:
-        return "extents not known"
-    return f"{number} extent{'' if number == 1 else 's'}"
-
-
-def _snapshots(trial: Trial) -> Iterator[str]:
-    facts = trial.snapshots
-    if facts is None:
-        return
-    asked = f"every {duration_text(facts.every_s)}, {facts.keep} kept"
-    if not facts.how:
-        yield f"  snapshots {asked}: not possible: {facts.note}"
-        return
-    cost = f"; the load kept {facts.cost_ratio:.3f} of its rate meanwhile" if facts.cost_ratio is not None else ""
-    yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
-    for one in facts.taken:
-        dropped = f", the oldest dropped in {duration_text(one.drop_s)}" if one.drop_s is not None else ""
-        held = f", holds {size_text(one.bytes)}" if one.bytes is not None else ""
-        yield (
-            f"    second {one.at_s:.1f}: taken in {duration_text(one.snapshot_s)}, "
-            f"answered after {duration_text(one.ready_s)} ({one.text}){held}{dropped}"
-        )
-
-
-def _wear(trial: Trial) -> Iterator[str]:
-    """What the engine's own load has made of its tables."""
-    if trial.age_engine is None:
-        return
-    for point in trial.age_engine.points:
-        if point.asked is not None:
-            pieces = f", {point.extents} extents" if point.extents is not None else ""
-            yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
-    for scan in trial.age_engine.scans:
-        if scan.mb_per_s is not None:
-            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', not proved cold'}"
-    for step in trial.age_engine.repairs:
-        took = "not possible" if step.seconds is None else duration_text(step.seconds)
-        yield f"  {step.name}: {took}; {step.text}"
-
-
-def _operations(trial: Trial) -> Iterator[str]:
-    for step in trial.operations:
-        took = "failed" if step.failed else "not possible" if step.seconds is None else duration_text(step.seconds)
-        more = [size_text(step.bytes)] if step.bytes is not None else []
-        yield f"  {step.name:<32} {took:>12}  {', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
-
-
-def _filesystem(trial: Trial) -> Iterator[str]:
-    fs = trial.filesystem
-    if fs is None:
-        return
-    yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
-    if fs.wal is not None:
-        own = fs.wal.durability_class
-        yield f"  log on {fs.wal.family}, durability class {own}; mounted {','.join(fs.wal.mount_options_effective)}"
-    for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
-        yield f"  {' '.join(argv)}"
-    if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
-        both = size_text(trial.io.write_bytes or 0)
-        yield f"  written in the window {both}, of it to the log's device {size_text(log.write_bytes)}"
+def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
+    if name in run.damaged:
+        raise run.damaged[name]
+    trial = next((trial for trial in run.trials if trial.id == name), None)
+    if trial is None:
+        hint = did_you_mean(name, [trial.id for trial in run.trials])
+        raise UnknownName(f'run {run.path.name} has no finished trial "{name}"{hint}')
+    if options.json:
+        put_json(plain(trial))
+    else:
+        for line in trial_text(trial, run):
+            put(line)

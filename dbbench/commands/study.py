@@ -1,4 +1,4 @@
-"""`dbbench study list|show|run`: published comparisons as plans, their figures beside one's own."""
+"""`dbbench study [NAME]`, `dbbench study run NAME`: published comparisons, to be run again."""
 
 from __future__ import annotations
 
@@ -7,27 +7,61 @@ from typing import Any
 
 import click
 
-from dbbench import studies
 from dbbench.commands import run
-from dbbench.commands.options import Options, command_line, global_options, results_option
-from dbbench.commands.text import put, put_json, put_table
+from dbbench.commands.catalogue import catalogue
+from dbbench.commands.options import Options, command_line, progress_option, results_option
 from dbbench.model import plain
-from dbbench.store.files import write_text, writing
-from dbbench.studies import DEFAULT, SCALES, Study
+from dbbench.plan import studies
+from dbbench.plan.studies import DEFAULT, SCALES, Study
+from dbbench.report.text import put, put_json, put_table
+from dbbench.results.fileio import write_text, writing
 
 scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAULT, show_default=True,
-                            help="How large: to see that it works, to see a shape, or as it was.")  # fmt: skip
+                            help="Size: a smoke test, a laptop, or as published.")  # fmt: skip
 
 
-@click.group()
-@global_options
-def command() -> None:
-    """Published comparisons of filesystems, to be run here: what was published stands beside what is measured."""
+@command_line(name="run")
+@click.argument("name")
+@scale_option
+@click.option("--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
+@click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
+@progress_option
+@results_option
+@click.pass_context
+def run_(context: click.Context, /, options: Options, name: str, scale: str, run_name: str | None, results_folder: str,
+         **rest: Any) -> int:  # fmt: skip
+    """Run a study at a scale; its plan is written into the results folder.
+
+    Setups that this machine does not support are skipped and listed. The page compares the published figures with
+    today's.
+    """
+    del options  # `run` finds them in the context
+    text = studies.plan_text(studies.study(name), scale, _installed())
+    path = Path(results_folder) / f"{name}-{scale}.toml"
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    status: int = context.invoke(
+        run.command, plan_file=str(path), results_folder=results_folder, name=run_name, wipe=(), precision=None,
+        fs=None, blocks=None, quick=False, seed=None, **rest,
+    )  # fmt: skip
+    return status
 
 
-@command_line(name="list")
-def list_(options: Options) -> None:
-    """All studies, and why one cannot be run on this machine."""
+@catalogue(studies.names, run_)
+@scale_option
+def command(options: Options, name: str | None, scale: str) -> None:
+    """List published comparisons of filesystems that can be run on this machine, or show one.
+
+    With NAME: what was done, the published figures, and the plan at a scale.
+    """
+    if name is None:
+        _put_all(options)
+    else:
+        _put_study(options, name, scale)
+
+
+def _put_all(options: Options) -> None:
     rows = [_row(studies.study(name)) for name in studies.names()]
     if options.json:
         put_json(rows)
@@ -37,60 +71,36 @@ def list_(options: Options) -> None:
                for row in rows])  # fmt: skip
 
 
-@command_line(name="show")
-@click.argument("name")
-@scale_option
-def show(options: Options, name: str, scale: str) -> None:
-    """One study: what was done, its figures, and the plan of a scale."""
-    found = studies.study(name)
-    text = studies.plan_text(found, scale, _installed() or found.engines)
+def _put_study(options: Options, name: str, scale: str) -> None:
+    study = studies.study(name)
+    text = studies.plan_text(study, scale, _installed() or study.engines)
     if options.json:
-        put_json({**_row(found), "study": plain(found), "scale": scale, "plan": text})
+        put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
-    put(f"{found.title}\n{found.address}\n\n{found.did}\n")
-    rows = [(table.workload, table.metric + (f" ({table.variant})" if table.variant else ""), arm, f"{value:g}{sign}",
-             "superseded" if table.superseded else table.note)
-            for table in found.table
-            for values, sign in ((table.then, ""), (table.ratios, " x baseline"))
+    put(f"{study.title}\n{study.address}\n\n{study.did}\n")
+    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm, f"{value:g}{sign}",
+             "superseded" if study.superseded else table.note)
+            for table in study.table
+            for variant in (studies.variant_of(table, study.scales["full"]),)
+            for values, sign in ((table.then, ""), (table.ratios, " × baseline"))
             for arm, value in values.items()]  # fmt: skip
     put_table(("workload", "metric", "fs setup", "published", "note"), rows)
-    for what in (*found.differs, *found.notes):
+    for what in (*study.differs, *study.notes):
         put(f"- {what}")
+    for reference in study.reference:
+        figures = (f"{what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items())
+                   for what, values in reference.figures.items())  # fmt: skip
+        put("\n".join((f"\nsee also {reference.address}", f"  {reference.did}", *(f"  {line}" for line in figures))))
     put("\nscales")
     for word in SCALES:
-        put(f"  {word}: {found.scales[word].takes}")
+        put(f"  {word}: {study.scales[word].takes}")
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
 
 
-@command_line(name="run")
-@click.argument("name")
-@scale_option
-@click.option("--name", "run_name", metavar="RUN", help="The run's name; a run of that name is resumed.")
-@click.option("--new", is_flag=True, help="Start another run, also where one could be resumed.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True)
-@results_option
-@click.pass_context
-def run_(context: click.Context, /, options: Options, name: str, scale: str, run_name: str | None, results: str,
-         **rest: Any) -> int:  # fmt: skip
-    """Write the plan of a study at a scale into the results folder and run it.
-
-    Arms that this machine cannot make are skipped by name. The page has the section "then and now".
-    """
-    del options  # the run takes them from the command line itself
-    text = studies.plan_text(studies.study(name), scale, _installed())
-    path = Path(results) / f"{name}-{scale}.toml"
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
-    status: int = context.invoke(run.command, plan_file=str(path), results=results, name=run_name, wipe=(),
-                                 precision=None, fs=None, blocks=None, quick=False, seed=None, **rest)  # fmt: skip
-    return status
-
-
-def _row(found: Study) -> dict[str, Any]:
-    engine = next((name for name in found.engines if name in _installed()), None)
-    reason = None if engine else f"none of its engines is installed: {', '.join(found.engines)}"
-    return {"name": found.name, "title": found.title, "address": found.address, "engines": list(found.engines),
+def _row(study: Study) -> dict[str, Any]:
+    engine = next((name for name in study.engines if name in _installed()), None)
+    reason = None if engine else f"requires {' or '.join(study.engines)}"
+    return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
             "engine": engine, "runs": engine is not None, "reason": reason}  # fmt: skip
 
 
@@ -98,8 +108,3 @@ def _installed() -> tuple[str, ...]:
     from dbbench.engines import ENGINES
 
     return tuple(name for name, engine in ENGINES.items() if engine.installed() is not None)
-
-
-command.add_command(list_)
-command.add_command(show)
-command.add_command(run_)

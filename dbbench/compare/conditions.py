@@ -1,20 +1,21 @@
-"""What was not equal between two arms: found in their trials, said beside their ratio."""
+"""Conditions that must be equal between two arms: one table, read by verdicts and by the page."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
+from dbbench.compare.remarks import Kind, Remark, remark
 from dbbench.model import Status, Trial
 from dbbench.units import size_text
 
-MOST_TOLD: Final = 4  # differences of host and block layer that are named; the environment has all
+MOST_TOLD: Final = 4  # differences of the host and the block layer that are named; the environment section has all
 Told = Callable[[Trial], str | None]
 
 
-def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[str, ...]:
-    """One line for each condition that differs between the good trials of two arms of one group."""
+def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Remark, ...]:
+    """A remark for each condition that differs between the good trials of two arms of one group."""
     one, other = _good(baseline), _good(candidate)
     if not one or not other:
         return ()
@@ -22,7 +23,7 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[str,
 
 
 def limited(trials: Sequence[Trial]) -> bool:
-    """Whether the device stood flat at its ceiling in most of these trials: they tell nothing of filesystems."""
+    """Return whether the device was at its ceiling in most of these trials, so that they cannot compare filesystems."""
     good = _good(trials)
     return bool(good) and 2 * sum(bool(t.ceiling and t.ceiling.limited) for t in good) > len(good)
 
@@ -31,31 +32,31 @@ def _good(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.status is not Status.FAILED]
 
 
-def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[str]:
+def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Settings of host and block layer, of those that trials of both arms know."""
     names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
-    found = []
+    differing = []
     for name in names:
         mine, theirs = ({t.host_state[name] for t in trials} for trials in (one, other))
         if mine != theirs:
-            found.append(f"{name} differs: {_values(theirs)} against {_values(mine)}")
-    yield from found[:MOST_TOLD]
-    if len(found) > MOST_TOLD:
-        yield f"{len(found) - MOST_TOLD} more settings of host and block layer differ"
+            differing.append(_unequal(name, mine, theirs))
+    yield from differing[:MOST_TOLD]
+    if len(differing) > MOST_TOLD:
+        yield remark(Kind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
 
 
-def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[str]:
-    for what, told in _CONDITIONS:
+def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+    for what, told in CONDITIONS.items():
         mine, theirs = ({told(t) for t in trials} - {None} for trials in (one, other))
         if mine and theirs and mine != theirs:
-            yield f"{what} differs: {_values(theirs)} against {_values(mine)}"
+            yield _unequal(what, mine, theirs)
 
 
-def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[str]:
+def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """A checkpoint more in one arm is work that the other was spared; halves are of an even number of trials."""
     mine, theirs = (_median_checkpoints(trials) for trials in (one, other))
     if mine is not None and theirs is not None and abs(mine - theirs) >= 1:
-        yield f"checkpoints in the window differ: {theirs:g} against {mine:g}"
+        yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=theirs, baseline=mine)
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
@@ -65,11 +66,17 @@ def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
     return statistics.median(ended) if ended else None
 
 
+def _devices(trial: Trial) -> str | None:
+    """An arm on more disks has their throughput and their failures."""
+    return None if trial.device is None else str(max(1, len(trial.device.members)))
+
+
 def _memory(trial: Trial) -> str | None:
     memory = trial.memory
     if memory is None or memory.effective_bytes is None:
         return None
-    return f"{size_text(memory.effective_bytes)} {memory.enforced}".strip()
+    limit = f"limited by {memory.enforced}" if memory.enforced else "not limited by the kernel"
+    return f"{size_text(memory.effective_bytes)}, {limit}"
 
 
 def _cache(trial: Trial) -> str | None:
@@ -77,14 +84,13 @@ def _cache(trial: Trial) -> str | None:
 
 
 def _cores(trial: Trial) -> str | None:
-    return f"server {trial.cores.server}, load {trial.cores.client}" if trial.cores else None
+    return f"server {trial.cores.server}, load generator {trial.cores.client}" if trial.cores else None
 
 
 def _discard(trial: Trial) -> str | None:
     if trial.filesystem is None:
         return None
-    options = [option.partition("=")[0] for option in trial.filesystem.mount_options_effective]
-    return "on" if "discard" in options else "off"
+    return "on" if trial.filesystem.discards else "off"
 
 
 def _read_ahead(trial: Trial) -> str | None:
@@ -102,19 +108,24 @@ def _snapshots(trial: Trial) -> str | None:
 
 def _client(trial: Trial) -> str | None:
     """Where the load came from: a network's round trip is in each of its statements."""
-    return "this machine" if trial.client is None else "another host, over the network"
+    return "this host" if trial.client is None else "another host, over the network"
 
 
-_CONDITIONS: Final[tuple[tuple[str, Told], ...]] = (
-    ("memory", _memory),
-    ("effective cache", _cache),
-    ("cores", _cores),
-    ("place of the load generator", _client),
-    ("online discard", _discard),
-    ("read-ahead", _read_ahead),
-    ("snapshots beside the load", _snapshots),
-)
+CONDITIONS: Final[dict[str, Told]] = {
+    "number of devices": _devices,
+    "memory": _memory,
+    "effective cache": _cache,
+    "cores": _cores,
+    "place of the load generator": _client,
+    "online discard": _discard,
+    "read-ahead": _read_ahead,
+    "snapshots during the load": _snapshots,
+}
 
 
-def _values(values: set[object] | set[str | None]) -> str:
-    return " and ".join(sorted("not there" if value is None else str(value) for value in values))
+def _unequal(what: str, baseline: set[Any], candidate: set[Any]) -> Remark:
+    return remark(Kind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline))
+
+
+def _values(values: set[Any]) -> str:
+    return " and ".join(sorted("none" if value is None else str(value) for value in values))

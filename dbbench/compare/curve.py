@@ -52,19 +52,9 @@ def curves(rows: Sequence[Row]) -> list[Curve]:
     ]
 
 
-def crossings(rows: Sequence[Row], baseline: str) -> list[str]:
-    """One sentence for each arm that crosses the baseline."""
-    told = []
-    for curve in curves(rows):
-        if curve.crosses is not None:
-            one, other = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({_change(p.row)})" for p in curve.crosses)
-            where = f"{curve.engine} {curve.workload}{f', {curve.rest}' if curve.rest else ''}"
-            told.append(f"{where}: {curve.fs_setup} and {baseline} cross: {curve.fs_setup} is {one} and {other}")
-    return told
-
-
-def _change(row: Row) -> str:
-    return "–" if row.ratio is None else f"{100 * (row.ratio - 1):+.0f} %".replace("-", "−")
+def crossings(rows: Sequence[Row]) -> list[Curve]:
+    """The curves that cross the baseline."""
+    return [curve for curve in curves(rows) if curve.crosses is not None]
 
 
 def _numbers(variant: str) -> list[tuple[str, float, str]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
 from dbbench.compare.pairs import paired
-from dbbench.compare.verdict import word
-from dbbench.metrics import METRICS
+from dbbench.compare.remarks import Kind, Remark, remark, texts
+from dbbench.compare.verdict import rows, word
+from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial
 
 LEVEL = 0.95  # one pair
@@ -34,7 +35,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     pairs = paired(trials, baseline, candidate)
     values = [(b, c) for one, other in pairs if (b := one.summary["tps"]) and (c := other.summary["tps"])]
     result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
-    result |= {"wins": sum(c > b for b, c in values), "notes": _notes(trials, pairs, values)}
+    result |= {"wins": sum(c > b for b, c in values), "notes": list(texts(_notes(trials, pairs, values)))}
     if values:
         guess = estimate(values)
         result["ratio"] = guess.ratio
@@ -45,34 +46,48 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every arm of a run against `document["baseline"]`, under each engine and workload.
+
+    `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a
+    row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a
+    run's own tables have them: Holm's levels within an engine and workload, and the variance shared between them.
+    `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three pairs
+    these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document.
+    """
+    baseline = document["baseline"]
+    keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
+    table = rows([_trial(entry) for entry in document["trials"]], baseline)
+    return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
+
+
 def _notes(
     trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], values: Sequence[tuple[float, float]]
-) -> list[str]:
+) -> Iterator[Remark]:
     """What a reader should know of the pairs: how many are missing, and why."""
-    notes = []
     blocks = {trial.block for trial in trials}
     if len(pairs) < len(blocks):
-        notes.append(f"{len(blocks) - len(pairs)} of {len(blocks)} blocks without a good pair left out")
+        yield remark(Kind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))
     if len(values) < len(pairs):
-        notes.append(f"{len(pairs) - len(values)} pairs without throughput left out")
+        yield remark(Kind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
     if suspect := sum(trial.status is Status.SUSPECT for pair in pairs for trial in pair):
-        notes.append(f"{suspect} suspect")
+        yield remark(Kind.SUSPECT, suspect=suspect)
     if len(values) < LEAST_BLOCKS:
-        notes.append("too few blocks")
-    return notes
+        yield remark(Kind.TOO_FEW_BLOCKS)
 
 
 def _trial(entry: Mapping[str, Any]) -> Trial:
     status = Status(entry.get("status") or "ok")
     block, attempt = int(entry["block"]), int(entry.get("attempt") or 1)
+    engine, workload = entry.get("engine") or "", entry.get("workload") or ""
     seconds = [] if status is Status.FAILED else entry["tps"] or []
     return Trial(
-        id=f"{entry['fs_setup']}-b{block}-a{attempt}",
+        id=f"{entry['fs_setup']}-{engine}-{workload}-b{block}-a{attempt}",
         run="",
         host="",
         fs_setup=entry["fs_setup"],
-        engine="",
-        workload="",
+        engine=engine,
+        workload=workload,
         block=block,
         attempt=attempt,
         position=int(entry.get("position") or 0),

@@ -1,10 +1,10 @@
-"""The same question on several hosts: each host's ratio, and whether they agree.
+"""The ratios of each host, and whether the hosts agree.
 
-A pair never crosses hosts, so a host's own speed cancels; what remains is that a filesystem may gain on one host and
-lose on another. Cochran's Q (1954) holds the hosts' mean log ratios against the scatter of blocks within hosts. That
-scatter is known from few blocks only, so it is pooled over the hosts and Q ÷ (k − 1) is held against F(k − 1, N − k),
-which is exact for normal differences of one variance; against chi², as for large samples, it would call hosts unlike
-far too often. I² (Higgins and Thompson, 2002) is the share of what Q is beyond chance.
+A pair never crosses hosts, so the speed of a host cancels, but a filesystem may be faster on one host and slower on
+another. Cochran's Q (1954) compares the hosts' mean log ratios with the scatter of blocks within hosts. Only a few
+blocks describe this scatter, so it is pooled over the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k), which is
+exact for normal differences with one variance; chi², for large samples, would call hosts different far too often.
+I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+from dbbench.compare.remarks import Kind, Remark, remark
 
 LEAST: Final = 2  # trials on each level
 APART: Final = math.log(1.10)  # the levels' difference
@@ -27,18 +29,16 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
     return known[:cut], known[cut:]
 
 
-def said(values: Sequence[float]) -> str | None:
-    """The note of a cell with two levels."""
-    found = two_levels(values)
-    if found is None:
-        return None
-    lower, higher = found
-    where = f"{len(lower)} trials near {_near(lower)}, {len(higher)} near {_near(higher)}"
-    return f"two levels: {where}; look for what differs"
+def levels(values: Sequence[float]) -> Iterator[Remark]:
+    """The remark about a cell with two levels."""
+    if (sides := two_levels(values)) is not None:
+        lower, higher = sides
+        yield remark(Kind.TWO_LEVELS, lower=len(lower), low=_near(lower), higher=len(higher), high=_near(higher))
 
 
-def _near(values: Sequence[float]) -> str:
-    return f"{math.exp(_mean([math.log(value) for value in values])):.3g}"
+def _near(values: Sequence[float]) -> float:
+    """Their geometric mean to three digits."""
+    return float(f"{math.exp(_mean([math.log(value) for value in values])):.3g}")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -12,11 +12,12 @@ from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, holm_levels
 from dbbench.compare.pairs import chosen, groups
+from dbbench.compare.remarks import Kind, remark
 from dbbench.compare.verdict import Row, word
-from dbbench.metrics import METRICS, Metric
+from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial
 
-NOTE: Final = "unpaired (Welch): whatever else differed between the runs is in it"
+NOTE: Final = remark(Kind.UNPAIRED)
 
 
 def unpaired_rows(
@@ -63,7 +64,7 @@ def _arm_rows(
     for value in others:
         row = _row(arm, value, logs[value], trials, value_of)
         if not base or not logs[value]:
-            table.append(replace(row, notes=("nothing to compare", NOTE)))
+            table.append(replace(row, notes=(remark(Kind.NOTHING_TO_COMPARE), NOTE)))
             continue
         row = replace(row, ratio=math.exp(found[value].mean), notes=(NOTE,))
         if value in levels:
@@ -72,8 +73,9 @@ def _arm_rows(
             row = replace(
                 row, lo=math.exp(low), hi=math.exp(high), level=levels[value], verdict=word(low, high, metric)
             )
+            row = replace(row, df=found[value].freedom, df_shared=0.0)
         else:
-            row = replace(row, notes=("too few blocks", NOTE))
+            row = replace(row, notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
         table.append(row)
     return table
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from dbbench.compare.conditions import limited, unequal
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
-from dbbench.compare.modes import said
-from dbbench.compare.pairs import chosen, groups, paired
-from dbbench.metrics import METRICS, Metric
-from dbbench.model import Status, Trial
+from dbbench.compare.modes import levels
+from dbbench.compare.pairs import Group, chosen, groups, paired
+from dbbench.compare.remarks import Kind, Remark, remark, texts
+from dbbench.compare.scatter import shared
+from dbbench.metrics.table import METRICS, Metric
+from dbbench.model import Status, Trial, plain
 
-UNSTEADY: Final = "no steady state"
 UNKNOWN: Final = "unknown"  # no trial came far enough to tell its class
 LIMITED: Final = "device-limited"  # neither same nor inconclusive: the filesystems could not show a difference
 WORDS: Final = {  # (words of the metric, candidate is better) -> word
@@ -45,8 +46,15 @@ class Row:
     level: float | None
     durability_class: str
     mixed_durability: bool
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     variant: str = ""  # "clients=8", where the plan has lists
+    df: float | None = None  # degrees of freedom of the interval
+    df_shared: float | None = None  # those of them that come from other pairs of the run; the rest: the pair's blocks
+
+
+def document_of(row: Row) -> dict[str, Any]:
+    """The row as dicts, lists and scalars; its notes in words."""
+    return {**plain(row), "notes": list(texts(row.notes))}
 
 
 def word(low: float, high: float, metric: Metric) -> str:
@@ -56,36 +64,54 @@ def word(low: float, high: float, metric: Metric) -> str:
     return "same" if low >= -SAME and high <= SAME else "inconclusive"
 
 
-def rows(trials: Sequence[Trial], baseline: str, metric: str = "tps") -> list[Row]:
-    """Rows of every (engine, workload, variant) that has the metric in any trial; the baseline first, then by value."""
+def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:
+    """Rows of every (engine, workload, variant) that has the metric in any trial; the baseline first, then by value.
+
+    `metric` is one for all, or one for each workload. The pairs of all these groups share their variance as far as
+    they are alike: pass the trials of a whole run, or of one group where its pairs shall stand alone.
+    """
     table: list[Row] = []
-    for (engine, workload, variant), group in sorted(groups(trials).items()):
-        if any(trial.summary.get(metric) is not None for trial in group):
-            found = _group_rows(engine, workload, group, baseline, METRICS[metric])
-            table += [replace(row, variant=variant) for row in found]
+    measured: dict[Group, tuple[Metric, list[Trial]]] = {}
+    for key, group in sorted(groups(trials).items()):
+        judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
+        if any(trial.summary.get(judged.name) is not None for trial in group):
+            measured[key] = judged, group
+    found = {key: _estimates(group, baseline, judged) for key, (judged, group) in measured.items()}
+    combined = shared({key: {arm: guess for arm, (guess, _) in of.items() if guess} for key, of in found.items()})
+    for key, (judged, group) in measured.items():
+        pairs = {arm: (combined[key].get(arm), wins) for arm, (_, wins) in found[key].items()}
+        table += _group_rows(key, group, baseline, judged, pairs)
     return table
 
 
-def _group_rows(engine: str, workload: str, group: list[Trial], baseline: str, metric: Metric) -> list[Row]:
-    arms = list(dict.fromkeys([baseline, *sorted({trial.fs_setup for trial in group})]))
+def _estimates(group: list[Trial], baseline: str, metric: Metric) -> dict[str, tuple[Estimate | None, int]]:
+    arms = sorted({trial.fs_setup for trial in group} - {baseline})
+    return {arm: _estimate(group, baseline, arm, metric) for arm in arms}
+
+
+def _group_rows(
+    key: Group, group: list[Trial], baseline: str, metric: Metric, found: Mapping[str, tuple[Estimate | None, int]]
+) -> list[Row]:
+    engine, workload, variant = key
     base_class = _class_of(group, baseline)
-    found = {arm: _estimate(group, baseline, arm, metric) for arm in arms if arm != baseline}
     enough = {arm: guess for arm, (guess, _) in found.items() if guess is not None and guess.n >= LEAST_BLOCKS}
     levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()]), strict=True))
+    by_arm: dict[str, list[Trial]] = {arm: [] for arm in (baseline, *found)}
+    for trial in chosen(group):
+        by_arm[trial.fs_setup].append(trial)
     table = []
-    for arm in arms:
-        counted = [t for t in chosen(group) if t.fs_setup == arm]
+    for arm, counted in by_arm.items():
         values = [v for t in counted if (v := t.summary.get(metric.name)) is not None]
         own_class = _class_of(group, arm)
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
         row = Row(arm, engine, workload, _mean(values), None, None, None, "inconclusive", 0, 0, None,
-                  own_class, mixed, tuple(_notes(group, arm, counted, metric)))  # fmt: skip
+                  own_class, mixed, tuple(_notes(group, arm, counted, metric)), variant)  # fmt: skip
         if arm == baseline:
             row = replace(row, ratio=1.0 if values else None, verdict="baseline", n=len(values))
         else:
             guess, wins = found[arm]
             row = replace(_judged(row, guess, levels.get(arm), metric, _block_minutes(group)), wins=wins)
-            row = _conditioned(row, [t for t in chosen(group) if t.fs_setup == baseline], counted)
+            row = _conditioned(row, by_arm[baseline], counted)
         table.append(row)
     sign = -1 if metric.better == "higher" else 1
     rest = sorted(table[1:], key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup))
@@ -93,18 +119,19 @@ def _group_rows(engine: str, workload: str, group: list[Trial], baseline: str, m
 
 
 def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metric, block_minutes: float | None) -> Row:
-    notes = (*row.notes, "durability class differs from the baseline's") if row.mixed_durability else row.notes
+    notes = (*row.notes, remark(Kind.OTHER_CLASS)) if row.mixed_durability else row.notes
     if guess is None:
-        return replace(row, notes=(*notes, "no block in which both have this figure"))
+        return replace(row, notes=(*notes, remark(Kind.NO_PAIR)))
     row = replace(row, ratio=guess.ratio, n=guess.n)
     if level is None:
-        return replace(row, notes=(*notes, "too few blocks"))
+        return replace(row, notes=(*notes, remark(Kind.TOO_FEW_BLOCKS)))
     half = guess.half_width(level)
     low, high = guess.mean - half, guess.mean + half
     verdict = word(low, high, metric)
     if verdict == "inconclusive":
         notes = (*notes, _price(guess, level, block_minutes))
-    return replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes)
+    row = replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes)
+    return replace(row, df=guess.df, df_shared=guess.shared_df)
 
 
 def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
@@ -112,8 +139,7 @@ def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
     ceiling, "same" would be said of the device, not of the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
     if row.verdict in ("same", "inconclusive") and limited(base) and limited(own):
-        note = "device-limited: both stood flat at the ceiling of the device"
-        return replace(row, verdict=LIMITED, notes=(*row.notes, note))
+        return replace(row, verdict=LIMITED, notes=(*row.notes, remark(Kind.DEVICE_LIMITED)))
     return row
 
 
@@ -130,26 +156,27 @@ def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tu
     return (estimate(values) if values else None), wins
 
 
-def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -> list[str]:
-    notes = []
+def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -> Iterator[Remark]:
     failed = sum(t.status is Status.FAILED for t in group if t.fs_setup == arm)
     suspect = sum(t.status is Status.SUSPECT for t in counted)
     if failed:
-        notes.append(f"{failed} failed")
+        yield remark(Kind.FAILED, failed=failed)
     if suspect:
-        notes.append(f"{suspect} suspect")
+        yield remark(Kind.SUSPECT, suspect=suspect)
     if metric.name in ("tps", "sustained_tps") and any(_has(t, "W002") for t in counted):
-        notes.append("burst: no checkpoint in the window")
+        yield remark(Kind.BURST)
     if metric.name == "tps" and any(_has(t, "W003") for t in counted):
-        notes.append("drain above 10 % of the window: read the sustained tps")
+        yield remark(Kind.DRAIN)
+    if any(_has(t, "W118") for t in counted):
+        yield remark(Kind.SCAN_WROTE)
+    if any(_has(t, "W119") for t in counted):
+        yield remark(Kind.ONE_DISK)
     unsteady = sum(_has(t, "W005") for t in counted)
     if metric.name in ("tps", "sustained_tps") and unsteady:
-        which = "" if unsteady == len(counted) else f" in {unsteady} of {len(counted)} trials"
-        notes.append(f"{UNSTEADY}{which}: the mean depends on when one looks")
-    levels = said([v for t in counted if (v := t.summary.get(metric.name)) is not None])
-    if levels is not None:
-        notes.append(levels)
-    return notes
+        everywhere = unsteady == len(counted)
+        partly = remark(Kind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
+        yield remark(Kind.UNSTEADY) if everywhere else partly
+    yield from levels([v for t in counted if (v := t.summary.get(metric.name)) is not None])
 
 
 def _has(trial: Trial, warning: str) -> bool:
@@ -178,59 +205,10 @@ def _block_minutes(group: list[Trial]) -> float | None:
     return seconds / 60 if seconds else None
 
 
-def _price(guess: Estimate, level: float, block_minutes: float | None) -> str:
+def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark:
     more = guess.more_blocks(level)
     if more is None:
-        return "more than 90 further blocks would be needed"
-    blocks = f"about {more} more block{'s' if more > 1 else ''}"
-    return blocks if block_minutes is None else f"{blocks}, {max(1, round(more * block_minutes))} min"
-
-
-def sentence(table: Sequence[Row]) -> str:
-    """One (engine, workload)'s rows as a sentence: the best first, then what can be said of the others.
-
-    "Fastest" is said only of an arm that no other arm is the same as or undecided against.
-    """
-    if not table:
-        return "Nothing was measured."
-    base, others = table[0], table[1:]
-    if base.value is None:
-        return f"{base.fs_setup} (the baseline) has no good trial: nothing can be compared."
-    if not others:
-        return f"{base.fs_setup} alone was measured."
-    mixed = " Durability classes differ: " if any(row.mixed_durability for row in others) else ""
-    parts = [_phrase(row) for row in others]
-    lead = f"Compared with {base.fs_setup}: "
-    better = [row for row in others if row.verdict in AHEAD]
-    if not better and all(row.verdict in BEHIND for row in others):
-        lead = f"{base.fs_setup} {'fastest' if others[0].verdict == 'slower' else 'best'}; "
-    text = lead + "; ".join(parts) + "."
-    if mixed:
-        classes = ", ".join(f"{row.fs_setup} {row.durability_class}" for row in table)
-        text += f"{mixed}{classes}."
-    return text + _care(table)
-
-
-def _care(table: Sequence[Row]) -> str:
-    """What is said where most of the trials that count were disturbed."""
-    suspect = sum(int(note.split()[0]) for row in table for note in row.notes if note.endswith(" suspect"))
-    counted = sum(row.n for row in table)
-    return f" {suspect} of {counted} trials are suspect: read it with care." if 2 * suspect > counted else ""
-
-
-def _phrase(row: Row) -> str:
-    if row.ratio is None:
-        return f"{row.fs_setup} inconclusive ({'; '.join(row.notes)})"
-    change = _percent(row.ratio)
-    if row.lo is None or row.hi is None:
-        return f"{row.fs_setup} {row.verdict} ({change}, {'; '.join(row.notes)})"
-    interval = f"{change}, CI {_percent(row.lo)}..{_percent(row.hi)}"
-    said = {"same": "the same within 5 %", LIMITED: f"{LIMITED}, which tells nothing of the filesystems"}
-    name = said.get(row.verdict, row.verdict)
-    return f"{row.fs_setup} {name} ({interval})"
-
-
-def _percent(ratio: float) -> str:
-    change = (ratio - 1) * 100
-    digits = 0 if abs(change) >= 10 else 1
-    return f"{change:+.{digits}f} %".replace("-", "−")
+        return remark(Kind.TOO_MANY_BLOCKS)
+    if block_minutes is None:
+        return remark(Kind.MORE_BLOCKS, blocks=more)
+    return remark(Kind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes)))

@@ -1,8 +1,8 @@
-"""Datasets of kind `archive`: a primary's data directory as of a base copy, and the log that it wrote after it.
+"""Datasets of kind `archive`: a base copy of a primary's data directory, and the log that the primary wrote after it.
 
-Made once: the dataset is loaded, the stopped data directory is copied, and the copy is driven (pgbench or sysbench)
-until about `log_bytes` of WAL or binary logs are there. Kept are the base copy as `data/`, the logs as `archive/`,
-and the checksum of every table of the primary at the end of the last one.
+Made once: the dataset is loaded, the stopped data directory is copied, and pgbench or sysbench runs on the copy until
+it has written about `log_bytes` of WAL or binary logs. The result has the base copy as `data/`, the logs as `archive/`,
+and the checksum of every table of the primary at the end of the last log.
 """
 
 from __future__ import annotations
@@ -16,26 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import namespaces, process
+from dbbench import process
 from dbbench.datasets.generated import STUCK_RATE, STUCK_S
 from dbbench.datasets.manifest import Golden, condemn, crc_of
-from dbbench.drivers.archive import ARCHIVE, INBOX, Archive, Log, load, lsn, save
-from dbbench.engines import checksums
+from dbbench.drivers.archived_log import ARCHIVE, INBOX, Archive, LogFile, load, lsn, save
+from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.errors import DatasetBuildFailed, RestoreUnequal
-from dbbench.model import Dataset, Scalar, Settings
+from dbbench.machine import namespaces
+from dbbench.model import Dataset, Settings
 from dbbench.process import User
 
-# Of the primary alone, over the build's settings. A standby wants at least as many connections as its primary had.
-# Commits wait for no disk; full pages are in the log, as a primary has them that may crash.
-PRIMARY: Final[dict[str, dict[str, Scalar]]] = {
-    "postgres": {
-        "wal_level": "replica", "full_page_writes": "on", "max_connections": 20, "max_wal_senders": 0,
-        "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
-    },
-    "mariadb": {"log_bin": True, "sync_binlog": 0, "binlog_format": "ROW", "max_binlog_size": 16 * 2**20},
-    "mysql": {"log_bin": True, "sync_binlog": 0, "max_binlog_size": 16 * 2**20},
-}  # fmt: skip
 SESSIONS: Final = 4
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _POLL_S: Final = 0.05
@@ -51,7 +42,8 @@ hot_standby = on
 def record(
     folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place, tell: Callable[[str], None]
 ) -> None:
-    """Make `archive/` in `folder` from the stopped `data/` there, which stays a base copy. DatasetBuildFailed."""
+    """Make `archive/` in `folder` from the stopped `data/` there, which stays a base copy. Raises
+    DatasetBuildFailed."""
     data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
     archive.mkdir(0o755)
     if "wal_level" in settings:  # PostgreSQL keeps it in the control file: a standby refuses one of `minimal`
@@ -60,16 +52,19 @@ def record(
     process.run(["cp", "-a", data, primary], timeout_s=6 * 3600.0)
     try:
         with engine.serving(primary, settings, place) as server:
-            tell("driving a primary for its log")
-            found = _RECORDERS[server.engine](server, dataset, primary, archive)
+            tell("running a load on the primary to produce its log")
+            found = (_segments if engine.PROFILE.standby else _binary_logs)(server, dataset, primary, archive)
         save(archive, found)
     finally:
         shutil.rmtree(primary, ignore_errors=True)
 
 
 def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
-    """Make the archive readable for the trial, and PostgreSQL's restored data directory a standby whose inbox is
-    empty. RestoreUnequal where a file of the archive is not as it was made."""
+    """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a standby with an empty
+    inbox.
+
+    Raises RestoreUnequal if a file of the archive has changed.
+    """
     source = golden.path / ARCHIVE
     _verified(golden, source)
     seen, inbox, owner = scratch / ARCHIVE, scratch / INBOX, engine.account()
@@ -92,7 +87,7 @@ def _owned(path: Path, owner: User) -> None:
 
 
 def _verified(golden: Golden, source: Path) -> None:
-    """Each file's size and CRC-32."""
+    """Check size and CRC-32 of each file."""
     try:
         wrong = [log.name for log in load(source).logs if crc_of(source / log.name) != (log.size, log.crc32)]
     except (OSError, ValueError) as error:
@@ -101,16 +96,16 @@ def _verified(golden: Golden, source: Path) -> None:
         condemn(golden)
         raise RestoreUnequal(
             f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
-            effect="It is not used again.",
-            remedy="Type the same command again; the dataset is then built again. Check the disk that holds the cache.",
+            effect="This golden copy will not be used again.",
+            remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
         )
 
 
 # --- primaries -------------------------------------------------------------------------------------
 
 
-def _postgres(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
-    """pgbench, until the log has grown so far; the last segment is closed by a switch after a checkpoint."""
+def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
+    """Run pgbench until the WAL is large enough; a checkpoint and a switch close the last segment."""
     own = dataset.parameters
     with _asking(server) as ask:
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
@@ -123,22 +118,21 @@ def _postgres(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
         ask("CHECKPOINT")
         last = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         end = lsn(ask("SELECT pg_switch_wal()"))
-        sums = checksums.of_tables(server)
+        sums = checksums_of(server)
     names = sorted(path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name))
     wanted = [name for name in names if first <= name <= last]
-    return Archive("postgres", _taken(primary / "pg_wal", archive, wanted), end, sums)
+    return Archive(server.engine, _taken(primary / "pg_wal", archive, wanted), end, sums)
 
 
-def _innodb(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
-    """sysbench oltp_write_only, until the binary logs are so large."""
+def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
+    """Run sysbench oltp_write_only until the binary logs are large enough."""
     own = dataset.parameters
-    argv = ["sysbench", "oltp_write_only", "--db-driver=mysql", f"--mysql-socket={server.socket}",
-            f"--mysql-user={server.user}", f"--mysql-db={server.database}", f"--tables={own['tables']}",
+    argv = ["sysbench", "oltp_write_only", *sql_of(server).login(server), f"--tables={own['tables']}",
             f"--table-size={own['table_size']}", f"--rand-seed={own['seed']}", f"--threads={SESSIONS}",
             "--time=0", "--events=0", "run"]  # fmt: skip
 
     def files() -> list[Path]:
-        return sorted(primary.glob("binlog.[0-9]*"))
+        return sorted(primary.glob("binlog.[0-9]*[0-9]"))  # not .idx, MariaDB's index of a log by GTID
 
     with _asking(server) as ask:
         ask("FLUSH BINARY LOGS")  # in the first one the server made its own account, which the standby has
@@ -147,52 +141,47 @@ def _innodb(server: Server, dataset: Dataset, primary: Path, archive: Path) -> A
         _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
         ask("FLUSH BINARY LOGS")
         wanted = [path.name for path in files()[before:-1]]  # the last one is new and empty
-        sums = checksums.of_tables(server)
+        sums = checksums_of(server)
     return Archive(server.engine, _taken(primary, archive, wanted), 0, sums)
 
 
-_RECORDERS: Final[dict[str, Callable[[Server, Dataset, Path, Path], Archive]]] = {
-    "postgres": _postgres, "mariadb": _innodb, "mysql": _innodb,
-}  # fmt: skip
-
-
 def _drive(argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load until `grown` says so many bytes."""
+    """Run the load until `grown` returns so many bytes."""
     until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
     with process.running(argv) as load:
         while (so_far := grown()) < wanted:
             if load.poll() is not None or time.monotonic() > until:
                 raise DatasetBuildFailed(
-                    f"the primary's log has {so_far} of {wanted} bytes, and {argv[0]} "
-                    + ("works no longer" if load.poll() is not None else "is too slow")
+                    f"the log of the primary has {so_far} of {wanted} bytes, and {argv[0]} "
+                    + ("has ended" if load.poll() is not None else "is too slow")
                 )
             time.sleep(_POLL_S)
 
 
 def _calm(left: Callable[[], int]) -> None:
-    """Wait until the load's sessions are gone; what they had not committed is rolled back by then."""
+    """Wait until the load's sessions have ended; by then their uncommitted work is rolled back."""
     until = time.monotonic() + STUCK_S
     while left() > 0:
         if time.monotonic() > until:
-            raise DatasetBuildFailed("sessions of the load do not end")
+            raise DatasetBuildFailed("sessions of the load on the primary did not end")
         time.sleep(_POLL_S)
 
 
-def _taken(source: Path, archive: Path, names: list[str]) -> tuple[Log, ...]:
-    """The files, copied into the archive for every account to read."""
+def _taken(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, ...]:
+    """Copy the files into the archive, readable for every account."""
     if not names:
-        raise DatasetBuildFailed("the primary left no log")
+        raise DatasetBuildFailed("the primary produced no log")
     logs = []
     for name in names:
         shutil.copyfile(source / name, archive / name)
         (archive / name).chmod(0o644)
-        logs.append(Log(name, *crc_of(archive / name)))
+        logs.append(LogFile(name, *crc_of(archive / name)))
     return tuple(logs)
 
 
 @contextlib.contextmanager
 def _asking(server: Server) -> Iterator[Callable[[str], str]]:
-    """One session: the first value that a statement gives, as text."""
+    """Open a session; yield a function that returns the first value of a statement as text."""
     with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
 
         def ask(statement: str) -> str:

@@ -1,6 +1,6 @@
-"""The folder of golden copies: where it is, how large it may be, and which copies go when it is full.
+"""The cache of golden copies: its location, its size limit, and what is evicted when it is full.
 
-Each copy KEY has a lock file `.KEY.lock` beside it: held alone by who builds or evicts it, shared by who restores it.
+Each copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a smal
 
 
 def cache_folder() -> Path:
-    """DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
+    """Return DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
     if own := os.environ.get("DBBENCH_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -30,24 +30,24 @@ def cache_folder() -> Path:
 
 
 def size_limit() -> int:
-    """Bytes that the cache may have: DBBENCH_CACHE_LIMIT ("80GiB") or the default."""
+    """Return the maximum size of the cache in bytes: DBBENCH_CACHE_LIMIT ("80GiB") or the default."""
     return bytes_of(os.environ.get("DBBENCH_CACHE_LIMIT") or DEFAULT_LIMIT)
 
 
 def exists(key: str, cache: Path | None = None) -> bool:
-    """Whether the copy of that key is in the cache, whole by the sizes of its files."""
+    """Whether the cache has the copy with that key, complete according to the sizes of its files."""
     return load((cache or cache_folder()) / key) is not None
 
 
 @contextlib.contextmanager
 def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of a golden copy alone while the block runs; wait for it where another process has it."""
+    """Hold the lock of a golden copy exclusively within the block; wait if another process holds it."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("waiting for another process that works on the same golden copy")
+            tell("waiting for another process that uses the same golden copy")
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
@@ -55,16 +55,19 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def make_room(cache: Path, needed: int) -> None:
-    """Evict until `needed` bytes more fit under the limit and on the disk; DiskTooSmall where they cannot.
+    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall.
 
-    A copy that somebody uses just now stays, also where the limit is then passed.
+    A copy that is in use is not evicted, even if the limit is then exceeded.
     """
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(
-            f"the dataset needs about {size_text(needed)}; the cache of golden copies may have {size_text(limit)}",
+            (
+                f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
+                f"{size_text(limit)}"
+            ),
             effect="Nothing was built.",
-            remedy="Raise the limit: DBBENCH_CACHE_LIMIT=200GiB",
+            remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
         )
     _sweep(cache)
     copies = _by_last_use(cache)
@@ -76,14 +79,14 @@ def make_room(cache: Path, needed: int) -> None:
             del sizes[folder]
     if free_bytes(cache) < needed:
         raise DiskTooSmall(
-            f"the dataset needs about {size_text(needed)}; {size_text(free_bytes(cache))} are free at {cache}",
+            f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free_bytes(cache))} free",
             effect="Nothing was built.",
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )
 
 
 def evict(folder: Path) -> bool:
-    """Remove the copy in `folder`; False where somebody uses or builds it."""
+    """Remove the copy in `folder`; return False if a process uses or builds it."""
     fd = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +114,7 @@ def _sweep(cache: Path) -> None:
 
 
 def _by_last_use(cache: Path) -> list[Path]:
-    """The folders of golden copies, those first that were not used for the longest time."""
+    """Return the directories of golden copies, least recently used first."""
     folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
     ours = [folder for folder in folders if any(folder.glob("manifest*.json"))]
 
@@ -123,7 +126,7 @@ def _by_last_use(cache: Path) -> list[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the folder takes on its disk."""
+    """Return the space that the directory occupies on its disk."""
     blocks = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # another process evicts it just now

@@ -1,22 +1,22 @@
 """Restore a golden copy: the same bytes, written in the same order, on every filesystem.
 
-One thread writes the files one after the other in 1-MiB blocks, then the whole filesystem is synced, so that nothing
-of the restore is left to be written later. Each file is read again and its CRC-32 held against the manifest's, while
-the sync waits for the device, or LAG behind the writing where there is more than that. How it is done follows from
-what was measured on loop devices with ext4, xfs and btrfs, 2 cores:
+One thread writes the files one after the other in 1-MiB blocks. Then the whole filesystem is synced, so that no write
+of the restore remains. Each file is read again and its CRC-32 compared with the manifest, while the sync waits for the
+device, or LAG bytes behind the writer for larger datasets. The method follows from measurements on loop devices with
+ext4, xfs and btrfs and 2 cores:
 
-- One writer is as fast as dd with 1-MiB blocks; two gain nothing but on btrfs, and mix up the order in which the
-  filesystem hands out its space. With one, the layout is the same each time as far as the filesystem has a say in it.
-- Comparing beside the writing took a quarter off its rate where the device was faster than a core; beside the sync
-  it costs nothing.
-- Plain read and write, never copy_file_range: that may share extents where source and target are on one filesystem
-  (kind `dir`), and the first write of each page would pay for it. sendfile was no faster.
-- Through the page cache, not O_DIRECT, which passes by the compression of btrfs. No fallocate: its extents are
+- One writer is as fast as dd with 1-MiB blocks. Two are faster only on btrfs, and they mix the order in which the
+  filesystem allocates space. With one, the layout is the same each time, as far as the filesystem permits.
+- Comparing during the write reduced its rate by a quarter if the device was faster than a core; during the sync it
+  costs nothing.
+- Plain read and write, never copy_file_range: it may share extents if source and target are on one filesystem
+  (kind `dir`), and the first write of each page would then be slower. sendfile was not faster.
+- Through the page cache, not O_DIRECT, which bypasses the compression of btrfs. No fallocate: its extents are
   unwritten, and the first write of each would pay for the conversion. No holes: every zero is written.
 
-What is read again comes mostly from the page cache: it shows that the copy was made right, not that the device
-keeps it; the server's own page checksums see that later. The golden copy's pages may stay in the page cache of the
-host; those of the target are dropped, with proof, by the road.
+The comparison mostly reads from the page cache: it shows that the copy is correct, not that the device keeps it; the
+server's page checksums show that later. Pages of the golden copy may stay in the page cache of the host; those of the
+target are dropped, with proof, later in the trial.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench import mounts
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
-from dbbench.errors import FilesystemFull, RestoreFailed, RestoreUnequal
+from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed, RestoreUnequal
+from dbbench.machine import mounts
+from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
-from dbbench.pagecache import syncfs
 from dbbench.process import User
 from dbbench.units import size_text
 
@@ -52,14 +52,14 @@ Check = Callable[[Entry], None]  # compare this file, which is written, some tim
 
 
 class Writer(Protocol):
-    """A way of writing a copy's files into the folder, whose folders are there. Each is handed to `check` once."""
+    """A method that writes the files of a copy into existing directories. It passes each file to `check` once."""
 
     def __call__(self, golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None: ...
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A golden copy that was restored and found equal."""
+    """A golden copy that was restored and compared."""
 
     bytes: int
     files: int
@@ -72,11 +72,11 @@ class Restored:
 def restored(
     golden: Golden, datadir: Path, owner: User, progress: Progress | None = None, write: Writer | None = None
 ) -> Restored:
-    """Restore `golden` as `datadir`, which is not there yet or is an empty folder (its attributes stay), for `owner`.
+    """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
 
-    `write`: another way than plain copies (`methods`). All of it is on the device and equal to the manifest when this
-    returns. Raises FilesystemFull, RestoreUnequal (the copy, or the golden copy itself, is not what the manifest says)
-    and RestoreFailed.
+    `write`: another method than plain copies (`methods`). On return everything is on the device and equal to the
+    manifest. Raises FilesystemFull, RestoreUnequal (the copy, or the golden copy itself, differs from the manifest) and
+    RestoreFailed.
     """
     manifest, began = golden.manifest, time.monotonic()
     with in_use(golden), _writing(golden, datadir):
@@ -98,7 +98,7 @@ def restored(
 
 
 def needed_bytes(manifest: Manifest) -> int:
-    """What the copy takes on a filesystem that does not compress, without that filesystem's own metadata."""
+    """Return the space of the copy on a filesystem without compression, excluding the filesystem's own metadata."""
     return sum(-(-entry.size // ALLOCATION) * ALLOCATION for entry in manifest.entries)
 
 
@@ -107,7 +107,7 @@ def _make_root(datadir: Path) -> None:
         datadir.mkdir(0o700)
     except FileExistsError:
         if not datadir.is_dir() or any(datadir.iterdir()):
-            raise RestoreFailed(f"{datadir} is not an empty folder", effect="Nothing in it was changed.") from None
+            raise RestoreFailed(f"{datadir} is not an empty directory", effect="Nothing was changed.") from None
 
 
 def _check_space(golden: Golden, datadir: Path) -> None:
@@ -124,13 +124,13 @@ def _compresses(path: Path) -> bool:
 
 
 def free_bytes(path: Path) -> int:
-    """Free for the server, which is not root: ext4 keeps a reserve that it could not use."""
+    """Return the space that is free for the server, which is not root: ext4 reserves some for root."""
     found = os.statvfs(path)
     return found.f_frsize * found.f_bavail
 
 
 class _Later:
-    """Whether each file is equal when read again, LAG bytes after it was written."""
+    """Compares each file with the manifest, LAG bytes after it was written."""
 
     def __init__(self, datadir: Path, checkers: ThreadPoolExecutor) -> None:
         self._datadir, self._checkers = datadir, checkers
@@ -168,7 +168,7 @@ def _counted(progress: Progress | None, whole: int) -> Advance:
 
 
 def _copied(golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None:
-    """Write all files in the manifest's order, one after the other."""
+    """Write all files in the order of the manifest, one after the other."""
     buffer = memoryview(bytearray(BLOCK))
     for entry in golden.manifest.of_kind("file"):
         _copy(golden, entry, datadir / entry.path, owner, buffer, advance)
@@ -200,12 +200,13 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
 
 
 def equal(target: Path, entry: Entry) -> bool:
-    """Whether the file is as the manifest says."""
+    """Whether the file matches the manifest."""
     return crc_of(target) == (entry.size, entry.crc32)
 
 
 def _finish(manifest: Manifest, datadir: Path, owner: User) -> None:
-    """Links, owners of folders, and modes: those last, and from the bottom up, for a folder may be read-only."""
+    """Create links and set owners and modes of directories; modes last and bottom-up, because a directory may be
+    read-only."""
     for entry in manifest.of_kind("link"):
         (datadir / entry.path).symlink_to(entry.target)
         os.lchown(datadir / entry.path, owner.uid, owner.gid)
@@ -216,19 +217,23 @@ def _finish(manifest: Manifest, datadir: Path, owner: User) -> None:
     datadir.chmod(0o700)  # PostgreSQL takes no other but 0750
 
 
-def _blamed(golden: Golden, wrong: list[Entry]) -> RestoreUnequal:
-    """Whose fault it is: the golden copy's, which is then not used again, or the restored files'."""
+def _blamed(golden: Golden, wrong: list[Entry]) -> DbbenchError:
+    """Return the error for files that differ: either the golden copy, which is then not used again, or the restored
+    files."""
     damaged = [entry for entry in wrong if not _source_equal(golden, entry)]
     if damaged:
         condemn(golden)
         return RestoreUnequal(
-            f"the golden copy {golden.path} is damaged: {_named(damaged)} not as when it was built",
-            effect="It is not used again.",
-            remedy="Type the same command again; the dataset is then built again. Check the disk that holds the cache.",
+            f"the golden copy {golden.path} is damaged: {_named(damaged)} not what was built",
+            effect="This golden copy will not be used again.",
+            remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
         )
     return RestoreUnequal(
-        f"{_named(wrong)} not equal to the golden copy {golden.path} when read again, though its files are sound",
-        remedy="Memory, the device under test or its driver altered the data; see the kernel's messages.",
+        (
+            f"{_named(wrong)} not equal to the golden copy {golden.path} when read back, although the golden copy "
+            "is intact"
+        ),
+        remedy=("The memory, the device under test or its driver altered the data. Read dmesg and check the hardware."),
     )
 
 
@@ -245,7 +250,7 @@ def _named(entries: list[Entry]) -> str:
 
 @contextmanager
 def reading(golden: Golden, entry: Entry) -> Iterator[None]:
-    """RestoreFailed where the file of the golden copy cannot be read, which is then not used again."""
+    """Raise RestoreFailed if a file of the golden copy cannot be read; the copy is then not used again."""
     try:
         yield
     except BrokenPipeError:
@@ -253,9 +258,9 @@ def reading(golden: Golden, entry: Entry) -> Iterator[None]:
     except OSError as error:
         condemn(golden)
         raise RestoreFailed(
-            f"{golden.data / entry.path} of the golden copy cannot be read: {error.strerror}",
-            effect="It is not used again.",
-            remedy="Type the same command again; the dataset is then built again. Check the disk that holds the cache.",
+            f"{golden.data / entry.path} in the golden copy cannot be read: {error.strerror}",
+            effect="This golden copy will not be used again.",
+            remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
         ) from error
 
 
@@ -266,15 +271,17 @@ def _writing(golden: Golden, datadir: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             needed = needed_bytes(golden.manifest)
-            raise full(golden, datadir, needed, free_bytes(datadir.parent), "in the middle of it") from error
+            raise full(golden, datadir, needed, free_bytes(datadir.parent), "during the restore") from error
         raise RestoreFailed(f"{datadir} could not be written: {error}") from error
 
 
-def full(golden: Golden, datadir: Path, needed: int, free: int, when: str) -> FilesystemFull:
-    """The error, with what is needed and what is free."""
+def full(golden: Golden, datadir: Path, needed: int, free: int, when: str) -> DbbenchError:
+    """Return the error with the required and the free space."""
     return FilesystemFull(
-        f"the dataset needs {size_text(needed)} ({needed} bytes) and the filesystem's own metadata; "
-        f"{size_text(free)} ({free} bytes) are free at {datadir}, {when}",
+        (
+            f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs "
+            f"{size_text(needed)} ({needed} bytes) in addition to the metadata of the filesystem"
+        ),
         effect=f"The golden copy {golden.key} is kept.",
-        remedy="Take a larger device or a smaller dataset.",
+        remedy="Use a larger device or a smaller dataset.",
     )

@@ -1,7 +1,11 @@
-"""Datasets that are made by a rule: pgbench's and sysbench's tables, and equal tables to be scanned.
+"""Generated datasets: the tables of pgbench and sysbench, and equal tables for scans.
 
-`completed` gives a dataset all its parameters, so that equal datasets have equal keys; `BUILDERS` load one into a
-server that runs; `size_bytes` says about how large it will be.
+`completed` fills in all parameters of a dataset, so that equal datasets have equal keys; `BUILDERS` load one into a
+running server; `size_bytes` estimates its size.
+
+Rows with a given compressibility consist of incompressible noise and a compressible constant. `share` is 1 − compressed
+÷ whole for a table's file under zlib level 1. Page headers compress well and indexes less so; the constants below are
+measured, and the manifest contains the value achieved.
 """
 
 from __future__ import annotations
@@ -9,89 +13,108 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from dbbench import process, texts
-from dbbench.datasets import packed, tpcc
-from dbbench.engines.asking import cursor_of, execute
+from dbbench import process
+from dbbench.datasets import tpcc
+from dbbench.drivers import rows_file
+from dbbench.engines import SERVERLESS, profile_of, sql_of
 from dbbench.engines.port import Server
+from dbbench.engines.sql import cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
+from dbbench.model.base import PACKED
 from dbbench.units import bytes_of
+
+TABLESPACE: Final = "tablespace"  # a parameter: the tables alone lie on the filesystem under test
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
     # `rows` of clone-tables: 0 = as many as make `table_bytes`; `large_bytes`: of one more table that no load uses
     "pgbench": {"scale": 1, "fillfactor": 100, "large_bytes": 0},
     "sysbench": {"tables": 1, "table_size": 10000, "seed": 1, "large_bytes": 0},
-    "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1},
+    "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1, TABLESPACE: ""},
     "tpcc": tpcc.PARAMETERS,
-    # `scale` is of pgbench (postgres), `tables` and `table_size` of sysbench (mariadb, mysql)
+    # those of the dataset that the engine generates: `scale` of pgbench, `tables` and `table_size` of sysbench
     "archive": {"scale": 1, "tables": 1, "table_size": 10000, "seed": 1, "log_bytes": 64 * 2**20},
     "none": {},
-}
-ENGINES_OF: Final = {  # kinds that not every engine can hold
-    "pgbench": ("postgres",),
-    "sysbench": ("postgres", "mariadb", "mysql"),
-    "clone-tables": ("postgres", "mariadb", "mysql"),
-    "archive": ("postgres", "mariadb", "mysql"),
 }
 
 # Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: a scale of pgbench with its indexes at
 # fillfactor 100; a row of sysbench with both indexes (InnoDB; PostgreSQL needs 255); a row of a clone table
-# (PostgreSQL; on InnoDB 15 % more, for its pages are not full); an empty server with the most log that a build keeps.
+# (PostgreSQL; on InnoDB 15 % more, for its pages are not full).
 SCALE_BYTES: Final = 15_700_000
 SYSBENCH_ROW_BYTES: Final = 305
 CLONE_ROW_BYTES: Final = 256
-SERVER_BYTES: Final = {"postgres": 200_000_000, "mariadb": 130_000_000, "mysql": 220_000_000, "files": 0}
 
 # A program that loads less than this is stuck. Bytes a second; slow disks and machines reach ten times as much.
 STUCK_RATE: Final = 500_000
 STUCK_S: Final = 600.0
 
 LARGE: Final = "large_table"
-CHUNK_ROWS: Final = 20_000  # InnoDB: rows of a transaction, so that undo and temporary tables stay in memory
+KINDS: Final = PACKED
+NAME: Final = "compressibility"
+BODY: Final = 208  # bytes of a clone table's column: with PostgreSQL's 48 beside it a row has CLONE_ROW_BYTES
+COLUMNS: Final = (119, 59)  # characters of sysbench's c and pad
 
 
 def completed(dataset: Dataset, engine: str) -> Dataset:
-    """The dataset with all parameters of its kind, sizes in bytes. PlanInvalid: unknown, impossible, or not for
-    this engine."""
+    """Return the dataset with all parameters of its kind, sizes in bytes.
+
+    Raises PlanInvalid for a parameter that is unknown, impossible, or not supported by this engine.
+    """
     if dataset.kind == "source":
         return dataset
     known = PARAMETERS[dataset.kind]
-    if engine not in ENGINES_OF.get(dataset.kind, (engine,)):
+    if dataset.kind not in profile_of(engine).datasets:
         raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
-    parameters = dict(known)
-    for name, value in dataset.parameters.items():
-        if name == packed.NAME and dataset.kind in packed.KINDS:
-            parameters[name] = packed.share_of(value)
-            continue
-        if name not in known:
-            raise PlanInvalid(f'a dataset of kind {dataset.kind} has no parameter "{name}"; it has {", ".join(known)}')
-        try:
-            parameters[name] = bytes_of(value)
-        except ValueError as error:
-            raise PlanInvalid(f'"{name}" of the dataset: {error}') from None
+    parameters = {**known, **{name: _value(dataset.kind, name, value) for name, value in dataset.parameters.items()}}
+    if parameters.get(TABLESPACE):
+        _check_tablespace(str(parameters[TABLESPACE]), engine)
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
-            raise PlanInvalid(f'"{name}" of the dataset should be 1 or more')
+            raise PlanInvalid(f'"{name}" of the dataset must be 1 or more')
     if dataset.kind == "clone-tables":
         parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
     meaningless = _meaningless(dataset.kind, parameters, engine)
     return Dataset(dataset.kind, {name: parameters[name] for name in sorted(parameters.keys() - meaningless)})
 
 
+def _value(kind: str, name: str, value: Scalar) -> Scalar:
+    """Return the value of a parameter, sizes in bytes. Raises PlanInvalid."""
+    known = PARAMETERS[kind]
+    if name == NAME and kind in KINDS:
+        return share_of(value)
+    if name not in known:
+        raise PlanInvalid(f'a dataset of kind {kind} has no parameter "{name}" (parameters: {", ".join(known)})')
+    if name == TABLESPACE:
+        return str(value)
+    try:
+        return bytes_of(value)
+    except ValueError as error:
+        raise PlanInvalid(f'"{name}" of the dataset is invalid: {error}') from None
+
+
+def _check_tablespace(name: str, engine: str) -> None:
+    """Raise PlanInvalid if the engine has no tablespaces, or none by that name."""
+    if not profile_of(engine).tablespaces:
+        raise PlanInvalid(f'{engine} cannot have its tables in a "tablespace"')
+    if name.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
+        raise PlanInvalid(f'"{name}" is not a name for a tablespace: use lower-case letters, digits and _')
+
+
 def _meaningless(kind: str, parameters: dict[str, Scalar], engine: str) -> set[str]:
-    """Parameters that say nothing here: they are no part of what is loaded."""
-    found = {"large_bytes"} if not parameters.get("large_bytes") else set()
+    """Return the parameters that have no effect on what is loaded."""
+    found = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
     if kind == "archive":
-        found |= {"tables", "table_size"} if engine == "postgres" else {"scale"}
+        found |= {"scale", "tables", "table_size"} - PARAMETERS[profile_of(engine).generated].keys()
     return found | ({"table_bytes"} if kind == "clone-tables" else set())
 
 
 def size_bytes(dataset: Dataset, engine: str) -> int:
-    """About how many bytes its data directory will have, rather too many."""
+    """Estimate the size of its data directory in bytes, rather too large."""
     own = completed(dataset, engine).parameters
     match dataset.kind:
         case "pgbench":
@@ -109,34 +132,35 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
         case _:
             loaded = 0
     loaded += _int(own, "large_bytes") * 115 // 100 if "large_bytes" in own else 0
-    return SERVER_BYTES[engine] + loaded * 11 // 10
+    return profile_of(engine).empty_bytes + loaded * 11 // 10
 
 
 def building_bytes(dataset: Dataset, engine: str) -> int:
-    """What building it takes in the cache: of an archive the primary beside the base copy, and the log twice."""
+    """Estimate the cache space for building it; for an archive this includes the primary, the base copy, and the log
+    twice."""
     own = completed(dataset, engine)
     more = _int(own.parameters, "log_bytes") if own.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
 def clone_table(number: int) -> str:
-    """The name of the clone table `number`, from 1."""
+    """Return the name of the clone table `number`, from 1."""
     return f"clone_{number}"
 
 
 def build(server: Server, dataset: Dataset) -> None:
-    """Load the dataset into the server's database, vacuumed, frozen and analysed. DatasetBuildFailed."""
+    """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
     dataset = completed(dataset, server.engine)
     with _building(dataset):
         BUILDERS[dataset.kind](server, dataset)
         if large := _int(dataset.parameters, "large_bytes") if "large_bytes" in dataset.parameters else 0:
             _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
-        if server.engine == "postgres":
-            execute(server, "VACUUM (FREEZE, ANALYZE)")
+        if server.engine not in SERVERLESS:
+            execute(server, *sql_of(server).settled())
 
 
 def _none(_server: Server, _dataset: Dataset) -> None:
-    """The server's own database, empty."""
+    """Leave the server's database empty."""
 
 
 def _pgbench(server: Server, dataset: Dataset) -> None:
@@ -152,101 +176,79 @@ def _pgbench(server: Server, dataset: Dataset) -> None:
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
     own = dataset.parameters
-    share = own.get(packed.NAME)
+    share = own.get(NAME)
     size = own["table_size"] if share is None else 0
-    if server.engine == "postgres":
-        where = ["--db-driver=pgsql", f"--pgsql-host={server.socket_dir}", f"--pgsql-user={server.user}",
-                 f"--pgsql-db={server.database}"]  # fmt: skip
-    else:
-        where = ["--db-driver=mysql", f"--mysql-socket={server.socket}", f"--mysql-user={server.user}",
-                 f"--mysql-db={server.database}"]  # fmt: skip
+    sql = sql_of(server)
     process.run(
-        ["sysbench", "oltp_read_write", *where, f"--tables={own['tables']}", f"--table-size={size}",
+        ["sysbench", "oltp_read_write", *sql.login(server), f"--tables={own['tables']}", f"--table-size={size}",
          f"--rand-seed={own['seed']}", f"--threads={_threads(dataset)}", "prepare"],
         timeout_s=_deadline(server, dataset),
     )  # fmt: skip
     if share is not None:
-        packed.fill_sysbench(server, _int(own, "tables"), _int(own, "table_size"), float(share))
-    if server.engine != "postgres":
-        execute(server, *(f"ANALYZE TABLE sbtest{number}" for number in range(1, _int(own, "tables") + 1)))
+        fill_sysbench(server, _int(own, "tables"), _int(own, "table_size"), float(share))
+    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, _int(own, "tables") + 1))))
 
 
 def _archive(server: Server, dataset: Dataset) -> None:
-    """What the primary begins with; `archive.record` then makes its log."""
+    """Load the primary's dataset; `archive.record` then makes its log."""
     base = _base(dataset, server.engine)
     BUILDERS[base.kind](server, base)
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
-    """The dataset below an archive."""
+    """Return the dataset from which an archive starts."""
     known = dataset.parameters
-    base = Dataset("pgbench" if engine == "postgres" else "sysbench")
+    base = Dataset(profile_of(engine).generated)
     return completed(
         dataclasses.replace(base, parameters={n: known[n] for n in PARAMETERS[base.kind] if n in known}), engine
     )
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
-    """Equal tables of text-like rows."""
+    """Make equal tables of text-like rows."""
     own = dataset.parameters
     tables = [clone_table(number) for number in range(1, _int(own, "tables") + 1)]
-    if packed.NAME in own:
-        packed.fill_clones(server, tables, _int(own, "rows"), float(own[packed.NAME]))
+    with _in_tablespace(server, str(own.get(TABLESPACE, ""))):
+        if NAME in own:
+            fill_clones(server, tables, _int(own, "rows"), float(own[NAME]))
+        else:
+            _fill(server, tables, _int(own, "rows"), _int(own, "seed"))
+
+
+@contextlib.contextmanager
+def _in_tablespace(server: Server, name: str) -> Iterator[None]:
+    """Create PostgreSQL's tablespace within the data directory, and all tables of the block in it."""
+    if not name:
+        yield
         return
-    _fill(server, tables, _int(own, "rows"), _int(own, "seed"))
+    execute(server, "SET allow_in_place_tablespaces = on", f"CREATE TABLESPACE {name} LOCATION ''",
+            f"ALTER DATABASE {server.database} SET default_tablespace = {name}")  # fmt: skip
+    yield
+    execute(server, f"ALTER DATABASE {server.database} RESET default_tablespace")
 
 
 def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
-    """Make these tables. The different texts come from here, all rows are made within the server."""
+    """Make these tables. The distinct texts are sent from here; the server generates all rows."""
     execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
     with cursor_of(server) as cursor:
-        for number, text in enumerate(texts.pool(seed)):
+        for number, text in enumerate(rows_file.pool(seed)):
             cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
-    execute(server, "ANALYZE clone_pool" if server.engine == "postgres" else "ANALYZE TABLE clone_pool")
-    fill = _fill_postgres if server.engine == "postgres" else _fill_innodb
+    sql = sql_of(server)
+    execute(server, *sql.analysed("clone_pool"))
+    row = _ROW.format(hash=sql.row_hash)
     with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(tables)))) as pool:
-        list(pool.map(lambda table: fill(server, table, rows), tables))
+        list(pool.map(lambda table: execute(server, *sql.cloned(table, row, rows, _JOIN)), tables))
     execute(server, "DROP TABLE clone_pool")
 
 
 # 7919 is a prime, so that neighbouring rows have different texts; the hash makes each row different from all others.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
-_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {texts.POOL_ROWS}"
-
-
-def _fill_postgres(server: Server, table: str, rows: int) -> None:
-    row = _ROW.format(hash="encode(sha256(n::text::bytea), 'hex')")
-    execute(
-        server,
-        "BEGIN",  # with wal_level = minimal, rows of a table made in the same transaction are not logged
-        f"CREATE TABLE {table} (id bigint NOT NULL, k integer NOT NULL, body varchar(400) NOT NULL)",
-        f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {_JOIN}",
-        "COMMIT",
-    )
-
-
-def _fill_innodb(server: Server, table: str, rows: int) -> None:
-    depth = "max_recursive_iterations" if server.engine == "mariadb" else "cte_max_recursion_depth"
-    row = _ROW.format(hash="sha2(n, 256)")  # MySQL 9.6 and later have no md5
-    chunks = [
-        f"INSERT INTO {table} WITH RECURSIVE numbers AS (SELECT CAST({first} AS SIGNED) AS n UNION ALL "
-        f"SELECT n + 1 FROM numbers WHERE n < {min(first + CHUNK_ROWS - 1, rows)}) "
-        f"SELECT STRAIGHT_JOIN {row} FROM numbers {_JOIN}"
-        for first in range(1, rows + 1, CHUNK_ROWS)
-    ]
-    execute(
-        server,
-        f"CREATE TABLE {table} (id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body varchar(400) NOT NULL) "
-        "ENGINE=InnoDB",
-        f"SET SESSION {depth} = {CHUNK_ROWS + 1}",
-        *chunks,
-        f"ANALYZE TABLE {table}",
-    )
+_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {rows_file.POOL_ROWS}"
 
 
 @contextlib.contextmanager
 def _building(dataset: Dataset) -> Iterator[None]:
-    remedy = "See the server's log; free disk space and memory are the usual reasons."
+    remedy = "Read the server log. Frequent causes are a full disk and too little memory."
     what = f"the dataset {dataset.kind} ({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())})"
     try:
         yield
@@ -282,3 +284,34 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
 
 # What must hold of a dataset after any load, by kind: what was checked, or DataInconsistent.
 CONSISTENCY: Final[dict[str, Callable[[Server], str]]] = {"tpcc": tpcc.consistency}
+
+
+def share_of(value: object) -> float:
+    """Return the value of the parameter. Raises PlanInvalid."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise PlanInvalid(f'"{NAME}" of the dataset must be between 0 and 1, not {value!r}')
+    return float(value)
+
+
+def noise(kind: str, engine: str, share: float) -> float:
+    """Return the share of the columns, 0 to 1, that has to be noise; the nearest possible one."""
+    all_noise, no_noise = profile_of(engine).compressed[kind]
+    return min(1.0, max(0.0, (no_noise - share) / (no_noise - all_noise)))
+
+
+def fill_clones(server: Server, tables: Sequence[str], rows: int, share: float) -> None:
+    """Make the clone tables, all equal."""
+    sql, size = sql_of(server), round(BODY * noise("clone-tables", server.engine, share))
+    row = f"n, n * 48271 % 10000, {sql.noisy_bytes(size, BODY - size)}"
+    for table in tables:
+        execute(server, *sql.cloned(table, row, rows, packed=True))
+
+
+def fill_sysbench(server: Server, tables: int, rows: int, share: float) -> None:
+    """Insert rows into sysbench's tables, which exist and are empty."""
+    sql = sql_of(server)
+    sizes = [(length, round(length * noise("sysbench", server.engine, share))) for length in COLUMNS]
+    columns = ", ".join(sql.noisy_text(size, length - size, salt) for salt, (length, size) in enumerate(sizes))
+    row = f"n, n * 48271 % {rows} + 1, {columns}"
+    for table in (f"sbtest{number}" for number in range(1, tables + 1)):
+        execute(server, *sql.filled(table, "id, k, c, pad", row, rows), *sql.numbered(table, rows))

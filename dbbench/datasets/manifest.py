@@ -1,7 +1,7 @@
-"""What a golden copy is: a folder with `data/` as a stopped server left it, and `manifest.json`.
+"""The format of a golden copy: a directory with `data/` as left by a stopped server, and `manifest.json`.
 
-The manifest names every folder, link and file with its size, CRC-32 and mode. A copy is complete when its manifest
-is there, for it is written last; a copy in which a fault was found has its manifest taken away.
+The manifest lists every directory, link and file with its size, CRC-32 and mode. It is written last, so a copy is
+complete if its manifest exists; the manifest of a damaged copy is removed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any, Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
-from dbbench.model import Dataset, plain
-from dbbench.store.files import write_json
+from dbbench.model import Dataset, SourceChange, plain
+from dbbench.results.compatibility import source_change
+from dbbench.results.fileio import write_json
 
 FORMAT: Final = 1  # of the manifest and of what the builders make; part of every key
 BLOCK: Final = 2**20  # bytes read at once: larger ones were no faster, smaller ones cost calls
@@ -36,7 +37,7 @@ Crc = Callable[[Path], int]
 
 @dataclass(frozen=True)
 class Entry:
-    """One name below `data/`. `crc32` and `size` are of files, `target` of links."""
+    """One name in `data/`. `crc32` and `size` apply to files, `target` to links."""
 
     path: str  # relative, "/" between names
     kind: Literal["file", "dir", "link"]
@@ -62,18 +63,19 @@ class Manifest:
     compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of the data files
     entries: tuple[Entry, ...]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the server while it was built
-    told: tuple[str, ...] = ()  # of a user's own data: what was left out or changed, in sentences
+    changes: tuple[SourceChange, ...] = ()  # of a user's own data: what was left out or changed
+    told: tuple[str, ...] = ()  # the same in sentences, of copies that earlier versions made
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT
 
     def of_kind(self, kind: str) -> list[Entry]:
-        """The entries of a kind, in order."""
+        """Return the entries of a kind, in order."""
         return [entry for entry in self.entries if entry.kind == kind]
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A dataset that was built once, and is restored byte for byte for each trial."""
+    """A dataset that was built once and is restored byte for byte for each trial."""
 
     path: Path
     manifest: Manifest
@@ -85,8 +87,7 @@ class Golden:
 
     @property
     def lock(self) -> Path:
-        """The file that is locked by who builds or evicts (alone) and by who uses it (shared); its mtime is the
-        last use."""
+        """Return the lock file: exclusive to build or evict, shared to use; its mtime is the time of the last use."""
         return lock_of(self.path)
 
     @property
@@ -95,7 +96,7 @@ class Golden:
 
 
 def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
-    """What lies in that folder of the copy, and all the rest, each as a copy of its own (of the same files)."""
+    """Split a copy into the content of that directory and the rest; both are copies that use the same files."""
     below = f"{folder}/"
     within = tuple(dataclasses.replace(entry, path=entry.path.removeprefix(below))
                    for entry in golden.manifest.entries if entry.path.startswith(below))  # fmt: skip
@@ -111,14 +112,15 @@ _MANIFEST: TypeAdapter[Manifest] | None = None
 
 
 def lock_of(folder: Path) -> Path:
-    """The lock file of the golden copy in `folder`. It stays when the copy goes: removing it would race."""
+    """Return the lock file of the golden copy in `folder`. It remains after the copy is removed: removing it would
+    race."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def load(folder: Path) -> Golden | None:
-    """The golden copy in `folder`; None where there is none, or where it is not as its manifest says.
+    """Return the golden copy in `folder`, or None if there is none or it does not match its manifest.
 
-    Only sizes and kinds are looked at here; contents are checked with each restore.
+    Checks only sizes and kinds; contents are checked by each restore.
     """
     global _MANIFEST
     if _MANIFEST is None:
@@ -127,12 +129,13 @@ def load(folder: Path) -> Golden | None:
         manifest = _MANIFEST.validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError, ValueError):
         return None
-    golden = Golden(folder, manifest)
+    changes = manifest.changes or tuple(map(source_change, manifest.told))
+    golden = Golden(folder, dataclasses.replace(manifest, changes=changes))
     return golden if manifest.format == FORMAT and not any(map(golden_lacks(golden), manifest.entries)) else None
 
 
 def golden_lacks(golden: Golden) -> Callable[[Entry], bool]:
-    """Whether an entry is not there as the manifest says, by its kind and size alone."""
+    """Return a function that tells whether an entry is missing, or differs from the manifest in kind or size."""
 
     def lacks(entry: Entry) -> bool:
         try:
@@ -146,26 +149,26 @@ def golden_lacks(golden: Golden) -> Callable[[Entry], bool]:
 
 
 def save(folder: Path, manifest: Manifest) -> None:
-    """Write manifest.json; from now on the folder counts as a golden copy."""
+    """Write manifest.json; after this the directory is a golden copy."""
     write_json(folder / "manifest.json", plain(manifest))
 
 
 def condemn(golden: Golden) -> None:
-    """Take the manifest of a damaged copy away, so that the next run builds the dataset again."""
+    """Remove the manifest of a damaged copy, so that the next run builds the dataset again."""
     with contextlib.suppress(OSError):
         (golden.path / "manifest.json").rename(golden.path / "manifest.damaged.json")
 
 
 @contextlib.contextmanager
 def in_use(golden: Golden) -> Iterator[None]:
-    """Keep the copy from being evicted while the block runs. RestoreFailed where it has already gone."""
+    """Protect the copy from eviction within the block. Raises RestoreFailed if it no longer exists."""
     fd = os.open(golden.lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
         if not (golden.path / "manifest.json").exists():
             raise RestoreFailed(
-                f"the golden copy {golden.path} is gone",
-                remedy="Type the same command again; the dataset is then built again.",
+                f"the golden copy {golden.path} no longer exists",
+                remedy="Run the same command again to rebuild the dataset.",
             )
         with contextlib.suppress(OSError):
             os.utime(fd)
@@ -175,7 +178,7 @@ def in_use(golden: Golden) -> Iterator[None]:
 
 
 def crc_of(path: Path) -> tuple[int, int]:
-    """Size in bytes and CRC-32 of a file's content. Raises OSError."""
+    """Return the size in bytes and the CRC-32 of a file's content. Raises OSError."""
     size = crc = 0
     buffer = memoryview(bytearray(BLOCK))
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -189,9 +192,9 @@ def crc_of(path: Path) -> tuple[int, int]:
 
 
 def scan(data: Path, threads: int) -> tuple[Entry, ...]:
-    """All that lies below `data`, sorted by path, files with their CRC-32 (`threads` at a time).
+    """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time).
 
-    DatasetBuildFailed where something is neither folder, link nor file: a stopped server leaves no sockets.
+    Raises DatasetBuildFailed for anything other than a directory, link or file: a stopped server leaves no sockets.
     """
     names = sorted(path.relative_to(data).as_posix() for path in data.rglob("*"))
     with ThreadPoolExecutor(threads) as pool:
@@ -206,15 +209,15 @@ def _entry(data: Path, name: str) -> Entry:
     if stat.S_ISDIR(mode):
         return Entry(name, "dir", stat.S_IMODE(mode))
     if not stat.S_ISREG(mode):
-        raise DatasetBuildFailed(f"the server left {path}, which is neither file, folder nor link")
+        raise DatasetBuildFailed(f"the server created {path}, which is not a file, directory or symbolic link")
     size, crc = crc_of(path)
     return Entry(name, "file", stat.S_IMODE(mode), size, crc)
 
 
 def compressibility(files: list[Path]) -> float | None:
-    """Bytes ÷ bytes after zlib level 1 of a seeded 4-MiB sample of `files`; None where they are empty.
+    """Return the size divided by the size after zlib level 1, for a seeded 4-MiB sample; None if the files are empty.
 
-    Pieces are compressed one by one, as a compressing filesystem does.
+    Pieces are compressed separately, as a compressing filesystem does.
     """
     sizes = [(path, path.stat().st_size) for path in files]
     pieces = [(path, at) for path, size in sizes for at in range(0, size, SAMPLE_PIECE)]

@@ -1,20 +1,26 @@
-"""The TPC-C-like dataset: nine tables, loaded warehouse by warehouse side by side, and what must hold of them.
+"""The TPC-C-like dataset: nine tables, loaded one warehouse per session in parallel, and its consistency conditions.
 
 Names, types and keys are those of the specification (TPC-C 5.11, 1.3). Foreign keys are not declared: no transaction
-relies on them, and the consistency conditions see what they would. `workloads/tpcc.lua` drives it.
+relies on them, and the consistency conditions detect what they would. `workloads/tpcc.lua` is its load.
+
+The rows follow the initial population of the specification (4.3.3). They depend only on the seed, separately for each
+warehouse, so that warehouses can be loaded in parallel. A row is a tuple of texts; a missing value is NULL. Texts
+consist of letters and digits, so that nothing has to be quoted.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
+import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from dbbench.datasets.tpcc_rows import NULL, Row, Rows, Scale
-from dbbench.engines.asking import cursor_of, execute, rows
-from dbbench.engines.port import Server
+from dbbench.engines import sql_of
+from dbbench.engines.port import NULL, Server
+from dbbench.engines.sql import cursor_of, execute, rows
 from dbbench.errors import DataInconsistent
 from dbbench.model import Dataset, Scalar
 
@@ -109,60 +115,191 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
     ),
 )
 NAMED: Final = 3  # violations that an error shows
+Row = tuple[str, ...]
+
+SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")  # 4.3.2.3
+NAMES: Final = 1000  # last names that there are: three syllables
+C_LOAD: Final = 157  # of NURand for last names; workloads/tpcc.lua has the run's, which must be 65..119 away (2.1.6.1)
+PAID: Final = 10  # of each customer, once: history, c_ytd_payment, and so d_ytd and w_ytd follow from it
+DELIVERED: Final = 0.7  # share of the first orders that were delivered: 2100 of 3000
+BEGAN: Final = "2020-01-01 00:00:00"  # one date for all: the same bytes on every day
+_POOL: Final = 2**20  # letters that texts are cut out of: more than any filesystem compresses at once
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def scale_of(parameters: dict[str, Scalar]) -> Scale:
-    """The dataset's parameters, all of them given."""
+    """Return the dataset's parameters; all of them must be given."""
     return Scale(**{name: int(parameters[name]) for name in PARAMETERS})
 
 
 def loaded_bytes(parameters: dict[str, Scalar]) -> int:
-    """About how many bytes its tables take."""
+    """Estimate the size of its tables in bytes."""
     scale = scale_of(parameters)
     own = scale.districts * scale.customers * CUSTOMER_BYTES + scale.items * STOCK_BYTES
     return scale.warehouses * own + scale.items * ITEM_BYTES
 
 
 def build(server: Server, dataset: Dataset) -> None:
-    """Make the tables, load items and warehouses side by side, then make the indexes. The server's own errors."""
-    scale, postgres = scale_of(dataset.parameters), server.engine == "postgres"
-    for table, (columns, key) in TABLES.items():
-        keyed = f", PRIMARY KEY ({key})" if key and not postgres else ""
-        columns = columns.format(time="timestamp" if postgres else "datetime")
-        execute(server, f"CREATE TABLE {table} ({columns}{keyed}){'' if postgres else ' ENGINE=InnoDB'}")
-    keys = [f"ALTER TABLE {table} ADD PRIMARY KEY ({key})" for table, (_, key) in TABLES.items() if key]
+    """Make the tables, load items and warehouses in parallel, then make the indexes. Raises the server's own errors."""
+    scale, sql = scale_of(dataset.parameters), sql_of(server)
+    execute(server, *(sql.created(table, columns.format(time=sql.time_type), key)
+                      for table, (columns, key) in TABLES.items()))  # fmt: skip
+    keys = [statement for table, (_, key) in TABLES.items() if key for statement in sql.keyed(table, key)]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1)))
-        list(pool.map(lambda statement: execute(server, statement), (*INDEXES, *(keys if postgres else ()))))
-    if not postgres:
-        execute(server, *(f"ANALYZE TABLE {table}" for table in TABLES))
+        list(pool.map(lambda statement: execute(server, statement), (*INDEXES, *keys)))
+    execute(server, *sql.finished(*TABLES))
 
 
 def consistency(server: Server) -> str:
-    """Hold the tables against conditions 1 to 4; what was checked. DataInconsistent with the first violations."""
+    """Check conditions 1 to 4; return what was checked. Raises DataInconsistent with the first violations."""
     for said, query in CONDITIONS:
         if broken := rows(server, query):
             shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
             raise DataInconsistent(
-                f"TPC-C's condition {said}. Not so in {len(broken)} {'row' if len(broken) == 1 else 'rows'}: {shown}",
-                effect="The trial is marked failed: a transaction was lost or done by half, or something else wrote.",
-                remedy="Repeat it; if it comes again, filesystem, server or script lose what they acknowledged.",
+                (
+                    f"TPC-C consistency condition {said}: violated in {len(broken)} "
+                    f"{'row' if len(broken) == 1 else 'rows'}: {shown}"
+                ),
+                effect=(
+                    "The trial is marked failed: a transaction was lost or applied in part, or another session wrote."
+                ),
+                remedy=(
+                    "Repeat the trial. If the error persists, the filesystem, the server or the script loses "
+                    "acknowledged data."
+                ),
             )
-    return "TPC-C's conditions 1 to 4"
+    return "TPC-C consistency conditions 1 to 4"
 
 
 def _fill(server: Server, made: Rows) -> None:
-    put = _copied if server.engine == "postgres" else _inserted
+    sql = sql_of(server)
     with cursor_of(server) as cursor:
         for table, of_table in made.tables():
             while batch := list(itertools.islice(of_table, BATCH_ROWS)):
-                put(cursor, table, batch)
+                sql.put(cursor, table, batch)
 
 
-def _copied(cursor: Any, table: str, batch: list[Row]) -> None:
-    cursor.copy_expert(f"COPY {table} FROM STDIN", io.StringIO("".join("\t".join(row) + "\n" for row in batch)))
+@dataclass(frozen=True)
+class Scale:
+    """The numbers of rows; the defaults of the kind `tpcc` are those of the specification."""
+
+    warehouses: int
+    districts: int  # of a warehouse
+    customers: int  # of a district; as many orders
+    items: int  # as many rows of stock a warehouse
+    seed: int
 
 
-def _inserted(cursor: Any, table: str, batch: list[Row]) -> None:
-    values = ",".join("('" + "','".join(row) + "')" for row in batch).replace(f"'{NULL}'", "NULL")
-    cursor.execute(f"INSERT INTO {table} VALUES {values}")
+def last_name(number: int) -> str:
+    """Return the last name for that number, 0 to 999."""
+    return SYLLABLES[number // 100] + SYLLABLES[number // 10 % 10] + SYLLABLES[number % 10]
+
+
+class Rows:
+    """The rows of one warehouse, or with warehouse 0 the items, which all warehouses share."""
+
+    def __init__(self, scale: Scale, warehouse: int) -> None:
+        self.scale, self.warehouse = scale, warehouse
+        self._rng = random.Random(f"{scale.seed} {warehouse}")
+        self._pool = "".join(random.Random(scale.seed).choices(_LETTERS, k=_POOL))
+
+    def tables(self) -> Iterator[tuple[str, Iterator[Row]]]:
+        """Yield the tables with their rows, each in the order of its primary key."""
+        if self.warehouse == 0:
+            yield "item", self._items()
+            return
+        yield "warehouse", iter([self._warehouse()])
+        yield "stock", self._stock()
+        for district in range(1, self.scale.districts + 1):
+            yield "district", iter([self._district(district)])
+            yield "customer", self._customers(district)
+            yield "history", self._history(district)
+            orders, lines, waiting = self._orders(district)
+            yield "orders", iter(orders)
+            yield "new_order", iter(waiting)
+            yield "order_line", iter(lines)
+
+    def _items(self) -> Iterator[Row]:
+        for number in range(1, self.scale.items + 1):
+            price = f"{self._between(100, 10000) / 100:.2f}"
+            yield str(number), str(self._between(1, 10000)), self._text(14, 24), price, self._data()
+
+    def _warehouse(self) -> Row:
+        ytd = PAID * self.scale.customers * self.scale.districts
+        return str(self.warehouse), self._text(6, 10), *self._address(), self._rate(2000), f"{ytd}.00"
+
+    def _district(self, district: int) -> Row:
+        ytd, following = PAID * self.scale.customers, self.scale.customers + 1
+        own = (str(self.warehouse), str(district), self._text(6, 10), *self._address(), self._rate(2000))
+        return *own, f"{ytd}.00", str(following)
+
+    def _stock(self) -> Iterator[Row]:
+        own = str(self.warehouse)
+        for item in range(1, self.scale.items + 1):
+            districts = [self._text(24, 24) for _ in range(10)]
+            yield own, str(item), str(self._between(10, 100)), *districts, "0", "0", "0", self._data()
+
+    def _customers(self, district: int) -> Iterator[Row]:
+        own, names = (str(self.warehouse), str(district)), min(NAMES, self.scale.customers)
+        for number in range(1, self.scale.customers + 1):
+            name = last_name(number - 1 if number <= names else self._non_uniform(255, names - 1))
+            credit = "BC" if self._rng.random() < 0.1 else "GC"
+            person = (self._text(8, 16), "OE", name, *self._address(), self._digits(16), BEGAN)
+            yield (
+                *own, str(number), *person, credit, "50000.00", self._rate(5000),
+                f"-{PAID}.00", f"{PAID}.00", "1", "0", self._text(300, 500),
+            )  # fmt: skip
+
+    def _history(self, district: int) -> Iterator[Row]:
+        own = (str(district), str(self.warehouse))
+        for number in range(1, self.scale.customers + 1):
+            yield str(number), *own, *own, BEGAN, f"{PAID}.00", self._text(12, 24)
+
+    def _orders(self, district: int) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return orders, their lines, and those waiting for delivery: one order of each customer, in random order."""
+        own, count = (str(self.warehouse), str(district)), self.scale.customers
+        buyers = sorted(range(1, count + 1), key=lambda _: self._rng.random())
+        orders, lines, waiting = list[Row](), list[Row](), list[Row]()
+        for number, buyer in enumerate(buyers, 1):
+            done, many = number <= count * DELIVERED, self._between(5, 15)
+            carrier = str(self._between(1, 10)) if done else NULL
+            orders.append((*own, str(number), str(buyer), BEGAN, carrier, str(many), "1"))
+            if not done:
+                waiting.append((*own, str(number)))
+            for line in range(1, many + 1):
+                amount = "0.00" if done else f"{self._between(1, 999999) / 100:.2f}"
+                lines.append((
+                    *own, str(number), str(line), str(self._between(1, self.scale.items)), own[0],
+                    BEGAN if done else NULL, "5", amount, self._text(24, 24),
+                ))  # fmt: skip
+        return orders, lines, waiting
+
+    def _address(self) -> Row:
+        streets = (self._text(10, 20), self._text(10, 20), self._text(10, 20))
+        return *streets, self._text(2, 2), self._digits(4) + "11111"
+
+    def _data(self) -> str:
+        """Return 26 to 50 letters; one text in ten contains "ORIGINAL"."""
+        text = self._text(26, 50)
+        if self._rng.random() >= 0.1:
+            return text
+        at = self._between(0, len(text) - 8)
+        return text[:at] + "ORIGINAL" + text[at + 8 :]
+
+    def _text(self, least: int, most: int) -> str:
+        at = int(self._rng.random() * (_POOL - most))
+        return self._pool[at : at + (least if least == most else self._between(least, most))]
+
+    def _digits(self, count: int) -> str:
+        return f"{int(self._rng.random() * 10**count):0{count}}"
+
+    def _rate(self, most: int) -> str:
+        return f"{self._between(0, most) / 10000:.4f}"
+
+    def _between(self, least: int, most: int) -> int:
+        return least + int(self._rng.random() * (most - least + 1))
+
+    def _non_uniform(self, a: int, most: int) -> int:
+        """Return NURand(a, 0, most) of 2.1.6."""
+        return ((self._between(0, a) | self._between(0, most)) + C_LOAD) % (most + 1)

@@ -1,18 +1,13 @@
-"""Load generators. A driver is a module that satisfies `port.Driver`; it is registered here."""
+"""Load generators, one module per tool. A driver is a module that satisfies `protocol.Driver`; it is
+registered here."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from dbbench.clock import Clock
-from dbbench.drivers import apply, beside, bonnie, copy, fio, pgbench, scan, smallfiles, statements, sysbench
-from dbbench.drivers.port import Away, Driver, Load
-from dbbench.engines.port import Server
+from dbbench.drivers import apply, bonnie, copy, fio, pgbench, scan, smallfiles, statements, sysbench
+from dbbench.drivers.protocol import Away, Driver
 from dbbench.model import Cell
-from dbbench.remote import Client
 
 DRIVERS: Final[dict[str, Driver]] = {
     "apply": apply,
@@ -30,23 +25,16 @@ DRIVERS: Final[dict[str, Driver]] = {
 AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}  # can run on another host
 
 
-@contextlib.contextmanager
-def driving(
-    server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path, client: Client | None = None
-) -> Iterator[Load]:
-    """The load of a cell, from the client's host where there is one, with the statement that its workload wants beside
-    it. See the port."""
-    with _started(server, cell, seed, clock, raw, scratch, client) as load:
-        if not cell.workload.during:
-            yield load
-            return
-        with beside.beside(load, server, cell, clock, raw) as both:
-            yield both
+def sessions_of(cell: Cell) -> int | None:
+    """Return how many sessions the programs of a cell's load open at most; `Server.connect` opens the others.
 
-
-def _started(
-    server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path, client: Client | None
-) -> contextlib.AbstractContextManager[Load]:
-    if client is not None:
-        return AWAY[cell.workload.driver].driving_from(client, server, cell, seed, clock, raw, scratch)
-    return DRIVERS[cell.workload.driver].driving(server, cell, seed, clock, raw, scratch)
+    None: the user's own script may open any number.
+    """
+    clients = int({**cell.dataset.parameters, **cell.parameters}.get("clients", 1))
+    if cell.workload.driver == "sysbench" and not sysbench.one_session_each(cell):
+        return None
+    return {
+        "pgbench": clients + 1,  # the first asks for the scale and ends
+        "sysbench": clients,
+        "apply": 1,  # the client that a binary log is piped into
+    }.get(cell.workload.driver, 0)

@@ -1,9 +1,9 @@
-"""apply: a primary's archived log is applied to its base copy, as fast as it goes or in batches.
+"""apply: replay the archived log of a primary on its base copy, as fast as possible or in batches.
 
-PostgreSQL is a standby that fetches segments by its restore_command; MariaDB and MySQL are servers that the binary
-logs are replayed into (`appliers.py`). kB/s is the log applied (10^3 bytes) ÷ the seconds in which some was waiting;
-with all of it handed over at once those are all seconds. There are no transactions a second: those columns are gaps.
-At the end every table must have the checksum that it has on the primary.
+PostgreSQL is a standby that fetches segments with its restore_command; MariaDB and MySQL are servers whose binary logs
+are decoded and piped into a client. kB/s is the log applied (10^3 bytes) divided by the seconds in which some of it was
+waiting; if all of it is offered at once, those are all seconds. There are no transactions per second: those columns are
+gaps. At the end every table must have the same checksum as on the primary.
 """
 
 from __future__ import annotations
@@ -12,57 +12,68 @@ import contextlib
 import itertools
 import json
 import math
+import queue
+import re
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final, Protocol
 
-from dbbench import steadiness
-from dbbench.clock import Clock
-from dbbench.drivers import appliers
-from dbbench.drivers.appliers import Applier
-from dbbench.drivers.archive import ARCHIVE, Archive, load
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.engines import checksums
+from dbbench import process
+from dbbench.drivers.archived_log import ARCHIVE, INBOX, Archive, LogFile, load, lsn
+from dbbench.drivers.protocol import Live, Load
+from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
-from dbbench.errors import ApplyStuck, ApplyUnequal, DriverFailed, EngineDied
+from dbbench.engines.serving import tail
+from dbbench.errors import ApplyStuck, ApplyUnequal, CommandFailed, DriverFailed, EngineDied, ProgramMissing
+from dbbench.machine import threads
+from dbbench.metrics import steadiness
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, TrialWarning
-from dbbench.series import FIRST, Column, Series
 
 RATE: Final = "apply_kb_per_s"  # the column of the series
 STUCK_S: Final = 300.0  # a slow disk that writes out all dirty pages at a restartpoint stops for less
 FALLEN: Final = 0.05  # of the mean rate, from one end to the other: a smaller decay moves no verdict
 _POLL_S: Final = 0.1
 _DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
+# A record may go on in the next segment, and what is decoded lies in a pipe for a moment.
+CLOSE_BYTES: Final = 2**20
+SEGMENT: Final = 16 * 2**20  # as `engines.postgres.create` asks for
+_CHUNK: Final = 256 * 2**10
+_AT: Final = re.compile(rb"^# at (\d+)\n", re.MULTILINE)
+_END_S: Final = 600.0  # what the client still has to do when all is written to it
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find: nothing for all engines; who replays binary logs is looked for with the server."""
+    """Return (): programs for binary logs are searched for with the server."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Apply the archive that lies in `scratch`; when the block ends well, compare every table. See the port.
+    """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`.
 
-    ApplyUnequal where one differs from the primary's.
+    Raises ApplyUnequal if one differs from the primary's.
     """
     del seed  # a log has one order
     try:
         archive = load(scratch / ARCHIVE)
     except (OSError, ValueError) as error:
-        raise DriverFailed(f"there is no archive to apply: {error}") from error
+        raise DriverFailed(f"the archived log cannot be read: {error}") from error
     interval_s, batch = float(cell.parameters.get("interval", 0)), int(cell.parameters.get("batch", 1))
     bin_ = Path(cell.engine.bin) if cell.engine.bin else None
-    with appliers.applying(server, archive, scratch, raw, bin_) as applier:
+    with applying(server, archive, scratch, raw, bin_) as applier:
         apply = ApplyLoad(server, clock, archive, applier, interval_s, batch)
         yield apply
         verify(server, archive, raw)
 
 
 def verify(server: Server, archive: Archive, raw: Path) -> None:
-    """ApplyUnequal; what was compared goes to raw/checksums.json."""
-    found = checksums.of_tables(server)
+    """Compare the tables and write the comparison to raw/checksums.json. Raises ApplyUnequal."""
+    found = checksums_of(server)
     (raw / "checksums.json").write_text(json.dumps({"primary": archive.checksums, "standby": found}, indent=1) + "\n")
     if wrong := differences(archive.checksums, found):
         raise ApplyUnequal("; ".join(wrong[:5]), effect="The trial is marked failed.",
@@ -70,14 +81,14 @@ def verify(server: Server, archive: Archive, raw: Path) -> None:
 
 
 def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
-    """Each table that is not the same on both, and how."""
+    """Return a description of each table that differs between the two."""
     names = sorted({*primary, *standby})
     return [f"{name}: {standby.get(name, 'missing')}; on the primary {primary.get(name, 'missing')}"
             for name in names if primary.get(name) != standby.get(name)]  # fmt: skip
 
 
 class ApplyLoad:
-    """The hand-over and its watch. The first batch is handed over when this is made."""
+    """Offers log files and watches their progress. The first batch is offered when this is made."""
 
     def __init__(self, server: Server, clock: Clock, archive: Archive, applier: Applier, interval_s: float,
                  batch: int) -> None:  # fmt: skip
@@ -98,17 +109,17 @@ class ApplyLoad:
         return self.applier.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second`, or until all is applied: there is no time to be filled."""
+        """Block until `second`, or until all is applied: the load does not fill a fixed time."""
         while self._now_s() < second and self._goes_on(watch):
             time.sleep(_POLL_S)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until all is applied. EngineDied, DriverFailed, ApplyStuck."""
+        """Block until all is applied. Raises EngineDied, DriverFailed, ApplyStuck."""
         while self._goes_on(watch):
             time.sleep(_POLL_S)
 
     def outcome(self) -> Outcome:
-        """Rate, duration, and how the rate changed over the time."""
+        """Return rate, duration, and the rate over time."""
         duration_s, done = self._points[-1]
         rates = [rate if second in self._busy else None for second, rate in enumerate(by_second(self._points))]
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
@@ -134,7 +145,7 @@ class ApplyLoad:
         self.applier.offer(logs, last=self._handed == len(self.archive.logs))
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        """Look once. False when all is applied."""
+        """Check the progress once; return False when all is applied."""
         self._alive()
         waiting = not self.applier.caught_up()
         now, applied = self._now_s(), self.applier.applied()
@@ -147,7 +158,10 @@ class ApplyLoad:
             self._grown_at = now
         elif now - self._grown_at > STUCK_S:
             raise ApplyStuck(
-                f"{applied} bytes are applied, and none more for {STUCK_S:.0f} s; {self.applier.left()}",
+                (
+                    f"the standby stopped after {applied} bytes: nothing was applied for {STUCK_S:.0f} s; "
+                    f"{self.applier.left()}"
+                ),
                 effect="The trial is marked failed.",
                 remedy="See the server's log of the trial.",
             )
@@ -173,7 +187,7 @@ class ApplyLoad:
 
 
 def by_second(points: list[tuple[float, int]]) -> Column:
-    """kB applied in each whole second, from (second, bytes so far) in order; between two points evenly."""
+    """Return kB applied in each whole second from points (second, bytes so far), interpolated linearly."""
     at: list[float] = []
     left = 0
     for second in range(int(points[-1][0]) + 1):
@@ -183,3 +197,183 @@ def by_second(points: list[tuple[float, int]]) -> Column:
         share = (second - begin) / (end - begin) if end > begin else 0.0
         at.append(low + (high - low) * share)
     return [(late - early) / 1e3 for early, late in itertools.pairwise(at)]
+
+
+class Applier(Protocol):
+    """Applies log files in the order in which they are offered."""
+
+    @property
+    def pids(self) -> tuple[int, ...]: ...
+    def offer(self, logs: Sequence[LogFile], last: bool) -> None: ...
+    def applied(self) -> int: ...  # bytes of log so far
+    def caught_up(self) -> bool: ...  # with what was offered; after the last: to the very end
+    def fault(self) -> str: ...  # why it goes on no more; "": it does
+    def left(self) -> str: ...  # what it waits for, for an error
+
+
+@contextlib.contextmanager
+def applying(server: Server, archive: Archive, scratch: Path, raw: Path, bin: Path | None) -> Iterator[Applier]:
+    """Yield the applier for this server; at the end of the block none of its programs runs. Raises ProgramMissing."""
+    if profile_of(server.engine).standby:
+        with contextlib.closing(server.connect()) as connection:
+            yield Recovery(connection, archive, scratch)
+        return
+    with Replay.running(server, archive, scratch, raw, bin) as replay:
+        yield replay
+
+
+class Recovery:
+    """A standby: a segment is offered as a link in its inbox."""
+
+    pids: tuple[int, ...] = ()  # the server's own process applies it
+
+    def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
+        self._connection, self._archive, self._scratch = connection, archive, scratch
+        self._begin = self._replayed()
+        self._target = self._begin
+        self._last = False
+        self._fault = ""
+
+    def offer(self, logs: Sequence[LogFile], last: bool) -> None:
+        """Make the segments visible, each atomically."""
+        for log in logs:
+            (self._scratch / INBOX / log.name).symlink_to(self._scratch / ARCHIVE / log.name)
+            self._target = (int(log.name[8:16], 16) * 256 + int(log.name[16:], 16) + 1) * SEGMENT
+        self._last = last
+
+    def applied(self) -> int:
+        """Return the bytes applied. The last segment is partly empty and counts up to the point where it was closed."""
+        return max(0, min(self._replayed(), self._archive.end) - self._begin)
+
+    def caught_up(self) -> bool:
+        replayed = self._replayed()
+        return replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
+
+    def fault(self) -> str:
+        return self._fault
+
+    def left(self) -> str:
+        return f"it replayed up to byte {self._replayed()} of the log, which ends at {self._archive.end}"
+
+    def _replayed(self) -> int:
+        import psycopg2
+
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SELECT pg_last_wal_replay_lsn()")
+                found = cursor.fetchone()[0]
+        except psycopg2.Error as error:
+            raise EngineDied(f"the progress of the standby could not be read: {str(error).strip()}") from error
+        return lsn(found) if found else 0
+
+
+class Replay:
+    """Binary logs decoded one after the other, each by its own program, into one client."""
+
+    def __init__(self, client: process.Running, decoder: tuple[str, ...], archive: Archive, scratch: Path, raw: Path
+                 ) -> None:  # fmt: skip
+        self._client, self._decoder, self._scratch, self._raw = client, decoder, scratch, raw
+        self._offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
+        self._target, self._last = 0, False
+        self._done, self._at, self._ended, self._fault = 0, 0, False, ""
+        self.helper = threads.Helper("replay", self._work)
+        self.helper.start()
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, server: Server, archive: Archive, scratch: Path, raw: Path, bin: Path | None) -> Iterator[Replay]:
+        """Start the client and the thread that feeds it."""
+        kind = mysqld.found(profile_of(server.engine), bin)
+        decoder = _tool(kind, "mariadb-binlog", "mysqlbinlog")
+        client = _tool(kind, "mariadb", "mysql")
+        argv = [*client, "--no-defaults", f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
+                "--max-allowed-packet=1G", server.database]  # fmt: skip
+        out = raw / "client.out"
+        with process.running(argv, stdin=subprocess.PIPE, stdout=out, env=server.env, role="client") as program:
+            replay = cls(program, decoder, archive, scratch, raw)
+            try:
+                yield replay
+            finally:
+                program.stop()  # one that still has to do is ended, and its decoder by that
+                replay._offered.put(None)
+                replay.helper.join(_END_S)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self._client.pid,)
+
+    def offer(self, logs: Sequence[LogFile], last: bool) -> None:
+        for log in logs:
+            self._target += log.size
+            self._offered.put(log)
+        self._last = last
+        if last:
+            self._offered.put(None)
+
+    def applied(self) -> int:
+        return self._done + self._at
+
+    def caught_up(self) -> bool:
+        return self._ended if self._last else self.applied() >= self._target - CLOSE_BYTES
+
+    def fault(self) -> str:
+        return self._fault
+
+    def left(self) -> str:
+        return f"of {self._target} bytes of binary logs"
+
+    def _work(self) -> None:
+        try:
+            assert self._client.popen.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # its status and its last words say why
+                while (log := self._offered.get()) is not None:
+                    self._decoded(log, self._client.popen.stdin)
+                self._client.popen.stdin.close()
+            if self._client.wait(_END_S) != 0:
+                said = tail(self._raw / "client.out", lines=4).strip()
+                self._fault = self._fault or f"the client ended with status {self._client.poll()}: {said}"
+            self._ended = True
+        except BaseException as error:  # told by who watches
+            self._fault = self._fault or str(error)
+
+    def _decoded(self, log: LogFile, into: IO[bytes]) -> None:
+        """Pipe one file; each event begins with its position in the file."""
+        argv = [*self._decoder, "--no-defaults", str(self._scratch / ARCHIVE / log.name)]
+        errors = self._raw / "binlog.err"
+        rest = b""
+        with process.running(argv, stdout=subprocess.PIPE, stderr=errors, role="client") as reader:
+            assert reader.popen.stdout is not None
+            while chunk := reader.popen.stdout.read(_CHUNK):
+                into.write(chunk)
+                seen = rest + chunk
+                self._at = position(seen, self._at)
+                rest = seen[seen.rfind(b"\n") + 1 :]
+            into.flush()
+            if reader.wait(_END_S) != 0:
+                raise CommandFailed(f"{argv[0]} could not read {log.name}: {tail(errors, lines=4).strip()}")
+        self._done, self._at = self._done + log.size, 0
+
+
+def position(decoded: bytes, before: int) -> int:
+    """Return the position of the last event that begins in this text; `before` if none does."""
+    found = _AT.findall(decoded)
+    return int(found[-1]) if found else before
+
+
+def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
+    """Return the command of a program that comes with the server: from its own system, or from this one."""
+    if kind.root is not None:
+        hits = [kind.root / "usr/bin" / name for name in names if (kind.root / "usr/bin" / name).is_file()]
+        if hits:
+            return (*kind.loader, str(hits[0]))
+    beside = [kind.path.parent / name for name in names] + [kind.path.parent.parent / "bin" / name for name in names]
+    found = next((path for path in beside if path.is_file()), None) or next(
+        filter(None, map(process.find, names)), None
+    )
+    if found is None:
+        raise ProgramMissing(
+            f"neither {' nor '.join(names)} is installed",
+            effect="Nothing was measured.",
+            remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
+        )
+    return (str(found),)

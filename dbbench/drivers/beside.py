@@ -1,8 +1,8 @@
-"""One statement beside a load in a fixed window (`during` of a workload): DROP TABLE of a large table, say.
+"""One statement during a load in a fixed window (`during` of a workload), for example DROP TABLE of a large table.
 
-It begins in the window, at the share of it that the parameter `during_at` says, in a session of its own. What it does
-to the others is read from the load's own counts: of the seconds from its begin to `AFTER_S` after its end, beside
-those of the window before it.
+It starts in the window, at the share given by the parameter `during_at`, in a separate session. Its effect on the load
+comes from the load's own counts: the seconds from its start to `AFTER_S` after its end, compared with the seconds of
+the window before it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.clock import Clock
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.drivers.scan_queries import rows_of
+from dbbench.drivers.protocol import Live, Load
 from dbbench.drivers.sessions import cancelled, fault
 from dbbench.engines.port import Server
+from dbbench.engines.sql import rows_of
+from dbbench.machine import threads
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
 from dbbench.model import Cell, TrialWarning
 
 # What an unlink leaves to do is done later: ext4's journal commits every 5 s, and frees the blocks with it.
@@ -33,7 +35,7 @@ _CANCEL_S: Final = 10.0
 
 @contextlib.contextmanager
 def beside(load: Load, server: Server, cell: Cell, clock: Clock, raw: Path) -> Iterator[Load]:
-    """The load, with the workload's statement beside it."""
+    """Yield the load together with the workload's statement."""
     with contextlib.closing(server.connect()) as session:
         both = _Beside(load, server, session, cell, clock, raw)
         try:
@@ -43,35 +45,34 @@ def beside(load: Load, server: Server, cell: Cell, clock: Clock, raw: Path) -> I
 
 
 class _Beside:
-    """A `Load` that is another one, and the statement."""
+    """A `Load` that wraps another one, and the statement."""
 
     def __init__(self, load: Load, server: Server, session: Any, cell: Cell, clock: Clock, raw: Path) -> None:
         self.load, self.server, self.session, self.cell = load, server, session, cell
         self.clock, self.raw = clock, raw
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
-        self.error: BaseException | None = None
         self._left = threading.Event()
-        self._thread = threading.Thread(target=self._carry_out, name="beside", daemon=True)
+        self._helper = threads.Helper("beside", self._carry_out)
 
     @property
     def pids(self) -> tuple[int, ...]:
         return self.load.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Of the load."""
+        """Wait for the load."""
         self.load.wait_until(second, watch)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Start the statement when its time has come; block until load and statement have ended."""
-        self._thread.start()
+        """Start the statement when it is due; block until load and statement have ended."""
+        self._helper.start()
         self.load.wait(watch)
-        self._thread.join()
-        if self.error is not None:
-            raise fault(self.server, f"{self.cell.workload.during}: {str(self.error).strip()}", self.error)
+        self._helper.join()
+        if (error := self._helper.error()) is not None:
+            raise fault(self.server, f"{self.cell.workload.during}: {str(error).strip()}", error)
 
     def outcome(self) -> Outcome:
-        """The load's, with what the statement took and did."""
+        """Return the load's outcome with the duration and effect of the statement."""
         outcome = self.load.outcome()
         if self.began_utc is None or self.ended_utc is None:
             return outcome  # it never began: the load's own error is on its way
@@ -88,26 +89,24 @@ class _Beside:
         )
 
     def cancel(self) -> None:
-        """Nothing of the statement outlives the load."""
+        """Cancel the statement, so that it does not outlive the load."""
         self._left.set()
-        if self._thread.is_alive():
+        if self._helper.alive:
             cancelled(self.server, self.session)
-            self._thread.join(_CANCEL_S)
+            self._helper.join(_CANCEL_S)
 
     def _carry_out(self) -> None:
-        """The window has just begun."""
+        """Run the statement. The window has just begun."""
         if self._left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
             return
-        try:
-            self.began_utc = self.clock.now_utc()
-            rows_of(self.session, self.cell.workload.during)
-            self.ended_utc = self.clock.now_utc()
-        except BaseException as error:
-            self.error = error
+        self.began_utc = self.clock.now_utc()
+        rows_of(self.session, self.cell.workload.during)
+        self.ended_utc = self.clock.now_utc()
 
 
 def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
-    """What the seconds around say: seconds of the load's clock, of which the window is `warm` to `whole`."""
+    """Return the effect of the statement; seconds are those of the load's clock, and the window is `warm` to
+    `whole`."""
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
     before, around = (_known(outcome.series["tps"][a:b]) for a, b in ((warm, first), (first, last)))
     usual = statistics.median(before) if before else 0.0

@@ -1,44 +1,44 @@
-"""bonnie++: its tests of one large file and of many small ones, one after the other, as an account without rights.
+"""bonnie++: its tests of one large file and of many small ones, in sequence, as an unprivileged account.
 
-Parameters: file_size (0: twice the memory), files (in thousands of 1024; 0: none of those tests), chars (the tests
-by single characters, which measure the C library as much as the filesystem).
+Parameters: file_size (0: twice the memory), files (in units of 1024; 0: omit those tests), chars (the tests by single
+characters, which measure the C library as much as the filesystem).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench import host, process
-from dbbench.clock import Clock
-from dbbench.drivers import bonnie_output
-from dbbench.drivers.port import Load, Outcome
+from dbbench import process
+from dbbench.drivers import cached
+from dbbench.drivers.protocol import Load
 from dbbench.drivers.tool import FAILED, ToolLoad, write_command
 from dbbench.engines import files
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.limits import cgroup
-from dbbench.model import Cell, TrialWarning
-from dbbench.series import FIRST, Series
-from dbbench.units import size_text
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Series
+from dbbench.model import Cell
 
 MIB: Final = 2**20
 BEYOND: Final = 2  # × the memory: smaller files are read again from the page cache
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find."""
+    """Return the programs that `doctor` must find."""
     return ("bonnie++",)
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Run all tests to their end. See the port."""
+    """Run all tests to completion. See `protocol.Driver`."""
     del scratch  # it logs nothing
-    memory = could_hold(cell)
+    memory = cached.could_hold(cell)
     argv = command(files.folder_of(server), cell, seed, memory)
     write_command(raw / "bonnie.command", argv, {})
     stdout, stderr = raw / "bonnie.csv", raw / "bonnie.out"
@@ -57,21 +57,14 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
         )
 
 
-def could_hold(cell: Cell) -> int:
-    """Bytes of memory that could hold the file: the plan's where the kernel enforces it, else the machine's."""
-    if cell.memory_bytes is not None and not isinstance(cgroup.hierarchy(), str):
-        return cell.memory_bytes
-    return host.memory_bytes() or 0
-
-
 def file_bytes(cell: Cell, memory: int) -> int:
-    """The size of its one file, in whole MiB."""
+    """Return the size of its file, in whole MiB."""
     asked = int(cell.parameters.get("file_size", 0)) or BEYOND * memory
     return math.ceil(asked / MIB) * MIB
 
 
 def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
-    """The argv. It is told of a memory that its file is twice of: whether that is so is told by W116."""
+    """Return the argv. The memory that it is given is half of the file's size; W116 reports whether this is true."""
     size = file_bytes(cell, memory) // MIB
     return [
         "bonnie++", "-d", str(folder), "-s", str(size), "-r", str(size // BEYOND), "-m", "dbbench", "-q",
@@ -81,11 +74,10 @@ def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
 
 
 def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
-    figures = bonnie_output.parse(load.text())
+    figures = parse(load.text())
     if all(value is None for value in figures.values()):
-        raise DriverFailed("bonnie++ timed none of its tests: all ended too soon", effect=FAILED)
+        raise DriverFailed("bonnie++ reported no result: all of its tests ended too soon to be timed", effect=FAILED)
     lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
-    text = f"the file has {size_text(size)}, {size / memory:.2g} times the memory that could hold it" if memory else ""
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=lived,
@@ -94,5 +86,66 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
         series=Series(math.ceil(lived), {name: [] for name in FIRST}),
         histogram=None,
         figures={"duration_s": lived, **figures},
-        warnings=(TrialWarning("W116", text),) if size < BEYOND * memory else (),
+        # By blocks and again by the rewrite; tests by single characters come on top.
+        claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
+        warnings=cached.warnings(size, memory, BEYOND),
     )
+
+
+_KIB: Final = 1024 / 1e6  # MB
+# (metric of the rate, stem of its CPU share and latency, in MB/s), in the order of the line; the files' tests follow.
+DATA: Final = (
+    ("char_write_mb_per_s", "char_write", _KIB),
+    ("block_write_mb_per_s", "block_write", _KIB),
+    ("rewrite_mb_per_s", "rewrite", _KIB),
+    ("char_read_mb_per_s", "char_read", _KIB),
+    ("block_read_mb_per_s", "block_read", _KIB),
+    ("seeks_per_s", "seek", 1.0),
+)
+FILES: Final = (
+    ("creates_per_s", "create", 1.0),
+    ("stats_per_s", "stat", 1.0),
+    ("deletes_per_s", "delete", 1.0),
+    ("random_creates_per_s", "random_create", 1.0),
+    ("random_stats_per_s", "random_stat", 1.0),
+    ("random_deletes_per_s", "random_delete", 1.0),
+)
+# Where the first rate stands, by the format's version. 1.98 has the size of a chunk and the number of seekers too.
+_FIRST: Final = {"1.96": 7, "1.97": 7, "1.98": 9}
+_BETWEEN: Final = 5  # fields between the data's tests and the files': their number, sizes and folders
+_LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
+_MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+@process.understood("bonnie++")
+def parse(text: str) -> dict[str, float | None]:
+    """Return the results of the last result line: RATE, STEM_cpu_pct, STEM_max_ms.
+
+    Raises DriverFailed if there is none, or one in an unknown format.
+    """
+    lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
+    if not lines:
+        raise DriverFailed("bonnie++ printed no results")
+    fields = lines[-1]
+    first = _FIRST.get(fields[0])
+    tests = (*DATA, *FILES)
+    if first is None or len(fields) != first + 3 * len(tests) + _BETWEEN:
+        raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {', '.join(_FIRST)}")
+    places = [first + 2 * index + (_BETWEEN if index >= len(DATA) else 0) for index in range(len(tests))]
+    latencies = fields[-len(tests) :]
+    found: dict[str, float | None] = {}
+    for (rate, stem, factor), place, latency in zip(tests, places, latencies, strict=True):
+        value = _number(fields[place])
+        found[rate] = None if value is None else value * factor
+        found[f"{stem}_cpu_pct"] = _number(fields[place + 1])
+        found[f"{stem}_max_ms"] = _milliseconds(latency)
+    return found
+
+
+def _number(field: str) -> float | None:
+    return float(field) if field.replace(".", "", 1).isdigit() else None
+
+
+def _milliseconds(field: str) -> float | None:
+    match = _LATENCY.fullmatch(field)
+    return float(match[1]) * _MS[match[2]] if match else None

@@ -1,7 +1,7 @@
-"""copy: one large file written out of memory; the seconds until it was written, and until it was on the device.
+"""copy: one large file written from memory; the seconds until it was written, and until it was on the device.
 
-The first is what a user sees of `cp` and `pv`: much of the file may still be in the page cache. Parameters: file_size,
-zeros (the share of each page that is zero, so that it can be compressed away).
+The first time is what a user sees with `cp` or `pv`: much of the file may still be in the page cache. Parameters:
+file_size, zeros (the share of each page that is zero and therefore compressible).
 """
 
 from __future__ import annotations
@@ -10,33 +10,38 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from dbbench.clock import Clock
-from dbbench.drivers import filework_output
-from dbbench.drivers.own import working
-from dbbench.drivers.port import Load, Outcome
+from dbbench.drivers import cached, filework_load
+from dbbench.drivers.filework_load import working
+from dbbench.drivers.protocol import Load
 from dbbench.drivers.tool import ToolLoad
 from dbbench.engines.port import Server
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell
-from dbbench.series import FIRST, Series
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find: nothing, the program is our own."""
+    """Return (): the program is part of dbbench."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Write the file. See the port."""
+    """Write the file. See `protocol.Driver`."""
     del scratch
-    asked = {"file_size": cell.parameters["file_size"], "zeros": cell.parameters.get("zeros", 0.5), "seed": seed}
-    with working("copy", server, asked, clock, raw, outcome) as load:
+    asked = {name: cell.parameters[name] for name in ("file_size", "zeros", "clients")} | {"seed": seed}
+
+    def judged(load: ToolLoad) -> Outcome:
+        return outcome(load, int(cell.parameters["clients"]), cached.could_hold(cell))
+
+    with working("copy", server, asked, clock, raw, judged) as load:
         yield load
 
 
-def outcome(load: ToolLoad) -> Outcome:
-    """Both times, both rates, and the rate by the second; MB are 10^6 bytes."""
-    found = filework_output.copied(load.text())
+def outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
+    """Return both times, both rates, and the rate per second; MB are 10^6 bytes."""
+    found = filework_load.copied(load.text(), clients)
     column = found.by_second()
     series = Series(len(column), {name: [] for name in FIRST})
     series.set("file_write_mb_per_s", column)
@@ -53,4 +58,6 @@ def outcome(load: ToolLoad) -> Outcome:
             "copy_mb_per_s": found.bytes / found.seconds / 1e6,
             "copy_synced_mb_per_s": found.bytes / found.synced_s / 1e6,
         },
+        warnings=cached.warnings(found.bytes, memory),
+        claims=(Claim("write_bytes", total=found.bytes),),
     )

@@ -1,38 +1,41 @@
-"""A program of our own that works on files, beside the trial: `python -m dbbench.drivers.filework WORK FOLDER JSON`.
+"""A program that works on files in a separate process: `python -m dbbench.drivers.filework WORK FOLDER JSON`.
 
-It stands apart so that its memory is counted by the trial's control group, and its CPU time is its own. Each line that
-it prints is a JSON object with `t`, seconds since its work began; the rest stands with each kind of work.
+It is a separate process so that the trial's control group counts its memory and its CPU time is known. Each line of its
+output is a JSON object with `t`, the seconds since it began; the other keys depend on the kind of work.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.pagecache import drop, resident_bytes, syncfs
+from dbbench.machine.pagecache import drop, resident_bytes, syncfs
 
 PIECE: Final = 2**20  # bytes a write of `copy`; what cp and dd of today take
 POOL: Final = 64 * PIECE  # bytes of different content: more than any filesystem's window of compression
 PAGE: Final = 4096  # bytes of which a share is zero: so much of every block can be compressed away
 TOLD_S: Final = 0.25  # between two lines of the rate
 FOLDER_FILES: Final = 1000  # files in one folder
+DROPS: Final = 3
 SAMPLED: Final = 1000  # files of which residency is asked after the drop
 
 
-class Told:
-    """What is printed, with its time."""
+class Printer:
+    """Prints lines with the time."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
 
     def begin(self) -> None:
-        """The work begins now."""
+        """Start the clock."""
         self.began = time.monotonic()
 
     @property
@@ -44,36 +47,71 @@ class Told:
 
 
 def content(size: int, zeros: float, seed: int) -> bytes:
-    """`size` bytes, rounded to whole pages, of which the share `zeros` of every page is zero."""
+    """Return `size` bytes, rounded up to whole pages; the share `zeros` of every page is zero."""
     draw, noise = random.Random(seed), round(PAGE * (1 - zeros))
     return b"".join(draw.randbytes(noise) + bytes(PAGE - noise) for _ in range(max(1, size // PAGE)))
 
 
-def copy(folder: Path, asked: dict[str, Any], told: Told) -> None:
-    """One large file written out of memory, then fsync. Lines: `bytes` so far, the last two with `written` and
+def at_once(clients: int, work: Callable[[int], None]) -> None:
+    """Call `work(number)` for every client at the same time, each in a process of its own. SystemExit if one fails."""
+    if clients == 1:
+        work(0)
+        return
+    fork = multiprocessing.get_context("fork")  # the content in memory is shared
+    writers = [fork.Process(target=_guarded, args=(work, number)) for number in range(clients)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    if any(writer.exitcode for writer in writers):
+        sys.exit(1)
+
+
+def _guarded(work: Callable[[int], None], number: int) -> None:
+    try:
+        work(number)
+    except OSError as error:
+        sys.exit(_failure(error))
+
+
+def share(of: int, clients: int, number: int) -> tuple[int, int]:
+    """Begin and end of one client's part of `of` items; the parts differ by one item at most."""
+    return of * number // clients, of * (number + 1) // clients
+
+
+def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
+    """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines have `written` and
     `synced`."""
-    size = int(asked["file_size"])
+    size, clients = int(asked["file_size"]), int(asked["clients"])
     pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
-    fd = os.open(folder / "copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    done, next_s = 0, TOLD_S
+
+    def write(client: int) -> None:
+        begin, end = share(size, clients, client)
+        fd = os.open(folder / f"copy-{client}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        done, next_s = begin, TOLD_S
+        while done < end:
+            at = done % len(pool)
+            done += os.write(fd, pool[at : at + min(PIECE, end - done)])
+            if told.now_s >= next_s:
+                told.say(client=client, bytes=done - begin)
+                next_s = told.now_s + TOLD_S
+        told.say(client=client, bytes=done - begin, written=True)
+        os.fsync(fd)
+        os.close(fd)
+        told.say(client=client, bytes=done - begin, synced=True)
+
     told.begin()
-    while done < size:
-        at = done % len(pool)
-        done += os.write(fd, pool[at : at + min(PIECE, size - done)])
-        if told.now_s >= next_s:
-            told.say(bytes=done)
-            next_s = told.now_s + TOLD_S
-    told.say(bytes=done, written=True)
-    os.fsync(fd)
-    os.close(fd)
-    told.say(bytes=done, synced=True)
+    at_once(clients, write)
 
 
-def smallfiles(folder: Path, asked: dict[str, Any], told: Told) -> None:
-    """Many small files created, read cold in another order, deleted. A line each: `step`, `files`, `seconds`; reads
-    with `cold` and, where they were not, `why`. Creating and deleting end when the filesystem is synced."""
-    draw, size = random.Random(int(asked["seed"])), int(asked["file_bytes"])
-    data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), int(asked["seed"])))
+def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
+    """Create many small files, read them cold in another order, delete them.
+
+    Prints a line per step: `step`, `files`, `seconds`; reads also have `cold` and, if they were not, `why`. Creating
+    and deleting end when the filesystem is synced.
+    """
+    seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
+    data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
     paths = [folder / f"d{number // FOLDER_FILES}" / f"f{number}" for number in range(int(asked["files"]))]
     for parent in dict.fromkeys(path.parent for path in paths):
         parent.mkdir()
@@ -81,20 +119,25 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Told) -> None:
 
     def step(name: str, work: Callable[[Path], None], among: list[Path], **facts: Any) -> None:
         began = time.monotonic()
-        for path in among:
-            work(path)
+
+        def work_on_share(client: int) -> None:
+            begin, end = share(len(among), clients, client)
+            for path in among[begin:end]:
+                work(path)
+
+        at_once(clients, work_on_share)
         if name != "read":
             syncfs(folder)
         told.say(step=name, files=len(among), seconds=time.monotonic() - began, **facts)
 
     def create(path: Path) -> None:
-        at = draw.randrange(len(data) - size + 1)
+        at = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF) % (len(data) - size + 1)
         with path.open("xb", buffering=0) as file:
             file.write(data[at : at + size])
 
     step("create", create, paths)
     why = _emptied(folder, paths)
-    shuffled = draw.sample(paths, len(paths))
+    shuffled = random.Random(seed).sample(paths, len(paths))
     step("read", _read, shuffled, cold=not why, **({"why": why} if why else {}))
     step("delete", Path.unlink, shuffled)
 
@@ -105,29 +148,41 @@ def _read(path: Path) -> None:
 
 
 def _emptied(folder: Path, paths: list[Path]) -> str:
-    """Empty the page cache, inodes and names included; why it is not empty, or ""."""
-    try:
-        counted = drop(folder)
-    except OSError as error:
-        return f"the caches could not be dropped: {error.strerror}"
-    if counted is False:
-        return "the kernel did not count the drop"
-    left = resident_bytes(paths[:: max(1, len(paths) // SAMPLED)])
+    """Empty the page cache, including inodes and names; return why it is not empty, or "".
+
+    A page that another CPU has just released survives a drop, so this tries several times.
+    """
+    left: int | None = 0
+    for _ in range(DROPS):
+        try:
+            counted = drop(folder)
+        except OSError as error:
+            return f"the caches could not be dropped: {error.strerror}"
+        if counted is False:
+            return "the kernel did not count the drop"
+        left = resident_bytes(paths[:: max(1, len(paths) // SAMPLED)])
+        if not left:
+            break
     return f"{left} bytes are still in the page cache" if left else ""
 
 
-WORK: Final[dict[str, Callable[[Path, dict[str, Any], Told], None]]] = {"copy": copy, "smallfiles": smallfiles}
+WORK: Final[dict[str, Callable[[Path, dict[str, Any], Printer], None]]] = {"copy": copy, "smallfiles": smallfiles}
 
 
 def main(argv: list[str]) -> int:
-    """Do the work; 1 with what went wrong on stderr."""
+    """Do the work; return 1 after printing an error to stderr."""
     work, folder, asked = argv
     try:
-        WORK[work](Path(folder), json.loads(asked), Told())
+        WORK[work](Path(folder), json.loads(asked), Printer())
     except OSError as error:
-        print(f"error: {error.filename or folder}: {error.strerror}", file=sys.stderr)
-        return 1
+        return _failure(error, folder)
     return 0
+
+
+def _failure(error: OSError, folder: str = "") -> int:
+    """Print the error; the exit status."""
+    print(f"error: {error.filename or folder}: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -1,29 +1,34 @@
-"""fio: a job file that lies beside the workload's TOML file, for a fixed window, on files laid out before it.
+"""fio: a job file next to the workload's TOML file, for a fixed window, on files laid out in advance.
 
-The job file says what is done; where, how long and what is logged is put before it. Parameters of the workload are
-variables of the job file: `file_size` is ${FILE_SIZE}. Laying out the files is no part of the load: fio does it in a
-run of its own, and their pages are dropped from the page cache. One I/O is one transaction of the trial.
+The job file defines the work; directory, duration and logs are put before it. Parameters of the workload are variables
+of the job file: `file_size` is ${FILE_SIZE}. Laying out the files is not part of the load: a separate run of fio does
+it, and their pages are dropped from the page cache. One I/O counts as one transaction of the trial.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dbbench import pagecache, process
-from dbbench.clock import Clock
-from dbbench.drivers import fio_output
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.drivers.scripts import located
+from dbbench import process
+from dbbench.drivers.protocol import Live, Load, located
 from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, NoProgress
+from dbbench.machine import pagecache
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, Scalar
-from dbbench.series import FIRST, Series
 
 INTERVAL_S: Final = 0.5  # of a log's entries: fio leaves out one that is not whole at its end
 LAYOUT_S: Final = 6 * 3600.0  # as a restore's deadline
@@ -32,13 +37,13 @@ _LOG: Final = "fio"
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find."""
+    """Return the programs that `doctor` must find."""
     return ("fio",)
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Lay out the files, then run the jobs. See the port."""
+    """Lay out the files, then run the jobs. See `protocol.Driver`."""
     folder, account = files.folder_of(server), files.account()
     scratch.chmod(0o777)  # fio writes its logs there under another account
     job, env = raw / "fio.job", _variables(cell)
@@ -71,7 +76,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 
 def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
-    """What is put before the job file: what a trial decides and not its author."""
+    """Return the options that the trial, and not the job file, decides."""
     warmup, measure = whole_seconds(cell.window)
     lines = {
         "directory": folder, "time_based": 1, "ramp_time": warmup, "runtime": measure, "randseed": seed,
@@ -82,7 +87,7 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    """The workload's parameters as a job file reads them."""
+    """Return the workload's parameters as a job file reads them."""
     return {name.upper(): _word(value) for name, value in {**cell.workload.options, **cell.parameters}.items()}
 
 
@@ -91,15 +96,15 @@ def _word(value: Scalar) -> str:
 
 
 def _live(line: str, clock: Clock, begin_utc: float) -> Live | None:
-    found = fio_output.live(line)
+    found = live(line)
     return None if found is None else replace(found, second=int(clock.now_utc() - begin_utc))
 
 
 def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
-    """fio's own summary of the window, its logs as series."""
+    """Return fio's own summary of the window, and its logs as series."""
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
-    found = fio_output.parse(text)
+    found = parse(text)
     if found.errors:
         raise DriverFailed(f"{found.errors} of fio's jobs had errors", effect=FAILED)
     if not found.ios or not found.seconds:
@@ -116,28 +121,119 @@ def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: P
             "read_mb_per_s": found.read_bytes / found.seconds / 1e6 if found.read_bytes else None,
             "write_mb_per_s": found.write_bytes / found.seconds / 1e6 if found.write_bytes else None,
         },
+        claims=(
+            Claim("read_bytes", found.read_bytes, counted=found.counted),
+            Claim("write_bytes", found.write_bytes, counted=found.counted),
+        ),
     )
 
 
 def _series(scratch: Path, raw: Path, begin_utc: float, seconds: int) -> Series:
-    """Columns tps, file_read_mb_per_s and file_write_mb_per_s; fio logs nothing while it warms up: gaps."""
+    """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up is a gap, because fio does not log
+    it."""
     iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
-    sides = [fio_output.by_second(iops, begin_utc, seconds, INTERVAL_S, side) for side in ("0", "1")]
+    sides = [by_second(iops, begin_utc, seconds, INTERVAL_S, side) for side in ("0", "1")]
     series.set("tps", [None if r is None and w is None else (r or 0.0) + (w or 0.0)
                        for r, w in zip(*sides, strict=True)])  # fmt: skip
-    for name, side in (("file_read_mb_per_s", fio_output.READ), ("file_write_mb_per_s", fio_output.WRITE)):
-        column = fio_output.by_second(rates, begin_utc, seconds, INTERVAL_S, side)
+    for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
+        column = by_second(rates, begin_utc, seconds, INTERVAL_S, side)
         if any(value is not None for value in column):
             series.set(name, [None if value is None else value * _KIB for value in column])
     return series
 
 
 def _logs(scratch: Path, raw: Path, kind: str) -> list[str]:
-    """The logs of all jobs; kept beside what else fio wrote."""
+    """Return the logs of all jobs; they are kept with fio's other output."""
     found = []
     for path in sorted(scratch.glob(f"{_LOG}_{kind}.*.log")):
         text = path.read_text()
         (raw / path.name).write_text(text)
         found.append(text)
     return found
+
+
+READ: Final = "0"  # the direction in a log; writes are 1, trims 2
+WRITE: Final = "1"
+_SIDES: Final = ("read", "write")
+_IOPS: Final = re.compile(r"\[(?:[rwt]=\d+(?:\.\d+)?[kM]?,?)+ IOPS\]")
+_ONE: Final = re.compile(r"=(\d+(?:\.\d+)?)([kM]?)")
+_CALLS: Final = ("sync", "psync", "vsync", "pvsync", "pvsync2")
+_QUEUED: Final = ("libaio", "io_uring")
+_TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
+
+
+@dataclass(frozen=True)
+class FioSummary:
+    """All jobs together, over the measured time alone."""
+
+    seconds: float  # of the longest job
+    ios: int
+    read_bytes: int
+    write_bytes: int
+    histogram: Histogram  # completion latencies of reads and writes
+    longest_ms: float | None
+    errors: int
+    counted: bool = False  # the kernel counts the jobs' bytes by process
+
+
+@process.understood("fio")
+def parse(text: str) -> FioSummary:
+    """Parse the JSON+ summary, which follows fio's notes. Raises DriverFailed if there is none."""
+    begin = text.find("{")
+    try:
+        whole: dict[str, Any] = json.loads(text[begin:]) if begin >= 0 else {"jobs": []}
+        jobs: list[dict[str, Any]] = whole["jobs"]
+    except (ValueError, KeyError) as error:
+        raise DriverFailed(f"fio's summary cannot be read: {error}") from None
+    sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]
+    if not sides:
+        raise DriverFailed("the summary of fio has neither reads nor writes")
+    histogram = Histogram()
+    for side in sides:
+        for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
+            histogram.add(bucket_of(int(nanoseconds) / 1000), count)
+    return FioSummary(
+        seconds=max(side["runtime"] for side in sides) / 1000,
+        ios=sum(side["total_ios"] for side in sides),
+        read_bytes=sum(job["read"]["io_bytes"] for job in jobs),
+        write_bytes=sum(job["write"]["io_bytes"] for job in jobs),
+        histogram=histogram,
+        longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
+        errors=sum(1 for job in jobs if job.get("error")),
+        counted=all(_counted({**whole.get("global options", {}), **job.get("job options", {})}) for job in jobs),
+    )
+
+
+def _counted(options: dict[str, Any]) -> bool:
+    """Whether the job's I/O uses system calls of its processes or goes to the disk directly (proc_pid_io(5))."""
+    engine = options.get("ioengine", "psync")
+    return engine in _CALLS or (engine in _QUEUED and str(options.get("direct", 0)) == "1")
+
+
+@process.understood("fio")
+def by_second(logs: Iterable[str], begin_utc: float, seconds: int, interval_s: float, side: str) -> Column:
+    """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over the jobs.
+
+    `logs`: one text per job, with lines "ms since 1970 at the interval's end, value, direction, ..." (fio's
+    log_unix_epoch). A second without an entry is a gap.
+    """
+    column: Column = [None] * seconds
+    for log in logs:
+        own: dict[int, list[float]] = defaultdict(list)
+        for line in log.splitlines():
+            ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
+            if direction == side:
+                own[math.floor(int(ended_ms) / 1000 - interval_s / 2 - begin_utc)].append(float(value))
+        for second, values in own.items():
+            if 0 <= second < seconds:
+                column[second] = (column[second] or 0.0) + sum(values) / len(values)
+    return column
+
+
+def live(line: str) -> Live | None:
+    """Parse the progress in a printed line, "[r=13.2k,w=13.2k IOPS]", as I/Os per second."""
+    found = _IOPS.findall(line)
+    if not found:
+        return None
+    return Live(0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(found[-1])), None)

@@ -1,30 +1,40 @@
-"""pgbench: its built-in scripts and custom ones, every transaction from the logs of all its workers.
+"""pgbench: its built-in scripts and custom ones, with every transaction from the logs of all its workers.
 
-Latency is pgbench's: from the start of the transaction to its end, under `rate` from the scheduled start.
-Parameters: clients, threads (workers of pgbench itself), rate, protocol; scale belongs to the dataset. Other
-parameters of a workload with a script of its own are variables of the script (`:name`).
+Latency is pgbench's: from the start of the transaction to its end, with `rate` from the scheduled start. Parameters:
+clients, threads (workers of pgbench itself), rate, protocol; scale belongs to the dataset. Other parameters of a
+workload with its own script are variables of the script (`:name`).
+
+The second half of this module parses pgbench's output: summary, progress, errors, and its transaction logs, one file
+per thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import gzip
+import io
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+import numpy as np
 
 from dbbench import process
-from dbbench.clock import Clock
-from dbbench.drivers import pgbench_log, pgbench_output
-from dbbench.drivers.port import Load, Outcome
-from dbbench.drivers.scripts import located
+from dbbench.drivers.protocol import Live, Load, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of
 from dbbench.model import Cell, Scalar
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
 BUILT_IN: Final = ("tpcb-like", "simple-update", "select-only")
+_CHANGING: Final = ("tpcb-like", "simple-update")  # each transaction inserts a row
 _PREFIX: Final = "pgbench_log"
 _OWN: Final = {
     "clients",
@@ -35,16 +45,24 @@ _OWN: Final = {
     "large_bytes",
     "during_at",
 }  # what is left are variables of a custom script
+_PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
+# "client 3 script 0 aborted in command 2 query 0: ERROR: ..." (15), "client 3 aborted in command 2 (SQL) of ..." (12)
+_ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
+_COUNTS: Final = {
+    "processed": re.compile(r"^number of transactions actually processed: (\d+)", re.MULTILINE),
+    "failed": re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE),
+    "skipped": re.compile(r"^number of transactions skipped: (\d+)", re.MULTILINE),
+}
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find; pgbench comes with PostgreSQL and is taken from the server's own folder."""
+    """Return the programs that `doctor` must find; pgbench is taken from the server's own directory."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Run pgbench against the server. See the port."""
+    """Run pgbench against the server. See `protocol.Driver`."""
     argv = command(server, cell, seed, scratch)
     write_command(raw / "pgbench.command", argv, {})
     begin_utc, set_by_s = clock.now_utc(), clock.slip_s()
@@ -58,7 +76,7 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 def driving_from(
     client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
 ) -> Iterator[Load]:
-    """The same, on the client's host: the logs have the time of its clock."""
+    """Run pgbench on the client's host; its logs have the time of that host's clock."""
     argv = command(server, cell, seed, Path(client.at), client)
     write_command(raw / "pgbench.command", argv, {})
     program = client.start(argv, client.env, "", *_printed(raw))
@@ -80,15 +98,18 @@ def _load(
         begin_utc=begin_utc,
         seconds=sum(whole_seconds(cell.window)),
         printed=_printed(raw),
-        live=pgbench_output.live,
-        aborted=pgbench_output.aborted,
+        live=live,
+        aborted=aborted,
         judged=lambda load: _outcome(load, cell, begin_in_logs, raw, scratch),
     )
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
-    """The argv; `logs` is the folder of its logs. Prepared statements by default: what is compared is storage, not the
-    parser. With `client` it is one of that host: its own program, the server's address, scripts that are sent there."""
+    """Return the argv; `logs` is the directory of its logs.
+
+    Prepared statements are the default: the comparison is about storage, not the parser. With `client` the argv is for
+    that host: its own program, the server's address, and scripts that are sent there.
+    """
     parameters = _parameters(cell)
     rate = parameters.get("rate") or 0
     port, placed = server.socket.name.rpartition(".")[2], client.placed if client else str
@@ -113,12 +134,12 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
 
 
 def _parameters(cell: Cell) -> dict[str, Scalar]:
-    """The cell's, and those of a generated dataset; what says where a user's own data lay is no script's."""
+    """Return the parameters of the cell and of a generated dataset, without the location of a user's own data."""
     return {**(cell.dataset.parameters if cell.dataset.kind != "source" else {}), **cell.parameters}
 
 
 def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], str]) -> list[str]:
-    """One script, or several that are drawn from by their weights. `placed`: where a file is for the tool."""
+    """Return one script, or several with their weights. `placed`: the path of a file for the tool."""
     script = cell.workload.script or BUILT_IN[0]
     if script in BUILT_IN:
         return [f"--builtin={script}"]
@@ -133,20 +154,134 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
 
 
 def _workers(parameters: dict[str, Scalar]) -> int:
-    """Threads of pgbench; it cannot have more of them than clients."""
+    """Return the number of pgbench's threads, which cannot exceed that of its clients."""
     return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
 
 
 def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
-    """Read the logs of all workers and hold them against pgbench's own summary."""
-    logs, workers = pgbench_log.log_files(scratch, _PREFIX), _workers(_parameters(cell))
+    """Read the logs of all workers and compare them with pgbench's own summary."""
+    logs, workers = log_files(scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
-    counts, skipped = pgbench_log.parse(logs, begin_utc, load.seconds)
-    pgbench_log.keep(logs, raw)
-    told = pgbench_output.summary(load.text())
+    counts, skipped = parse(logs, begin_utc, load.seconds)
+    keep(logs, raw)
+    told = summary(load.text())
     same("transactions", counts.all_transactions, told.processed, "pgbench")
     if told.failed is not None:
         same("failed transactions", counts.all_errors, told.failed, "pgbench")
     same("skipped transactions", skipped, told.skipped or 0, "pgbench")
-    return outcome_of(load, cell.window, counts)
+    script = cell.workload.script or BUILT_IN[0]
+    claim = Claim("transactions", counts.all_transactions, custom=script not in BUILT_IN, changes=script in _CHANGING)
+    return replace(outcome_of(load, cell.window, counts), claims=(claim,))
+
+
+@dataclass(frozen=True)
+class PgbenchSummary:
+    """pgbench's totals over its whole life. None: not printed (this depends on version and options)."""
+
+    processed: int | None
+    failed: int | None
+    skipped: int | None
+
+
+def summary(stdout: str) -> PgbenchSummary:
+    """Return the totals at the end of its output; all None if it did not finish."""
+    found = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
+    return PgbenchSummary(**{name: int(match[1]) if match else None for name, match in found.items()})
+
+
+def live(line: str) -> Live | None:
+    """Parse a line of `--progress=1`: the second that ended and its tps; None for other lines."""
+    match = _PROGRESS.match(line)
+    return Live(round(float(match[1])), float(match[2]), None) if match else None
+
+
+def aborted(line: str) -> bool:
+    """Whether a client gave up: pgbench continues without it, with a smaller load than requested."""
+    return _ABORTED.search(line) is not None
+
+
+CHUNK_BYTES: Final = 4 << 20  # some 120 000 lines: large enough for numpy, small enough for any machine
+_NUMERIC: Final = b"0123456789- \n"
+_WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
+_FAILED, _SKIPPED = -1, -2
+_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns; those after them depend on the options
+
+
+def log_files(folder: Path, prefix: str) -> list[Path]:
+    """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per worker."""
+    return sorted(
+        path for path in folder.glob(f"{prefix}.*") if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :])
+    )
+
+
+def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
+    """Return all workers' transactions by the second in which they ended, and how many were skipped.
+
+    `begin_utc` is second 0. A failed transaction counts as an error, not as a transaction. Raises DriverFailed for a
+    line that is not pgbench's.
+    """
+    counts, skipped = Counts(seconds), 0
+    for path in paths:
+        with path.open("rb") as log:
+            for chunk in whole_lines(log):
+                try:
+                    skipped += _count(_columns(chunk), counts, round(begin_utc * 1e6))
+                except ValueError as error:
+                    raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
+    return counts, skipped
+
+
+def whole_lines(log: IO[bytes]) -> Iterator[bytes]:
+    """Yield the file in chunks that end with a line; a last line without an end is returned as it is."""
+    rest = b""
+    while block := log.read(CHUNK_BYTES):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
+    if rest:
+        yield rest
+
+
+def keep(paths: Iterable[Path], raw: Path) -> None:
+    """Move the logs into `raw`, compressed (gzip -1 removes three quarters at little cost)."""
+    for path in paths:
+        with path.open("rb") as log, gzip.GzipFile(raw / f"{path.name}.gz", "wb", 1) as packed:
+            shutil.copyfileobj(log, packed, CHUNK_BYTES)
+        path.unlink()
+
+
+def _columns(chunk: bytes) -> Ints:
+    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number. Raises ValueError."""
+    try:
+        return _numbers(chunk)
+    except ValueError:  # a word: rare, and looking for one in every chunk would cost more than reading it twice
+        return _numbers(_WORDS.sub(lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk))
+
+
+def _numbers(chunk: bytes) -> Ints:
+    if chunk.translate(None, _NUMERIC):  # damaged files have brought numpy's reader down with all of Python
+        raise ValueError("a line holds something else than numbers")
+    if not chunk.strip():
+        return np.empty((0, 3), np.int64)
+    return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))
+
+
+def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
+    """Add the rows to `counts`; return how many were skipped."""
+    time_us = rows[:, 0]
+    second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
+    inside = (second >= 0) & (second < counts.seconds)
+    done, failed = time_us >= 0, time_us == _FAILED
+
+    took, at = time_us[done & inside], second[done & inside]
+    np.add.at(counts.latencies, (at, buckets_of(took.astype(np.float64))), 1)
+    np.maximum.at(counts.longest_us, at, took)
+    counts.transactions += np.bincount(at, minlength=counts.seconds)
+    counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
+    counts.outside += int((done & ~inside).sum())
+    counts.errors_outside += int((failed & ~inside).sum())
+    return int((time_us == _SKIPPED).sum())

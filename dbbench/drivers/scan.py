@@ -1,8 +1,8 @@
-"""scan: tables of the dataset read from end to end, each in a session of its own, all at once.
+"""scan: read tables of the dataset sequentially, each in its own session, all at once.
 
-It begins with the window, when nothing else is at work in the server. Duration is from the common start to the end of
-the last session; MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions a second:
-those columns of the series are gaps.
+It starts with the window, when the server is otherwise idle. The duration is from the common start to the end of the
+last session; MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions per second: those
+columns of the series are gaps.
 """
 
 from __future__ import annotations
@@ -10,42 +10,43 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.clock import Clock
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.drivers.scan_queries import DIALECTS, Dialect, Table
+from dbbench.drivers.protocol import Live, Load
 from dbbench.drivers.sessions import POLL_S, cancelled, fault
-from dbbench.engines.port import Server
+from dbbench.engines import sql_of
+from dbbench.engines.port import Server, Sql, Table
 from dbbench.errors import DriverFailed
-from dbbench.model import Cell
-from dbbench.series import FIRST, Series
+from dbbench.machine import threads
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Series
+from dbbench.model import Cell, TrialWarning
 
 _CANCEL_S: Final = 10.0
 _NAMED: Final = 8  # tables that an error names
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find: nothing, the sessions are our own."""
+    """Return (): the sessions are dbbench's own."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Scan all tables of the dataset. See the port."""
+    """Scan all tables of the dataset. See `protocol.Driver`."""
     del seed, scratch  # a scan has no order to choose, and no log
-    dialect = DIALECTS[server.engine]
+    sql = sql_of(server)
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(contextlib.closing(server.connect()))
-        tables = _tables(dialect, first, cell)
+        tables = _tables(sql, first, cell)
         sessions = []
         for table in tables:
             connection = stack.enter_context(contextlib.closing(server.connect()))
-            sessions.append(_Session(dialect, connection, table, dialect.statement(connection, table.name)))
+            sessions.append(_Session(sql, connection, table, sql.scan(connection, table.name)))
         server.settle()  # no autovacuum, purge or write-back of the start beside the scan
         load = ScanLoad(server, clock, sessions, raw)
         try:
@@ -54,9 +55,9 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
             load.cancel()
 
 
-def _tables(dialect: Dialect, connection: Any, cell: Cell) -> list[Table]:
-    """All of a generated dataset; of a user's own data those named, or so many of the largest."""
-    tables, asked = dialect.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
+def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
+    """Return all tables of a generated dataset; of a user's own data those named, or so many of the largest."""
+    tables, asked = sql.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
     if not tables or (asked is not None and len(tables) != asked):
@@ -65,8 +66,11 @@ def _tables(dialect: Dialect, connection: Any, cell: Cell) -> list[Table]:
 
 
 def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
-    """Those of the names "a,b,c", or the `asked` largest that are not empty (fewer where there are fewer); of one
-    `tablespace` alone where that is under test. DriverFailed where one is not there, or none."""
+    """Return the tables named in "a,b,c", or the `asked` largest that are not empty.
+
+    `tablespace`: only tables in it, if it is what is under test. Raises DriverFailed if a named table, or any table, is
+    missing.
+    """
     there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
     if isinstance(asked, str):
         names = [name.strip() for name in asked.split(",") if name.strip()]
@@ -80,27 +84,23 @@ def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
     return filled[: int(str(asked))]
 
 
-class _Session(threading.Thread):
-    """One session that scans one table. Python waits, the work is in the server."""
+class _Session:
+    """One session that scans one table. Python waits; the server does the work."""
 
-    def __init__(self, dialect: Dialect, connection: Any, table: Table, statement: str) -> None:
-        super().__init__(name=f"scan-{table.name}", daemon=True)
-        self.dialect, self.connection, self.table, self.statement = dialect, connection, table, statement
+    def __init__(self, sql: Sql, connection: Any, table: Table, statement: str) -> None:
+        self.sql, self.connection, self.table, self.statement = sql, connection, table, statement
         self.plan = ""
         self.ended: float | None = None  # monotonic; None: not read to the end
-        self.error: BaseException | None = None
+        self.helper = threads.Helper(f"scan-{table.name}", self._scan)
 
-    def run(self) -> None:
-        try:
-            self.plan = self.dialect.scan(self.connection, self.statement)
-            self.ended = time.monotonic()
-            self.plan = self.plan or self.dialect.explain(self.connection, self.statement)
-        except BaseException as error:
-            self.error = error
+    def _scan(self) -> None:
+        self.plan = self.sql.scanned(self.connection, self.statement)
+        self.ended = time.monotonic()
+        self.plan = self.plan or self.sql.explained(self.connection, self.statement)
 
 
 class ScanLoad:
-    """All sessions. They start when they are first waited for: within the window whose totals are taken."""
+    """All sessions. They start at the first wait, which is within the window whose totals are measured."""
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
@@ -110,18 +110,18 @@ class ScanLoad:
         self._told = -1
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Nothing: a scan has no warm-up, and no time that it must fill."""
+        """Return immediately: a scan has no warm-up and no fixed time."""
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Scan, and block until all tables are read. EngineDied, DriverFailed as soon as one session fails."""
+        """Scan, and block until all tables are read. Raises EngineDied or DriverFailed as soon as one session fails."""
         self.begin_utc, self._began = self.clock.now_utc(), time.monotonic()
         for session in self.sessions:
-            session.start()
+            session.helper.start()
         while self._goes_on(watch):
             time.sleep(POLL_S)
 
     def outcome(self) -> Outcome:
-        """The duration and the rate; plans and the times of the single tables go to raw/scan.json."""
+        """Return duration and rate; plans and times of the individual tables go to raw/scan.json."""
         times = {s.table.name: s.ended - self._began for s in self.sessions if s.ended is not None}
         if len(times) < len(self.sessions):
             raise DriverFailed(
@@ -138,16 +138,18 @@ class ScanLoad:
             series=Series(seconds, {name: [] for name in FIRST}),
             histogram=None,
             figures={"duration_s": duration_s, "mb_per_s": size / 1e6 / duration_s},
+            claims=(Claim("table_bytes", total=size),),
+            warnings=self._dirtied(),
         )
 
     def cancel(self) -> None:
-        """End the sessions that still read, so that nothing of them outlives the load."""
+        """Cancel the sessions that are still reading, so that they do not outlive the load."""
         for session in self.sessions:
-            if session.is_alive():
+            if session.helper.alive:
                 cancelled(self.server, session.connection)
         for session in self.sessions:
-            if session.ident is not None:  # it was started
-                session.join(_CANCEL_S)
+            if session.helper.started:
+                session.helper.join(_CANCEL_S)
 
     def _keep(self, times: dict[str, float]) -> None:
         sizes = {session.table.name: session.table.size_bytes for session in self.sessions}
@@ -157,21 +159,26 @@ class ScanLoad:
         for session in self.sessions:
             (self.raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")
 
+    def _dirtied(self) -> tuple[TrialWarning, ...]:
+        """W118 for scans that changed pages."""
+        counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
+        changed = [f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks]
+        return (TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {', '.join(changed)}"),) if changed else ()
+
     def _now_s(self) -> float:
         return time.monotonic() - self._began
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        failed = next((session for session in self.sessions if session.error is not None), None)
+        failed = next((session for session in self.sessions if session.helper.error() is not None), None)
         if failed is not None or not self.server.alive():
             raise self._fault(failed)
         if (second := int(self._now_s())) > self._told:
             self._told = second
             watch(Live(second, None, None))
-        return any(session.is_alive() for session in self.sessions)
+        return any(session.helper.alive for session in self.sessions)
 
     def _fault(self, session: _Session | None) -> BaseException:
         if session is None:
             return fault(self.server, "while it was scanned", None)
-        return fault(
-            self.server, f"the scan of {session.table.name} failed: {str(session.error).strip()}", session.error
-        )
+        error = session.helper.error()
+        return fault(self.server, f"the scan of {session.table.name} failed: {str(error).strip()}", error)

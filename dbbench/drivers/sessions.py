@@ -1,4 +1,4 @@
-"""What loads of our own sessions share: statements are cancelled at the end, and a fault is told by its cause."""
+"""What loads with sessions in dbbench share: cancelling statements at the end, and finding the cause of a failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any, Final
 
-from dbbench.drivers.scan_queries import rows_of
+from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError, DriverFailed, EngineDied
 
@@ -15,17 +15,13 @@ _DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later t
 
 
 def cancelled(server: Server, connection: Any) -> None:
-    """Cancel what the session is at; nothing where server or session are gone."""
+    """Cancel the session's statement; do nothing if the server or the session has ended."""
     with contextlib.suppress(Exception):
-        if server.engine == "postgres":
-            connection.cancel()
-            return
-        with contextlib.closing(server.connect()) as other:
-            rows_of(other, f"KILL QUERY {connection.connection_id}")
+        sql_of(server).cancel(server, connection)
 
 
 def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
-    """What a session's failure is: EngineDied where the server is gone, an error of ours as it is, DriverFailed."""
+    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
     until = time.monotonic() + _DEATH_S
     while server.alive() and time.monotonic() < until:
         time.sleep(0.02)

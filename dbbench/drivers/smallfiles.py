@@ -1,7 +1,7 @@
-"""smallfiles: many small files created, read cold in another order, deleted; how many a second of each.
+"""smallfiles: create many small files, read them cold in another order, delete them; the rate of each step.
 
-Creating and deleting end when the filesystem is synced: what is only promised is not counted as done. Parameters:
-files, file_bytes, zeros. W117 where what was read could not be made cold.
+Creating and deleting end when the filesystem is synced, so that cached changes do not count as done. Parameters: files,
+file_bytes, zeros. W117 if the files could not be made cold.
 """
 
 from __future__ import annotations
@@ -11,35 +11,40 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from dbbench.clock import Clock
-from dbbench.drivers import filework_output
-from dbbench.drivers.own import working
-from dbbench.drivers.port import Load, Outcome
+from dbbench.drivers import filework_load
+from dbbench.drivers.filework_load import working
+from dbbench.drivers.protocol import Load
 from dbbench.drivers.tool import ToolLoad
 from dbbench.engines.port import Server
-from dbbench.filesystems.families import POOLED
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning
-from dbbench.series import FIRST, Series
+from dbbench.storage.filesystems import family_of
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find: nothing, the program is our own."""
+    """Return (): the program is part of dbbench."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Create, read, delete. See the port."""
+    """Create, read, delete. See `protocol.Driver`."""
     del scratch
-    asked = {name: cell.parameters[name] for name in ("files", "file_bytes", "zeros")} | {"seed": seed}
-    own_cache = f"{cell.setup.mkfs.family} keeps files in a cache of its own" * (cell.setup.mkfs.family in POOLED)
-    with working("smallfiles", server, asked, clock, raw, lambda load: outcome(load, own_cache)) as load:
+    asked = {name: cell.parameters[name] for name in ("files", "file_bytes", "zeros", "clients")} | {"seed": seed}
+    own_cache = f"{cell.setup.mkfs.family} keeps files in a cache of its own" * (not family_of(cell.setup).by_mkfs)
+
+    def judged(load: ToolLoad) -> Outcome:
+        return outcome(load, own_cache, int(cell.parameters["file_bytes"]))
+
+    with working("smallfiles", server, asked, clock, raw, judged) as load:
         yield load
 
 
-def outcome(load: ToolLoad, own_cache: str = "") -> Outcome:
-    """Files a second of each step."""
-    found, lived = filework_output.steps(load.text()), load.lived_s or 0.0
+def outcome(load: ToolLoad, own_cache: str = "", file_bytes: int = 0) -> Outcome:
+    """Return the files per second of each step."""
+    found, lived = filework_load.steps(load.text()), load.lived_s or 0.0
     why = found["read"].why or own_cache
     return Outcome(
         begin_utc=load.begin_utc,
@@ -55,4 +60,8 @@ def outcome(load: ToolLoad, own_cache: str = "") -> Outcome:
             "deletes_per_s": found["delete"].per_s,
         },
         warnings=(TrialWarning("W117", why),) if why else (),
+        claims=(
+            Claim("write_bytes", total=found["create"].files * file_bytes),
+            Claim("read_bytes", total=found["read"].files * file_bytes),
+        ),
     )

@@ -1,49 +1,58 @@
-"""statements: a script of SQL steps (`steps.py`), each timed: what a DBA waits for.
+"""statements: a script of SQL steps, each of them timed: maintenance that a DBA waits for.
 
-Untimed steps come first, before the window, and a checkpoint after them. Rows are those that the server counted
-(COPY, LOAD DATA, INSERT ...), where it counts none those of the dataset. Bytes are what a step was to work through: the
-file of rows once for each table, else the logical size of the tables, before or after, whichever is more.
-Parameters: clients (sessions), file_bytes (of the file of rows), tables; every other one is a `{name}` of the script.
+Untimed steps run first, before the window, followed by a checkpoint. Rows are those that the server counted (COPY, LOAD
+DATA, INSERT ...), otherwise those of the dataset. Bytes are the size of the file of rows once for each table, otherwise
+the logical size of the tables before or after, whichever is larger. Parameters: clients (sessions), file_bytes (of the
+file of rows), tables; every other one is a `{name}` of the script.
+
+A step begins with a line "-- step NAME" and attributes after semicolons: "on ENGINE ..." (default: all), "each table",
+"untimed". Its statements follow, each ending with a semicolon at the end of a line. `{name}` is a parameter of the
+workload, `{table}` the table's name, `{file}` the file of rows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
-import threading
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from dbbench.clock import Clock
 from dbbench.drivers import rows_file
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.drivers.scan_queries import DIALECTS
-from dbbench.drivers.scripts import located
+from dbbench.drivers.protocol import Live, Load, located
 from dbbench.drivers.sessions import POLL_S, cancelled, fault
-from dbbench.drivers.steps import Step, for_table, parse
+from dbbench.engines import SERVERS, sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, ScriptInvalid
-from dbbench.model import Cell
-from dbbench.series import FIRST, Series
+from dbbench.machine import threads
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Series
+from dbbench.model import Cell, Scalar
 
 _CANCEL_S: Final = 10.0
 _READ: Final = 1 << 20  # bytes that the client sends at once
+_HEADING: Final = re.compile(r"^-- step\b(.*)$", re.MULTILINE)
+_END: Final = re.compile(r";[ \t]*$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*$", re.MULTILINE)
+_NAME: Final = re.compile(r"\{(\w+)\}")
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find: nothing, the sessions are our own."""
+    """Return (): the sessions are dbbench's own."""
     return ()
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Run the script of the workload. See the port."""
+    """Run the script of the workload. See `protocol.Driver`."""
     path = located(cell.workload.script)
     (raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
     file = scratch / "rows.tsv"
@@ -70,23 +79,23 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 
 def dataset_rows(cell: Cell) -> int | None:
-    """Rows of each table of a generated dataset; None where they are not known."""
+    """Return the rows per table of a generated dataset, or None if not known."""
     own = cell.dataset.parameters
     found = own.get("table_size" if cell.dataset.kind == "sysbench" else "rows")
     return int(found) if found else None
 
 
 def _tables(server: Server, cell: Cell) -> list[str]:
-    """The tables of the dataset; without one those that the script makes itself: t1, t2 ..."""
+    """Return the tables of the dataset; without one, those that the script makes itself: t1, t2 ..."""
     if cell.dataset.kind == "none":
         return [f"t{number}" for number in range(1, int(cell.parameters.get("tables", 1)) + 1)]
     with contextlib.closing(server.connect()) as connection:
-        return [table.name for table in DIALECTS[server.engine].tables(connection)]
+        return [table.name for table in sql_of(server).tables(connection)]
 
 
 @dataclass
 class Done:
-    """A step that was carried out."""
+    """A completed step."""
 
     step: str
     timed: bool
@@ -97,10 +106,10 @@ class Done:
 
 
 class _Worker:
-    """Carries out steps one after the other; the statements of a step on several tables at once."""
+    """Runs steps in sequence, and the statements of a step on several tables in parallel."""
 
     def __init__(
-        self, server: Server, sessions: list[Any], steps: list[Step], tables: list[str], sent: rows_file.Sent | None,
+        self, server: Server, sessions: list[Any], steps: list[SqlStep], tables: list[str], sent: rows_file.Sent | None,
         rows: int | None,
     ) -> None:  # fmt: skip
         self.server, self.sessions, self.steps, self.tables = server, sessions, steps, tables
@@ -110,22 +119,18 @@ class _Worker:
             self.free.put(session)
         self.done: list[Done] = []
         self.at = ""  # the step that is going on
-        self.error: BaseException | None = None
         self.left = False
 
     def run(self, timed: bool) -> None:
-        """The timed steps, or the others and a checkpoint: what those wrote is not owed when the first timed one
-        begins. What goes wrong is kept in `error`."""
+        """Run the timed steps, or the untimed ones and a checkpoint, so that their writes are not part of the first
+        timed one."""
         steps = [step for step in self.steps if step.timed is timed]
-        try:
-            for step in steps:
-                self._carry_out(step)
-            if steps and not timed:
-                self.server.checkpoint()
-        except BaseException as error:
-            self.error = error
+        for step in steps:
+            self._carry_out(step)
+        if steps and not timed:
+            self.server.checkpoint()
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: SqlStep) -> None:
         self.at = step.name
         before = self._sizes()
         began = time.monotonic()
@@ -144,8 +149,8 @@ class _Worker:
         )
         self.done.append(done)
 
-    def _one(self, step: Step, table: str) -> list[dict[str, Any]]:
-        """The step's statements for one table, in one session."""
+    def _one(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
+        """Run the step's statements for one table, in one session."""
         session, said = self.free.get(), []
         try:
             for statement in step.statements:
@@ -161,7 +166,7 @@ class _Worker:
         return said
 
     def _executed(self, session: Any, sql: str) -> tuple[bool, int | None]:
-        """(whether it took the file, rows that the server counted)."""
+        """Return (whether it read the file, rows that the server counted)."""
         with contextlib.closing(session.cursor()) as cursor:
             if self.sent is not None and sql.upper().startswith("COPY ") and "FROM STDIN" in sql.upper():
                 with self.sent.path.open("rb") as rows:
@@ -169,63 +174,57 @@ class _Worker:
                 return True, cursor.rowcount
             cursor.execute(sql)
             if cursor.description is not None:
-                found = cursor.fetchall()
-                if self.server.engine != "postgres":  # OPTIMIZE TABLE and the like say in rows what went wrong
-                    _refuse_errors(sql, found)
+                if wrong := sql_of(self.server).refused(cursor.fetchall()):
+                    raise DriverFailed(f"{sql}: {wrong[0]}")
                 return False, None
             return self.sent is not None and str(self.sent.path) in sql, max(0, cursor.rowcount)
 
     def _sizes(self) -> dict[str, int]:
-        """Logical bytes by table; those that are not there yet are missing."""
+        """Return logical bytes by table, without tables that do not exist yet."""
         with contextlib.closing(self.server.connect()) as connection:
-            known = {table.name: table.size_bytes for table in DIALECTS[self.server.engine].tables(connection)}
+            known = {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
         return {name: known[name] for name in self.tables if name in known}
 
 
-def _refuse_errors(sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    bad = [row for row in rows if len(row) == 4 and str(row[2]).lower() == "error"]
-    if bad:
-        raise DriverFailed(f"{sql}: {bad[0][3]}")
-
-
 class StatementsLoad:
-    """The steps. The untimed ones are what is waited for before the window; the timed ones begin with it."""
+    """The steps. The untimed ones run before the window; the timed ones start with it."""
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(self, server: Server, clock: Clock, worker: _Worker, raw: Path) -> None:
         self.server, self.clock, self.worker, self.raw = server, clock, worker, raw
         self.begin_utc, self.ended = 0.0, False
-        self._thread: threading.Thread | None = None
+        self._helper: threads.Helper | None = None
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Carry out the untimed steps. The same errors."""
+        """Run the untimed steps. Raises as `wait`."""
         del second
         self._run(False, watch)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Carry out the timed steps. EngineDied, DriverFailed as soon as one statement fails."""
+        """Run the timed steps. Raises EngineDied or DriverFailed as soon as one statement fails."""
         self._run(True, watch)
         self.ended = True
 
     def _run(self, timed: bool, watch: Callable[[Live], None]) -> None:
         self.begin_utc, began, told = self.clock.now_utc(), time.monotonic(), -1
-        self._thread = threading.Thread(target=self.worker.run, args=(timed,), name="statements", daemon=True)
-        self._thread.start()
-        while self._thread.is_alive():
+        self._helper = helper = threads.Helper("statements", self.worker.run, timed)
+        helper.start()
+        while helper.alive:
             if not self.server.alive():
                 raise self._fault(None)
             if (second := int(time.monotonic() - began)) > told:
                 told = second
                 watch(Live(second, None, None))
-            self._thread.join(POLL_S)
-        if self.worker.error is not None:
-            raise self._fault(self.worker.error)
+            helper.join(POLL_S)
+        if (error := helper.error()) is not None:
+            raise self._fault(error)
 
     def outcome(self) -> Outcome:
-        """Seconds of the timed steps together, rows and bytes by them; each statement's time is in raw."""
+        """Return the total time of the timed steps with rows and bytes per second; the times of statements
+        are in raw."""
         if not self.ended:
-            raise DriverFailed("not all statements were carried out")
+            raise DriverFailed("not all statements were executed")
         whole = {"steps": [asdict(done) for done in self.worker.done]}
         (self.raw / "statements.json").write_text(json.dumps(whole, indent=1) + "\n")
         timed = [done for done in self.worker.done if done.timed]
@@ -243,21 +242,96 @@ class StatementsLoad:
                 "rows_per_s": None if rows is None else rows / duration_s,
                 "mb_per_s": None if size is None else size / 1e6 / duration_s,
             },
+            claims=_claims([statement for done in timed for statement in done.statements]),
         )
 
     def cancel(self) -> None:
-        """End the statement that is going on, so that nothing of it outlives the load."""
+        """Cancel the running statement, so that it does not outlive the load."""
         self.worker.left = True
-        if self._thread is not None and self._thread.is_alive():
+        if self._helper is not None and self._helper.alive:
             for session in self.worker.sessions:
                 cancelled(self.server, session)
-            self._thread.join(_CANCEL_S)
+            self._helper.join(_CANCEL_S)
 
     def _fault(self, error: BaseException | None) -> BaseException:
         said = f'step "{self.worker.at}" failed: {str(error).strip()}' if error else f'in step "{self.worker.at}"'
         return fault(self.server, said, error)
 
 
+def _claims(statements: Sequence[dict[str, Any]]) -> tuple[Claim, ...]:
+    """Return the statements and the rows of the file that they loaded. A procedure has statements of its own."""
+    sent = sum(statement["rows"] or 0 for statement in statements if statement.get("file"))
+    rows = (Claim("rows", total=sent),) if sent else ()
+    return (Claim("statements", total=len(statements), custom=True), *rows)
+
+
 def _sum(parts: Sequence[int | None]) -> int | None:
     known = [part for part in parts if part]
     return sum(known) if len(known) == len(parts) and known else None
+
+
+@dataclass(frozen=True)
+class SqlStep:
+    """Some statements, which are timed together on all their tables."""
+
+    name: str
+    statements: tuple[str, ...]
+    engines: tuple[str, ...] = SERVERS
+    each_table: bool = False  # once for each table, by as many sessions as there are clients
+    timed: bool = True
+
+    def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
+        """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for an unknown name."""
+        return replace(self, statements=tuple(_filled(one, values, self.name) for one in self.statements))
+
+
+def for_table(statement: str, table: str) -> str:
+    """Return the statement for one table."""
+    return statement.replace("{table}", table)
+
+
+def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
+    """Return the steps of one engine, in order. Raises ScriptInvalid."""
+    head, *parts = _HEADING.split(text)
+    if _COMMENT.sub("", head).strip():
+        raise ScriptInvalid('SQL before the first line "-- step NAME"')
+    steps = [_step(words, body) for words, body in zip(parts[::2], parts[1::2], strict=True)]
+    own = tuple(step for step in steps if engine in step.engines)
+    if not any(step.timed for step in own):
+        raise ScriptInvalid(f"the script has no timed step for {engine}")
+    untimed_after = [later for one, later in itertools.pairwise(own) if one.timed and not later.timed]
+    if untimed_after:
+        raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed and follows a timed one')
+    return own
+
+
+def _step(words: str, body: str) -> SqlStep:
+    name, *about = (word.strip() for word in words.strip().split(";"))
+    statements = tuple(one.strip() for one in _END.split(_COMMENT.sub("", body)) if one.strip())
+    if not name or not statements:
+        raise ScriptInvalid(f'step "{name}" has no {"name" if not name else "statement"}')
+    step = SqlStep(name, statements)
+    for word in about:
+        if word.startswith("on "):
+            engines = tuple(word.split()[1:])
+            if unknown := [one for one in engines if one not in SERVERS]:
+                raise ScriptInvalid(f'step "{name}" names the unknown engine "{unknown[0]}"')
+            step = replace(step, engines=engines)
+        elif word == "each table":
+            step = replace(step, each_table=True)
+        elif word == "untimed":
+            step = replace(step, timed=False)
+        else:
+            raise ScriptInvalid(f'step "{name}": unknown word "{word}"; use "on ENGINE", "each table" or "untimed"')
+    return step
+
+
+def _filled(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "table":
+            return match[0]
+        if match[1] not in values:
+            raise ScriptInvalid(f'step "{step}": {match[0]} is not a parameter of the workload')
+        return str(values[match[1]])
+
+    return _NAME.sub(value, statement)

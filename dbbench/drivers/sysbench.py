@@ -1,27 +1,39 @@
-"""sysbench: every script that comes with it, and custom ones, through our wrapper that counts each event.
+"""sysbench: all scripts that it includes, and custom ones, through a wrapper that counts each event.
 
-Parameters: clients (sysbench's threads), rate, script; every other parameter (tables, table_size, range_size,
-rand_type ...) is an option of the script. Latency is from the first call of the event to its success, all attempts
-included; under `rate` it has the wait in sysbench's queue too, at the width of sysbench's own buckets (1.8 %).
+Parameters: clients (sysbench's threads), rate, script; every other parameter (tables, table_size, range_size, rand_type
+...) is an option of the script. Latency is from the first call of the event to its success, including all attempts;
+with `rate` it includes the wait in sysbench's queue, at the resolution of sysbench's own buckets (1.8 %).
+
+The second half of this module parses sysbench's output (a line per second and a report), and the counts of
+`workloads/dbbench_events.lua`: events by second and latency, one file per thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import gzip
+import math
+import re
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dbbench import catalog, process
-from dbbench.clock import Clock
-from dbbench.drivers import sysbench_events, sysbench_output
-from dbbench.drivers.counts import Counts
-from dbbench.drivers.port import Load, Outcome
-from dbbench.drivers.scripts import located
+import numpy as np
+
+from dbbench import process
+from dbbench.drivers.protocol import Live, Load, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
+from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.histogram import bucket_of
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome
 from dbbench.model import Cell, Scalar
+from dbbench.model.base import shipped
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
@@ -38,21 +50,37 @@ BUNDLED: Final = (
     "select_random_points",
     "select_random_ranges",
 )
+# Of these, the scripts whose events are transactions of several statements, unless skip_trx is set.
+_EXPLICIT: Final = ("oltp_read_only", "oltp_read_write", "oltp_write_only")
+_CHANGING: Final = ("oltp_insert", "oltp_read_write", "oltp_update_index", "oltp_update_non_index", "oltp_write_only")
 _WRAPPER: Final = "dbbench_events.lua"
+_OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # of dbbench
 _OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compressibility"}
 _OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
 _NEW_ORDER: Final = 1  # the kind of workloads/tpcc.lua
 _LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
+# [ 1s ] thds: 4 tps: 1273.01 qps: ... lat (ms,95%): 4.82 err/s: 0.00 reconn/s: 0.00
+_SECOND: Final = re.compile(r"\[ (\d+)s \] thds: \d+ tps: (\d+(?:\.\d+)?) .*lat \(ms,95%\): (\d+(?:\.\d+)?)")
+_COUNTS: Final = {
+    "transactions": re.compile(r"^ +transactions: +(\d+) ", re.MULTILINE),
+    "errors": re.compile(r"^ +ignored errors: +(\d+) ", re.MULTILINE),
+    "queries": re.compile(r"^ +queries: +(\d+) ", re.MULTILINE),
+    "reconnects": re.compile(r"^ +reconnects: +(\d+) ", re.MULTILINE),
+}
+_BAR: Final = re.compile(r"^ *(\d+(?:\.\d+)?) \|[* ]* (\d+)$", re.MULTILINE)
+# sysbench.c, OPER_LOG_*: 1024 buckets from 0.001 ms to 100 s, counted from the middle of the first to that of the last
+_LEAST_MS: Final = 1e-3
+_STEP: Final = math.log(1e8) / 1023
 
 
 def programs() -> tuple[str, ...]:
-    """What `doctor` must find."""
+    """Return the programs that `doctor` must find."""
     return ("sysbench",)
 
 
 @contextlib.contextmanager
 def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
-    """Run sysbench against the server. See the port."""
+    """Run sysbench against the server. See `protocol.Driver`."""
     argv = command(server, cell, seed)
     begin_utc = clock.now_utc()
     env = {
@@ -69,22 +97,25 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 def driving_from(
     client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
 ) -> Iterator[Load]:
-    """The same, on the client's host; DBBENCH_BEGIN is set there, by its clock. The password comes on stdin, which
-    sysbench takes for its file of options: as an option itself everybody would see it."""
+    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN.
+
+    The password is sent on stdin, from which sysbench reads its options: a command-line option would be visible to all
+    users.
+    """
     script = _script(cell)
     if "/" in script:  # what it loads lies beside it
         script, *_ = [client.placed(Path(path)) for path in (script, *cell.workload.beside)]
     argv = command(server, cell, seed, client)
     env = _environment(cell, script, client.at)
     write_command(raw / "sysbench.command", argv, env)
-    option = "pgsql-password" if server.engine == "postgres" else "mysql-password"
-    secure = client.env if server.engine == "postgres" else {}
-    program = client.start(argv, {**env, **secure}, f'{option}="{client.secret}"\n', *_printed(raw))
+    sql = sql_of(server)
+    secure = {} if sql.sysbench_tls else client.env
+    program = client.start(argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *_printed(raw))
     yield _load(program, server, cell, clock, program.begin_utc, raw, scratch)
 
 
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
-    """What the wrapper reads, but for DBBENCH_BEGIN."""
+    """Return the wrapper's environment, except for DBBENCH_BEGIN."""
     queue = {"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}
     return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **queue}
 
@@ -104,20 +135,22 @@ def _load(
         begin_utc=begin_utc,
         seconds=sum(whole_seconds(cell.window)),
         printed=_printed(raw),
-        live=sysbench_output.live,
+        live=live,
         aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
         judged=lambda load: _outcome(load, cell, raw, scratch),
     )
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
-    """The argv; the script and the counter's own settings are in the environment. With `client` it is one of that
-    host, where the wrapper is sent to."""
+    """Return the argv; the script and the settings of the wrapper are in the environment.
+
+    With `client` it is for that host, to which the wrapper is sent.
+    """
     rate = cell.parameters.get("rate") or 0
-    wrapper = catalog.shipped().resolve() / "workloads" / _WRAPPER
+    wrapper = shipped().resolve() / "workloads" / _WRAPPER
     return [
         client.tool if client else "sysbench",
-        *(connection_from(client, server) if client else connection(server)),
+        *(connection_from(client, server) if client else sql_of(server).login(server)),
         f"--threads={cell.parameters.get('clients', 1)}",
         f"--time={sum(whole_seconds(cell.window))}",
         f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
@@ -130,21 +163,13 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
     ]
 
 
-def connection(server: Server) -> list[str]:
-    """Options by which sysbench reaches the server: its socket, no password."""
-    if server.engine == "postgres":
-        port = server.socket.name.rpartition(".")[2]
-        where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
-        return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
-    where = [f"--mysql-socket={server.socket}", f"--mysql-user={server.user}", f"--mysql-db={server.database}"]
-    return ["--db-driver=mysql", *where]
-
-
 def connection_from(client: Client, server: Server) -> list[str]:
-    """Options by which it reaches the server from the client's host. With --mysql-ssl sysbench 1.0 takes the
-    certificates that lie in its current folder; for PostgreSQL libpq takes TLS from its environment."""
-    at, tls = client.spec, ["--mysql-ssl=on"] if server.engine != "postgres" else []
-    kind = "pgsql" if server.engine == "postgres" else "mysql"
+    """Return the options with which it reaches the server from the client's host.
+
+    With --mysql-ssl sysbench 1.0 uses the certificates in its current directory; for PostgreSQL libpq takes TLS from
+    the environment.
+    """
+    at, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
     return [
         "--config-file=/dev/stdin",
         f"--db-driver={kind}",
@@ -156,8 +181,13 @@ def connection_from(client: Client, server: Server) -> list[str]:
     ]
 
 
+def one_session_each(cell: Cell) -> bool:
+    """Whether each thread of the script opens one session; this is not known for a user's own script."""
+    return str(cell.parameters.get("script") or cell.workload.script) in (*BUNDLED, *_OWN_SCRIPTS)
+
+
 def _script(cell: Cell) -> str:
-    """Name of a bundled script, or the path of a file."""
+    """Return the name of a bundled script, or the path of a file."""
     script = str(cell.parameters.get("script") or cell.workload.script)
     return script if script in BUNDLED else str(located(script))
 
@@ -173,33 +203,182 @@ def _written(value: Scalar) -> str:
 
 
 def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
-    """Read the counts of all threads and hold them against sysbench's own summary."""
-    files, threads = sysbench_events.event_files(scratch), int(cell.parameters.get("clients", 1))
+    """Read the counts of all threads and compare them with sysbench's own summary."""
+    files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
     printed = load.text()
-    told = sysbench_output.summary(printed)
-    counts = sysbench_events.parse(files, load.seconds)
+    told = summary(printed)
+    counts = parse(files, load.seconds)
     same("transactions", counts.all_transactions, told.transactions, "sysbench")
     same("ignored errors", counts.all_errors, told.errors, "sysbench", slack=threads)  # the last attempts
     if told.reconnects:
         raise ClientErrors(f"sysbench reconnected {told.reconnects} times", effect=FAILED)
-    sysbench_events.keep(files, raw / "sysbench_events.txt.gz")
+    keep(files, raw / "sysbench_events.txt.gz")
     if cell.parameters.get("rate"):
-        queue = scratch / sysbench_events.QUEUE
+        queue = scratch / QUEUE
         written = queue.read_text() if queue.exists() else ""
         (raw / "sysbench_queue.txt").write_text(written)
-        whole_run, lived_s = sysbench_output.histogram(printed), load.lived_s or float(load.seconds)
-        sysbench_events.put_queued_latencies(counts, written, whole_run, lived_s)
+        whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
+        put_queued_latencies(counts, written, whole_run, lived_s)
     outcome = outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0), **_tpmc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement of `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
-    return outcome
+    statements = (told.queries or 0) / max(1, told.transactions or 0)
+    return replace(outcome, claims=claims(cell, counts.all_transactions, statements))
+
+
+def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
+    """Return the work of all events in the server's units. `statements`: per event, as sysbench counted them."""
+    script, options = _script(cell), _script_options(cell)
+    generated = cell.dataset.kind != "source"  # the rows that a script looks for exist
+    if cell.workload.primary == "rows_per_s":
+        rows = events * int(cell.parameters["rows"])
+        return (Claim("statements", events, changes=True), Claim("rows", rows))
+    if cell.dataset.kind == "tpcc":
+        return (Claim("transactions", events, changes=True),)
+    if script not in BUNDLED:
+        return (Claim("statements", events, custom=True),)
+    changes = script in _CHANGING and generated
+    single = any(_written(options.get(name, "off")) in ("on", "1", "true") for name in ("skip_trx", "skip-trx"))
+    if script in _EXPLICIT and not single:
+        return (Claim("transactions", events, changes=changes),)
+    if script in _EXPLICIT:  # most of its statements only read
+        return (Claim("statements", events * max(1.0, statements)),)
+    return (Claim("statements", events, changes=changes),)
 
 
 def _tpmc(cell: Cell, counts: Counts) -> dict[str, float]:
-    """New orders of the window a minute, those that were rolled back included (TPC-C 5.4.2)."""
+    """Return new orders of the window per minute, including those that were rolled back (TPC-C 5.4.2)."""
     if cell.dataset.kind != "tpcc":
         return {}
     warmup, measure = whole_seconds(cell.window)
     return {"tpmc": counts.measured(warmup, warmup + measure).kinds.get(_NEW_ORDER, 0) * 60 / measure}
+
+
+@dataclass(frozen=True)
+class SysbenchSummary:
+    """sysbench's totals over its whole life. None: it did not finish."""
+
+    transactions: int | None
+    errors: int | None  # ignored ones: the event was begun again
+    reconnects: int | None
+    queries: int | None = None
+
+
+def summary(stdout: str) -> SysbenchSummary:
+    """Return the totals of the final report."""
+    found = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
+    return SysbenchSummary(**{name: int(match[1]) if match else None for name, match in found.items()})
+
+
+def live(line: str) -> Live | None:
+    """Parse a line of `--report-interval=1`; None for other lines."""
+    match = _SECOND.match(line)
+    return Live(int(match[1]), float(match[2]), float(match[3])) if match else None
+
+
+def histogram(stdout: str) -> Counter[str]:
+    """Parse `--histogram`: counts of the whole run by the latency in ms as printed ("0.797")."""
+    begin, end = stdout.find("Latency histogram"), stdout.find("SQL statistics")
+    return Counter({ms: int(count) for ms, count in _BAR.findall(stdout[begin:end])} if 0 <= begin < end else {})
+
+
+def printed_ms(bucket: int) -> str:
+    """Return how sysbench prints the latency of its bucket."""
+    return f"{math.exp(bucket * _STEP + math.log(_LEAST_MS)):.3f}"
+
+
+_ERRORS, _LONGEST, _KIND = -1, -2, -10  # in the place of a bucket; below _KIND: events of a kind, 1 at -11
+_COLUMNS: Final = 3
+QUEUE: Final = "queue"
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return one file per thread, in the order of the threads."""
+    return sorted(folder.glob("events.*"), key=lambda path: int(path.suffix[1:]))
+
+
+def parse(paths: Sequence[Path], seconds: int) -> Counts:
+    """Return all threads' counts. Raises DriverFailed for a file that is truncated or not from the wrapper."""
+    counts = Counts(seconds)
+    for path in paths:
+        try:
+            if rows := [_row(line) for line in path.read_bytes().splitlines() if line]:
+                _add(np.array(rows, dtype=np.int64), counts)
+        except (ValueError, OverflowError, IndexError) as error:
+            raise DriverFailed(f"{path.name} is not what the event counter writes: {error}") from None
+    return counts
+
+
+def _row(line: bytes) -> tuple[int, ...]:
+    """Return the numbers of a line. numpy's own reader is not used, because damaged files have crashed it."""
+    words = line.split()
+    if len(words) != _COLUMNS:
+        raise ValueError(f"{len(words)} columns instead of {_COLUMNS}")
+    return tuple(int(word) for word in words)
+
+
+def _add(rows: Ints, counts: Counts) -> None:
+    second, what, value = rows.T
+    inside = (second >= 0) & (second < counts.seconds)
+    events, errors, longest = what >= 0, what == _ERRORS, (what == _LONGEST) & inside
+    np.add.at(counts.latencies, (second[events & inside], what[events & inside]), value[events & inside])
+    np.add.at(counts.transactions, second[events & inside], value[events & inside])
+    np.add.at(counts.errors, second[errors & inside], value[errors & inside])
+    np.maximum.at(counts.longest_us, second[longest], value[longest])
+    for kind in np.unique(what[what < _KIND]):
+        of_kind = counts.kinds.setdefault(int(_KIND - kind), np.zeros(counts.seconds, np.int64))
+        np.add.at(of_kind, second[(what == kind) & inside], value[(what == kind) & inside])
+    counts.outside += int(value[events & ~inside].sum())
+    counts.errors_outside += int(value[errors & ~inside].sum())
+
+
+COUNTED_TWICE = 0.005  # share of events; on a busy machine 1 of 382 was
+
+
+def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], lived_s: float) -> None:
+    """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the wait in the queue.
+
+    `written` has "moment bucket count" lines, one group per interval of a second; an interval belongs to the second
+    that contains its middle. `whole_run` is the histogram that sysbench printed at its end: what it has beyond the
+    intervals came after the last of them. sysbench reads its histogram while its threads add to it, so a few events may
+    be in two intervals. Raises DriverFailed if `whole_run` lacks more than two events and more than COUNTED_TWICE of
+    them.
+    """
+    intervals: dict[float, Counter[str]] = defaultdict(Counter)
+    for line in written.splitlines():
+        moment, bucket, events = line.split()
+        intervals[float(moment)][printed_ms(int(bucket))] += int(events)
+    rest = Counter(whole_run)
+    for histogram in intervals.values():
+        rest.subtract(histogram)
+    if (-rest).total() > max(2, COUNTED_TWICE * whole_run.total()):
+        raise DriverFailed(
+            f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, its histogram of the "
+            f"whole run {whole_run.total()}: they cannot be trusted",
+            remedy="Latencies under a rate are read as sysbench 1.0 keeps them; run without `rate` on another version.",
+        )
+    counts.latencies[:], counts.longest_us[:] = 0, 0
+    for end_s, histogram in intervals.items():
+        _put(histogram, math.floor(end_s - 0.5), counts)
+    _put(+rest, math.floor((max(intervals, default=0.0) + lived_s) / 2), counts)
+
+
+def _put(histogram: Counter[str], second: int, counts: Counts) -> None:
+    if not 0 <= second < counts.seconds:
+        return
+    for ms, events in histogram.items():
+        latency_us = float(ms) * 1000
+        counts.latencies[second, bucket_of(latency_us)] += events
+        if events:
+            counts.longest_us[second] = max(int(counts.longest_us[second]), round(latency_us))
+
+
+def keep(paths: Sequence[Path], target: Path) -> None:
+    """Append the files to `target`, compressed; their lines can be added in any order."""
+    with gzip.GzipFile(target, "wb", 1) as packed:
+        for path in paths:
+            with path.open("rb") as lines:
+                shutil.copyfileobj(lines, packed)
+            path.unlink()

@@ -1,4 +1,4 @@
-"""A load generator's process beside the server that it drives: started, watched, judged at its end."""
+"""The process of a load generator: started, watched, and judged at its end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench.clock import Clock
-from dbbench.drivers.counts import Counts
-from dbbench.drivers.port import Live, Outcome
+from dbbench.drivers.protocol import Live
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.model import TrialWarning, Window
 
-FAILED: Final = "The trial is marked failed: its load was not the one that was asked for."
+FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 _POLL_S: Final = 0.1  # how soon a dead tool or server is noticed; ten looks a second cost nothing
 _DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
 _EARLY_S: Final = 0.5  # by so much a tool may end before its time: it starts its own clock, we ours
@@ -32,13 +32,13 @@ class Program(Protocol):
     def pids(self) -> tuple[int, ...]: ...  # of its processes on this machine
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it runs."""
+        """Return its exit status, or None while it runs."""
         ...
 
 
 @dataclass
 class ToolLoad:
-    """A `Load` made of one process. What differs between tools comes in as functions of what they print."""
+    """A `Load` of one process. Functions that parse its output contain what differs between tools."""
 
     program: Program
     server: Server
@@ -57,32 +57,32 @@ class ToolLoad:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second` of the load's clock. EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""
+        """Block until `second` of the load's clock. Raises EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""
         while (left_s := second - self._now_s()) > 0:
             if not self._goes_on(watch):
                 raise self._ended_early()
             time.sleep(min(_POLL_S, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until the tool has ended. The same errors; what it did in its time is judged by `outcome`."""
+        """Block until the tool has ended. Raises as `wait_until`; `outcome` judges its results."""
         while self._goes_on(watch):
             time.sleep(_POLL_S)
         if self.program.poll() != 0 or (self.lived_s or 0.0) < self.seconds - _EARLY_S:
             raise self._ended_early()
 
     def outcome(self) -> Outcome:
-        """See the port."""
+        """Parse the results. See `protocol.Load.outcome`."""
         return self.judged(self)
 
     def text(self) -> str:
-        """All that it printed."""
+        """Return everything that it printed."""
         return "".join(path.read_text(errors="replace") for path in self.printed if path.exists())
 
     def _now_s(self) -> float:
         return self.clock.now_utc() - self.begin_utc
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        """Pass on what was printed; False when the tool has ended. EngineDied, ClientErrors."""
+        """Pass on what was printed; return False when the tool has ended. Raises EngineDied, ClientErrors."""
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
@@ -98,7 +98,7 @@ class ToolLoad:
         return not ended
 
     def _new_lines(self) -> list[str]:
-        """Whole lines printed since the last call."""
+        """Return the complete lines printed since the last call."""
         lines: list[str] = []
         for path in self.printed:
             with path.open("rb") as output:
@@ -121,7 +121,7 @@ class ToolLoad:
         return DriverFailed(f"{self._name()} ended with status {status}: {self._said()}")
 
     def _said(self) -> str:
-        """Its last lines, those that complain first."""
+        """Return its last lines, error messages first."""
         lines = [line for line in self.text().splitlines() if line.strip()]
         wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]
         return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
@@ -131,14 +131,14 @@ class ToolLoad:
 
 
 def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float | None) -> Outcome:
-    """The outcome of a load with these counts: what was finished in the window, the series over all of it.
+    """Return the outcome of a load with these counts: what finished in the window, and the series over all of it.
 
-    NoProgress where nothing was finished in the window; a warning where attempts failed.
+    Raises NoProgress if nothing finished in the window; failed attempts give a warning.
     """
     warmup, measure = whole_seconds(window)
     found = counts.measured(warmup, warmup + measure)
     if found.transactions == 0:
-        raise NoProgress(f"no transaction was finished in the {measure} s of the window", effect=FAILED)
+        raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
     failed = f"{found.errors} attempts failed beside {found.transactions} transactions in the window"
     return Outcome(
         begin_utc=load.begin_utc,
@@ -154,7 +154,7 @@ def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float 
 
 
 def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:
-    """Hold our count against the tool's own summary. DriverFailed where they differ by more than `slack`."""
+    """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more than `slack`."""
     if theirs is None:
         raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
     if abs(ours - theirs) > slack:
@@ -162,11 +162,11 @@ def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) ->
 
 
 def whole_seconds(window: Window) -> tuple[int, int]:
-    """Warm-up and window in whole seconds, rounded up: neither tool knows fractions, and a series has none."""
+    """Return warm-up and window in whole seconds, rounded up, because neither tools nor series have fractions."""
     return math.ceil(window.warmup_s), math.ceil(window.measure_s)
 
 
 def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Keep the command as it can be typed again."""
+    """Write the command in a form that a shell accepts."""
     words = [*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)]
     path.write_text(" ".join(words) + "\n")

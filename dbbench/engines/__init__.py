@@ -1,6 +1,6 @@
-"""The engines: private database servers, and `files`, which is none.
+"""Database engines: private servers, and `files`, which has no server.
 
-A new one is one module that satisfies `port.Engine`, and a line here.
+A new engine is one module that satisfies `port.Engine`, and a line here.
 """
 
 from __future__ import annotations
@@ -8,8 +8,35 @@ from __future__ import annotations
 from typing import Final
 
 from dbbench.engines import files, mariadb, mysql, postgres
-from dbbench.engines.port import Engine
+from dbbench.engines.port import Engine, Profile, Server, Sql
+from dbbench.engines.sql import cursor_of
+from dbbench.errors import DriverFailed
 
-ENGINES: Final[dict[str, Engine]] = {"postgres": postgres, "mariadb": mariadb, "mysql": mysql, "files": files}
+ENGINES: Final[dict[str, Engine]] = {
+    "postgres": postgres,
+    "mariadb": mariadb,
+    "mysql": mysql,
+    "files": files,
+}
 
-SERVERLESS: Final = frozenset({files.NAME})  # their loads work on files themselves
+SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFILE.sql is not None)
+SERVERLESS: Final = frozenset(ENGINES.keys() - set(SERVERS))  # their loads work on files themselves
+
+
+def profile_of(engine: str) -> Profile:
+    """Return the profile of an engine by name; results may name one that this version does not have."""
+    return ENGINES[engine].PROFILE if engine in ENGINES else Profile(name=engine, title=engine)
+
+
+def sql_of(server: Server) -> Sql:
+    """Return how statements for the server are written. Raises DriverFailed if it is not a database server."""
+    sql = ENGINES[server.engine].PROFILE.sql
+    if sql is None:
+        raise DriverFailed(f"{server.engine} has no server that takes statements")
+    return sql
+
+
+def checksums_of(server: Server) -> dict[str, str]:
+    """Return a checksum per table of the dataset, equal wherever the rows are equal. Also works on a standby."""
+    with cursor_of(server) as cursor:
+        return sql_of(server).checksums(cursor)

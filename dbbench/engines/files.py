@@ -1,7 +1,7 @@
-"""files: no server. The load works on files of its own in the data directory; what asks for a server finds none here.
+"""files: the engine without a server. The load uses its own files in the data directory.
 
-Nothing is started and nothing is settled; counters, settings and logs are empty, and the check is that the files are
-there and can be opened. Programs of the load run as an account without rights of its own.
+Nothing is started and there is nothing to settle. Counters, settings and logs are empty, and the check is whether the
+files exist and can be read. Programs of the load run as an unprivileged account.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from dbbench import process
-from dbbench.engines.port import Place, Server
+from dbbench.engines.accounts import of_server
+from dbbench.engines.port import Place, Profile, Server, Sessions
 from dbbench.engines.serving import own
 from dbbench.errors import DataCorrupt, DriverFailed, SettingRefused
-from dbbench.model import CheckpointFacts, Durability, Scalar, Settings
+from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
 
 NAME = "files"
+PROFILE = Profile(name=NAME, title="Files")
 
 
 @dataclass(frozen=True)
 class Files:
-    """What stands where a server would: a folder, and whose it is."""
+    """The directory in place of a server, and its owner."""
 
     datadir: Path
     place: Place
@@ -33,6 +35,10 @@ class Files:
     pid: int | None = None
     user: str = ""
     database: str = ""
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {}
 
     @property
     def socket_dir(self) -> Path:
@@ -44,7 +50,7 @@ class Files:
 
     @property
     def log(self) -> Path:
-        """There is none; it is never written."""
+        """Return a path that is never written."""
         return self.place.logs / "server.log"
 
     @property
@@ -52,20 +58,23 @@ class Files:
         return Path("/")
 
     def connect(self, database: str | None = None) -> Any:
-        """There is nobody to speak to; NotImplementedError."""
+        """Raise NotImplementedError: there is no server."""
         raise NotImplementedError(f"{NAME} has no server; {database or 'a database'} cannot be asked for")
 
     def alive(self) -> bool:
         return True
 
     def settle(self) -> None:
-        """Nothing works in the background."""
+        """Do nothing: there is no background work."""
 
     def checkpoint(self) -> None:
-        """What is dirty is the filesystem's alone: the road syncs it."""
+        """Do nothing: all dirty data is the filesystem's, and the trial syncs it."""
 
     def counters(self) -> dict[str, float]:
         return {}
+
+    def sessions(self) -> Sessions:
+        return Sessions({})
 
     def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
         return CheckpointFacts(note="no server, no checkpoints")
@@ -73,63 +82,74 @@ class Files:
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
         return None
 
+    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
+        """Return a record without counts: there is no server."""
+        return Work()
+
     def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
         return None
 
     def dirty_bytes(self) -> int | None:
         return None
 
+    def recovery_bytes(self) -> int | None:
+        return None
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return (): nothing is expected of a directory."""
+        return ()
+
     def effective_settings(self) -> dict[str, str]:
         return {}
 
 
 def folder_of(server: Server) -> Path:
-    """The folder that a load on files works in. DriverFailed for a server that has one of its own."""
+    """Return the directory for a load on files. Raises DriverFailed for a database server."""
     if not isinstance(server, Files):
         raise DriverFailed(f"a load on files was given a server of {server.engine}")
     return server.datadir
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """None; a driver names its own."""
+    """Return (): each driver names its own programs."""
     return ()
 
 
 def installed(bin: Path | None = None) -> str | None:
-    """Always there, and without a version."""
+    """Return an empty version: the engine is always available."""
     return ""
 
 
 def account() -> process.User:
-    """`nobody`, which every system has; the caller where it is not root."""
-    return process.user("nobody")
+    """Return the account of the load's programs. See `accounts.of_server`."""
+    return of_server("nobody")
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """None: there is nothing that reads settings."""
+    """Return {}: there are no settings."""
     return {}
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """None."""
+    """Return {}: there are no settings."""
     return {}
 
 
 def create(datadir: Path, place: Place) -> None:
-    """An empty folder."""
+    """Make an empty directory."""
     own(datadir, account())
 
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
-    """The folder. SettingRefused where somebody sets what no server would read."""
+    """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would read."""
     if settings:
         raise SettingRefused(f"{', '.join(settings)}: {NAME} has no server that has settings")
     yield Files(datadir, place)
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """Every file can be opened and its end be read; DataCorrupt names the first that cannot."""
+    """Open every file and read its end. Raises DataCorrupt with the first file that cannot be read."""
     found = data_files(datadir)
     for path in found:
         try:
@@ -143,29 +163,38 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
     return f"{len(found)} files are there, {sum(map(data_bytes, found))} bytes"
 
 
+def check_running(server: Server) -> None:
+    """Do nothing: no server runs."""
+
+
+def backup(server: Server, room: Path) -> list[str] | str:
+    """Return why there is no backup command."""
+    return f"{NAME} has no server"
+
+
 def move_log(datadir: Path, to: Path) -> None:
-    """There is no log; a plan that wants it elsewhere is refused before."""
+    """Do nothing: there is no log, and a plan that moves it is refused earlier."""
 
 
 def move_data(datadir: Path, device: Path) -> None:
-    """There is no tablespace; a plan that wants it on a bare device is refused before."""
+    """Do nothing: there is no tablespace, and a plan that moves it is refused earlier."""
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
-    """None."""
+    """Return []: there is no log."""
     return []
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """All that is there at this moment, also while a load makes and removes files."""
+    """Return all files that exist now, also while a load makes and removes files."""
     return sorted(Path(folder, name) for folder, _folders, names in os.walk(datadir) for name in names)
 
 
 def data_bytes(file: Path) -> int:
-    """The size of one of them."""
+    """Return the size of a file."""
     return file.stat().st_size
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """None: the load promises nothing that the filesystem does not."""
+    """Return (): the load promises nothing beyond the filesystem."""
     return ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,11 +15,23 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import settings as text
-from dbbench.engines.innodb_server import DATABASE, USER, InnodbServer
-from dbbench.engines.moving import moved, written
-from dbbench.engines.mysqld import Kind, Mysqld
-from dbbench.engines.port import Place
-from dbbench.engines.serving import Launch, database_of, drop_tree, forget, own, put, serving_program, tail
+from dbbench.engines.accounts import of_server
+from dbbench.engines.innodb_server import DATABASE, SYSBENCH_OPTIONS, USER, InnodbServer, socket_of
+from dbbench.engines.mysqld import Mysqld
+from dbbench.engines.port import Place, Profile, Server, Weakening
+from dbbench.engines.serving import (
+    Launch,
+    database_of,
+    drop_tree,
+    forget,
+    moved,
+    own,
+    put,
+    put_aside,
+    serving_program,
+    tail,
+    written,
+)
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
 from dbbench.model import Durability, Scalar, Settings
 from dbbench.remote import Network
@@ -36,11 +49,16 @@ PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "b
                   "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx",
                   "innodb_log_group_home_dir", "ssl_ca", "ssl_cert", "ssl_key", "require_secure_transport",
                   "skip_name_resolve")  # fmt: skip
-# Read by the server itself at each start, before anybody can connect: no password of any account is needed.
-_ROLE: Final = f"""CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
+# Read by the server itself at each start, before anybody can connect. The account has another password each time; none
+# of it reaches a binary log. `root` of a new data directory has no password.
+_ROLE: Final = f"""SET SESSION sql_log_bin = OFF;
+CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS {USER}@localhost;
+ALTER USER {USER}@localhost IDENTIFIED BY '{{password}}';
 GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost;
+ALTER USER IF EXISTS root@localhost ACCOUNT LOCK;
 """
+_HIDDEN: Final = "(another one at each start, not kept)"
 SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
@@ -55,16 +73,48 @@ _CHUNK: Final = 128 * _MIB  # MySQL takes a larger pool in chunks of that
 _POOL_LEAST: Final = 16 * _MIB
 _REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
 
+# A build stops slowly: undo is purged and the change buffer merged, so that no trial starts with the rest of it. Logs
+# are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64: all of it is restored.
+PROFILE: Final = Profile(
+    name="innodb",
+    title="InnoDB",
+    dialect="mysql",
+    locale="utf8mb4",
+    page_bytes=_PAGE,
+    direct_io=True,
+    datasets=("sysbench", "clone-tables", "tpcc", "archive", "none"),
+    generated="sysbench",
+    compressed={"clone-tables": (0.45, 0.95), "sysbench": (0.53, 0.93)},
+    features=("innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio", "innodb_page_size",
+              "innodb_checksum_algorithm"),
+    building={"innodb_flush_log_at_trx_commit": 0, "innodb_doublewrite": "OFF",
+              "innodb_buffer_pool_size": 512 * _MIB, "innodb_fast_shutdown": 0},
+    unsettled={"innodb_fast_shutdown": 1},
+    one_tablespace={"innodb_file_per_table": False},
+    primary={"log_bin": True, "sync_binlog": 0, "max_binlog_size": 16 * _MIB},
+    small={"innodb_buffer_pool_size": 32 * _MIB},
+    lab={"innodb_buffer_pool_size": _CHUNK, "innodb_max_dirty_pages_pct": 0, "innodb_max_dirty_pages_pct_lwm": 0,
+         "innodb_log_buffer_size": 4 * _MIB, "max_connections": 30},
+    weakenings=(
+        Weakening("innodb_flush_log_at_trx_commit=2", "commits that are not waited for", ("drop",),
+                  {"innodb_flush_log_at_trx_commit": 2}),
+        Weakening("innodb_doublewrite=off", "pages that tear, cut while they are written", ("checkpoint",),
+                  {"innodb_doublewrite": False}),
+    ),
+)  # fmt: skip
+
 
 def account() -> process.User:
-    """`mysql` where a package made it; mariadb-server-core alone makes none, then `nobody`."""
-    return process.user("mysql", "nobody")
+    """Return the account of the server. See `accounts.of_server`."""
+    return of_server("mysql", "nobody")
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Durable, and explicit wherever versions differ. With direct I/O the buffer pool is the only cache:
-    60 % of the memory. The log's buffer, of which MariaDB has two, leaves room beside it where there is little. The
-    binary log is off: it is a second log, and a plan's own question."""
+    """Return durable settings, explicit wherever versions differ.
+
+    With direct I/O the buffer pool is the only cache: 60 % of the memory. The log buffer, of which MariaDB has two, is
+    smaller if there is little memory. The binary log is off: it is a second log, and a separate question of a plan.
+    """
     pool, log_buffer = 2 * _CHUNK, 64 * _MIB
     if memory_bytes:
         wanted = memory_bytes * 6 // 10
@@ -93,29 +143,34 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def redo_bytes(warmup_s: float, measure_s: float) -> int:
-    """A redo log that the window does not fill, so that no arm is made to flush by its own speed."""
+    """Return the size of a redo log that the window does not fill, so that no arm has to flush because of its own
+    speed."""
     wanted = int(REDO_RATE * (warmup_s + measure_s))
     return min(REDO_MOST, max(REDO_LEAST, -(-wanted // REDO_STEP) * REDO_STEP))
 
 
 @contextlib.contextmanager
 def serving(
-    kind: Kind, program: Mysqld, datadir: Path, settings: Settings, place: Place, extra: dict[str, Scalar]
+    profile: Profile, program: Mysqld, datadir: Path, settings: Settings, place: Place, extra: dict[str, Scalar]
 ) -> Iterator[InnodbServer]:
-    """See the port. `extra` are private settings that only this kind of server needs."""
+    """Start the server within the block. See `port.Engine.serving`. `extra`: private settings of this kind
+    of server."""
     asked = {name.replace("-", "_"): setting for name, setting in settings.items()}
     text.keep_private(asked, PRIVATE)
     owner, log = account(), place.logs / "server.log"
     sockets = own(place.sockets, owner)
-    forget(sockets, f"{kind}.sock*")
+    forget(sockets, f"{profile.name}.sock*")
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # big sorts go where the data is
-    socket = sockets / f"{kind}.sock"
+    password = secrets.token_urlsafe(24)
+    role = _role(place.network)
+    init = put(role.format(password=password), "init.sql", sockets, place.logs, owner, role.format(password=_HIDDEN))
+    put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
     private = {
         "datadir": str(datadir),
-        "socket": str(socket),
-        "pid_file": str(sockets / f"{kind}.pid"),
+        "socket": str(socket_of(profile, place)),
+        "pid_file": str(sockets / f"{profile.name}.pid"),
         "tmpdir": str(scratch),
-        "init_file": str(put(_role(place.network), "init.sql", sockets, place.logs, owner)),
+        "init_file": str(init),
         **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
         **one_tablespace(datadir, place),
         **extra,
@@ -125,7 +180,7 @@ def serving(
         configuration(asked, private, place.wal, place.network is not None), "my.cnf", sockets, place.logs, owner
     )
     launch = Launch(
-        name=f"{kind} {program.version}",
+        name=f"{profile.name} {program.version}",
         argv=program.argv(config),
         datadir=datadir,
         log=log,
@@ -136,12 +191,15 @@ def serving(
     )
 
     def answer(running: process.Running) -> InnodbServer | None:
-        return InnodbServer.when_ready(kind, running, program, socket, log, database_of(datadir))
+        return InnodbServer(profile, running, program, place, database_of(datadir), password).when_ready()
 
     try:
         with serving_program(launch, answer) as server:
+            init.unlink()  # it has been read; who had the server's account could read the password in it
             try:
-                text.refuse_differences(_comparable(asked), server.reported(), text.same_in_mysql)
+                reported = server.reported()
+                server.left_out = _unknown_defaults(profile, asked, reported, program.version)
+                text.refuse_differences(_comparable(asked), reported, text.same_in_mysql)
                 if place.network:
                     server.admit(ROLE, place.network.peer, place.network.password)
                 yield server
@@ -151,13 +209,27 @@ def serving(
         drop_tree(scratch)
 
 
+def _unknown_defaults(
+    profile: Profile, asked: Settings, reported: Mapping[str, object], version: str
+) -> tuple[str, ...]:
+    """Return the defaults that this version should have but does not report."""
+    here = text.numbers_of(version)
+    return tuple(
+        name
+        for name, setting in asked.items()
+        if setting.origin == "default"
+        and name not in reported
+        and here in profile.versions.get(name, text.EVERY_VERSION)
+    )
+
+
 def _role(network: Network | None) -> str:
-    """What makes our account. One that lets in another account hands on a part of its own privileges."""
+    """Return the SQL that creates dbbench's account; to create another account it passes on some of its privileges."""
     return _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost WITH GRANT OPTION;\n"
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
-    """Private settings of a server that listens on one address, and takes nothing but TLS there."""
+    """Return private settings of a server that listens on one address and accepts only TLS there."""
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
@@ -169,9 +241,9 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 def configuration(
     settings: Settings, private: dict[str, Scalar], binlog: Path | None = None, listens: bool = False
 ) -> str:
-    """my.cnf. A default may be unknown to a version (`loose_`); what somebody asked for may not.
+    """Return my.cnf. Defaults may be unknown to a version (`loose_`), but requested settings may not.
 
-    `binlog`: the folder of the binary log, where there is one; None: the data directory.
+    `binlog`: the directory of the binary log; None: the data directory.
     """
     lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]"]
     lines += [] if listens else ["skip_networking"]
@@ -196,10 +268,10 @@ def check(
     settings: Settings,
     place: Place,
 ) -> str:
-    """CHECK TABLE on every table of users: each page of each index is read, its checksum, order and links
-    are checked, and indexes are counted against each other.
+    """Run CHECK TABLE on every user table: it reads each page of each index, checks checksum, order and links, and
+    compares the number of entries between indexes.
 
-    Some versions fall over a damaged page instead of reporting it: that is DataCorrupt too.
+    Raises DataCorrupt, also for versions that crash on a damaged page instead of reporting it.
     """
     log = place.logs / "server.log"
     offset = log.stat().st_size if log.exists() else 0
@@ -215,13 +287,15 @@ def check(
     return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
 
 
-def checked(server: InnodbServer) -> None:
-    """CHECK TABLE on every table of users of a server that is up. DataCorrupt; EngineDied where it falls over one."""
-    _refuse(_table_faults(server)[1])
+def check_running(server: Server) -> None:
+    """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or EngineDied if the
+    server crashes."""
+    if isinstance(server, InnodbServer):
+        _refuse(_table_faults(server)[1])
 
 
 def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
-    """How many tables of users there are, and what CHECK TABLE says against them."""
+    """Return the number of user tables, and what CHECK TABLE reports."""
     tables = server.tables(SYSTEM_SCHEMAS)
     with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
         return len(tables), [line for lines in pool.map(server.check_table, tables) for line in lines]
@@ -230,14 +304,17 @@ def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
 def _refuse(bad: list[str]) -> None:
     if bad:
         raise DataCorrupt(
-            "CHECK TABLE says:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
+            "CHECK TABLE found corrupt data:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
             effect="The trial does not count.",
         )
 
 
 def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
-    """Private settings where all tables lie in the system tablespace: a file of a fixed size, or the bare device that
-    `move_data` has put in its place. Its size is the one that its own first page tells (FSP_SIZE, in pages)."""
+    """Return private settings for a single system tablespace: a file of fixed size, or the bare device that `move_data`
+    has put in its place.
+
+    The size comes from its first page (FSP_SIZE, in pages).
+    """
     file = datadir / SYSTEM_TABLESPACE
     if file.is_block_device():
         return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{_pages(file, _FSP_SIZE) * _PAGE // 2**20}Mraw"}
@@ -247,7 +324,8 @@ def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
 
 
 def data_bytes(file: Path) -> int:
-    """See the port. On a bare device up to FSP_FREE_LIMIT: beyond it no page was ever used."""
+    """Return the size of a file; of a bare device, the size up to FSP_FREE_LIMIT, beyond which no page was
+    ever used."""
     return _pages(file, _FSP_FREE_LIMIT) * _PAGE if file.is_block_device() else file.stat().st_size
 
 
@@ -257,7 +335,7 @@ def _pages(tablespace: Path, field: int) -> int:
 
 
 def move_data(datadir: Path, device: Path) -> None:
-    """See the port. The device is reached by a link in the file's place; all bytes are read again and compared."""
+    """Move the tablespace to the device and replace the file by a link; all bytes are read again and compared."""
     file = datadir / SYSTEM_TABLESPACE
     written(file, device)
     file.unlink()
@@ -267,12 +345,12 @@ def move_data(datadir: Path, device: Path) -> None:
 
 
 def move_log(datadir: Path, to: Path) -> None:
-    """See the port. A golden copy has no binary log; one that is made later is made there."""
+    """Move the redo log. A golden copy has no binary log; one made later is made there."""
     moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], to, account())
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
-    """Redo and binary logs, where the server's variables say that they are."""
+    """Return redo and binary logs at the places that the server's variables name."""
     redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
     found = [path for pattern in _REDO for path in redo.glob(pattern)]
     files = [inner for path in found for inner in (path.iterdir() if path.is_dir() else (path,))]
@@ -283,7 +361,7 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """Tables and indexes of users' schemas, and the system tablespace; no log, undo or doublewrite file."""
+    """Return tables and indexes of user schemas and the system tablespace, without log, undo and doublewrite files."""
     schemas = [entry for entry in datadir.iterdir() if entry.is_dir() and not entry.name.startswith("#")]
     tables = [
         path
@@ -296,9 +374,11 @@ def data_files(datadir: Path) -> list[Path]:
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Flush methods that leave out fsync are `no-barrier`: nobody asks the disk. innodb_flush_log_at_trx_commit
-    0 and 2 and (with a binary log) sync_binlog other than 1 lose the last commits: MariaDB's 3 flushes at prepare and
-    at commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's "fast" keep no copy that is sure to be there.
+    """Return the durability flags of the effective settings.
+
+    Flush methods without fsync are `no-barrier`: the disk is never told to flush. innodb_flush_log_at_trx_commit 0 and
+    2, and with a binary log sync_binlog other than 1, lose the last commits; MariaDB's 3 flushes at prepare and at
+    commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's "fast" do not keep a reliable copy.
     """
     flags = []
     method = effective.get("innodb_flush_method", "").lower()
@@ -313,12 +393,12 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
 
 
 def _comparable(asked: Settings) -> Settings:
-    """`log_bin` may name the log's files; the server reports ON."""
+    """Return the settings for comparison: `log_bin` may name the log's files, but the server reports ON."""
     return {name: setting for name, setting in asked.items() if name != "log_bin" or isinstance(setting.value, bool)}
 
 
 def _confined(program: Mysqld) -> str | None:
-    """Ubuntu's mysql-server confines /usr/sbin/mysqld to its own folders."""
+    """Return a hint if Ubuntu's AppArmor profile confines /usr/sbin/mysqld to its own directories, otherwise None."""
     profile = Path("/etc/apparmor.d/usr.sbin.mysqld")
     disabled = Path("/etc/apparmor.d/disable/usr.sbin.mysqld")
     if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():

@@ -1,9 +1,10 @@
-"""A MariaDB or MySQL server that is up: connections, counters, flushing."""
+"""A running MariaDB or MySQL server: connections, counters, flushing."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -11,18 +12,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.engines.mysqld import Mysqld
+from dbbench.engines.port import Place, Profile, Sessions
+from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported
 from dbbench.errors import DeadlinePassed, EngineDied
-from dbbench.model import CheckpointFacts
+from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
 DATABASE: Final = "dbbench"
 USER: Final = "dbbench"
+SYSBENCH_OPTIONS: Final = "sysbench.cnf"  # beside the socket: the password; as an option everybody would see it
 SETTLE_S: Final = 600.0
 FLUSH_S: Final = 1800.0  # a large buffer pool on a slow disk
 NEARLY_FULL: Final = 0.75  # of the redo: from about there on both servers flush whatever else they were told
 _STEP_S: Final = 0.02
 _CALM_S: Final = 0.3  # purge works in batches; a history that has not shrunk for this long is done
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
 _CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, nobody listens, closed while it starts
 
 # Names as counters have them: units where there is one.
@@ -45,9 +50,20 @@ _KEPT: Final = frozenset(_RENAMED) | {
     "innodb_data_writes", "innodb_dblwr_pages_written", "innodb_dblwr_writes", "innodb_history_list_length",
     "innodb_log_waits", "innodb_log_writes", "innodb_pages_created", "innodb_pages_read", "innodb_pages_written",
     "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
-    "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "threads_running",
+    "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "com_replace", "threads_running",
+    "innodb_max_trx_id", "handler_write", "questions",
 }  # fmt: skip
 
+
+_SERVERS_OWN: Final = ("system user", "event_scheduler")  # threads of the server in the list of processes
+# Status variables that only one of the two has.
+_OF_MARIADB: Final = frozenset({
+    "innodb_checkpoint_age", "innodb_deadlocks", "innodb_history_list_length", "innodb_lsn_current",
+    "innodb_lsn_last_checkpoint", "innodb_max_trx_id", "binlog_bytes_written", "binlog_commits",
+})  # fmt: skip
+_OF_MYSQL: Final = frozenset({"innodb_redo_log_current_lsn", "innodb_redo_log_checkpoint_lsn"})
+COUNTERS_OF_MARIADB: Final = _KEPT - _OF_MYSQL
+COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
 
 _UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
 _FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
@@ -58,7 +74,7 @@ def _quoted(name: str) -> str:
 
 
 def _lock(connection: Any, account: str) -> None:
-    """Nobody logs in as that account. One of a host's name is not even known to a server that resolves no names."""
+    """Lock an account against logins. An account of a host name is unknown to a server that resolves no names."""
     import mysql.connector
 
     try:
@@ -69,52 +85,60 @@ def _lock(connection: Any, account: str) -> None:
 
 
 def _native(password: str) -> str:
-    """The hash that mysql_native_password keeps: SHA-1 of SHA-1."""
+    """Return the hash that mysql_native_password stores: SHA-1 of SHA-1."""
     return "*" + hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
 
 
+def socket_of(profile: Profile, place: Place) -> Path:
+    """Return the path of the server's socket."""
+    return place.sockets / f"{profile.name}.sock"
+
+
 class InnodbServer:
-    """See `port.Server`."""
+    """A running InnoDB server; implements `port.Server`."""
 
     user = USER
 
     def __init__(
-        self, engine: str, running: Running, program: Mysqld, socket: Path, log: Path, database: str = DATABASE
-    ) -> None:
-        self.engine = engine
+        self, profile: Profile, running: Running, program: Mysqld, place: Place, database: str = DATABASE,
+        password: str = "",
+    ) -> None:  # fmt: skip
+        self.profile = profile
+        self.engine = profile.name
+        self.env = {"MYSQL_PWD": password}
         self.database = database
         self.version = program.version
-        self.socket_dir = socket.parent
-        self.socket = socket
-        self.log = log
+        self.socket_dir = place.sockets
+        self.socket = socket_of(profile, place)
+        self.log = place.logs / "server.log"
         self.bin = program.path.parent
         self._running = running
         self._lock = threading.Lock()
         self._own: Any = None  # the connection that counters are read on
+        self._opened: list[int] = []  # the numbers of all connections of `connect`
+        self._opened_before: int | None = None  # by others, before the first reading of `sessions`
         self._page = 16384
+        self._lacking: dict[str, None] = {}  # status variables, in the order in which they were missed
+        self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._redo: int | None = None  # bytes of redo that the server may have
         self._cycles = 0
         self._full = 0  # cycles in which the redo was nearly full
         self._oldest = 0.0  # the redo's largest age in the cycle under way
         self._under_way = (0.0, 0.0)  # the cycle: InnoDB's checkpoint and the end of the redo when it began
 
-    @classmethod
-    def when_ready(
-        cls, engine: str, running: Running, program: Mysqld, socket: Path, log: Path, database: str
-    ) -> InnodbServer | None:
-        """The server once it answers, None before. mysql.connector.Error where it refuses for good."""
+    def when_ready(self) -> InnodbServer | None:
+        """Return the server if it answers, otherwise None. Raises mysql.connector.Error if it refuses permanently."""
         import mysql.connector
 
-        server = cls(engine, running, program, socket, log, database)
-        if not socket.exists():
+        if not self.socket.exists():
             return None
         try:
-            server.connect().close()
+            self.connect().close()
         except mysql.connector.Error as error:
             if error.errno not in _CANNOT_CONNECT:
                 raise
             return None
-        return server
+        return self
 
     @property
     def pid(self) -> int:
@@ -125,12 +149,13 @@ class InnodbServer:
         return self._running.poll() is None
 
     def connect(self, database: str | None = None) -> Any:
-        """A mysql.connector connection in autocommit mode; `""` for no database."""
+        """Return a mysql.connector connection in autocommit mode; `""` for no database."""
         import mysql.connector
 
-        return mysql.connector.connect(
+        connection = mysql.connector.connect(
             unix_socket=str(self.socket),
             user=USER,
+            password=self.env["MYSQL_PWD"],
             database=(self.database if database is None else database) or None,
             autocommit=True,
             use_pure=True,
@@ -139,13 +164,18 @@ class InnodbServer:
             charset="utf8mb4",
             collation="utf8mb4_general_ci",  # the client's own default is one that MariaDB does not know
         )
+        self._opened.append(int(connection.connection_id or 0))
+        return connection
 
     def admit(self, role: str, peer: str, password: str) -> None:
-        """An account that may work on the dataset's database, from that address, with a certificate of ours and the
-        password. What reaches a log is its hash. Accounts of a user's own data that could log in from elsewhere are
-        locked; what is defined by them goes on."""
+        """Create an account for the dataset's database that can log in from that address with a certificate and the
+        password.
+
+        Only the password's hash can reach a log. Accounts in the user's own data that could log in from elsewhere are
+        locked; objects that they define still work.
+        """
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
-        if self.engine == "mariadb":
+        if self.profile.native_password:
             known = f"VIA mysql_native_password USING '{_native(password)}'"
         else:  # the hash of this method is salted by the server, which writes it in the place of the password
             known = f"WITH caching_sha2_password BY '{password}'"
@@ -170,12 +200,13 @@ class InnodbServer:
             if length < shortest:
                 shortest, since = length, time.monotonic()
             if time.monotonic() > until:
-                raise DeadlinePassed(f"{length:.0f} transactions wait for purge after {SETTLE_S:.0f} s")
+                raise DeadlinePassed(f"{length:.0f} transactions still wait for purge after {SETTLE_S:.0f} s")
             time.sleep(_STEP_S)
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Flush until no page is dirty. MariaDB can be told to; MySQL is allowed no dirty page and all I/O."""
+        """Flush until no page is dirty. MariaDB has a command for it; MySQL gets a limit of zero dirty pages and
+        maximum I/O."""
         with contextlib.closing(self.connect("")) as connection:
             known = dict(_rows(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
             if "innodb_log_checkpoint_now" in known:
@@ -195,16 +226,21 @@ class InnodbServer:
                     _rows(connection, f"SET GLOBAL {name} = {known[name]}")
 
     def counters(self) -> dict[str, float]:
-        """InnoDB's status variables, in lower case, with units; LSNs are byte positions in the redo log.
+        """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log.
 
-        `checkpoints_ended` counts cycles: one ends when InnoDB's checkpoint has passed the end that the redo
-        had when the cycle began, that is when all pages dirty at its begin are on disk. A reading counts at
-        most one, so cycles shorter than the time between readings are counted once a reading.
+        `checkpoints_ended` counts cycles: a cycle ends when InnoDB's checkpoint has passed the end that the redo log
+        had at its beginning, so that all pages that were dirty then are on disk. Each reading counts at most one, so
+        cycles shorter than the interval between readings are counted once per reading.
         """
-        found = named(self._read("SHOW GLOBAL STATUS"))
-        if "innodb_history_list_length" not in found:  # MySQL has it in a table only
+        status = self._read("SHOW GLOBAL STATUS")
+        found, lacks = named(status), lacking(self.profile, status)
+        if "innodb_history_list_length" not in self.profile.counters:  # it is in a table only
             rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
-            found["innodb_history_list_length"] = float(rows[0][0]) if rows else 0.0
+            if rows:
+                found["innodb_history_list_length"] = float(rows[0][0])
+            else:
+                lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
+        self._lacking.update(dict.fromkeys(lacks))
         written, checkpoint = (found.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
             found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
@@ -212,9 +248,34 @@ class InnodbServer:
             found["checkpoints_redo_full"] = float(self._full)
         return found
 
+    def sessions(self) -> Sessions:
+        """Return the sessions from the process list and the number of connections."""
+        opened = int(self._read("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) - len(self._opened)
+        if self._opened_before is None:
+            self._opened_before = opened
+        present = {}
+        for number, user, _host, _database, command, _time, _state, statement in (
+            row[:8] for row in self._read("SHOW PROCESSLIST")
+        ):
+            if user not in _SERVERS_OWN and command != "Daemon" and int(number) not in self._opened:
+                present[int(number)] = f"{user}: {statement or command}"
+        return Sessions(present, opened - self._opened_before)
+
+    def recovery_bytes(self) -> int | None:
+        """Return the redo log since InnoDB's checkpoint."""
+        age = self.counters().get("innodb_redo_age_bytes")
+        return None if age is None else int(age)
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return the warnings for all readings of the counters so far."""
+        return tuple(version_warnings(self.profile, self.version, self._lacking, self.left_out))
+
     def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """InnoDB's checkpoint has no begin: it moves on as pages are flushed. What drives it is the adaptive
-        flushing, or a redo log that is nearly full."""
+        """Return the checkpoints between two readings.
+
+        InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive flushing or by a redo log
+        that is nearly full.
+        """
         if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
             return CheckpointFacts(note="this version does not tell where its checkpoint is")
         ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
@@ -227,37 +288,57 @@ class InnodbServer:
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
-        """Redo + data pages + their doublewrite copies (+ MariaDB's binary log).
+        """Return redo + data pages + their doublewrite copies (+ MariaDB's binary log).
 
-        From page counts: whether innodb_data_written holds doublewrite and log differs between versions.
+        Computed from page counts, because versions differ in whether innodb_data_written includes doublewrite and log.
         """
-        counted = {name: after[name] - before[name] for name in after if name in before}
-        if "innodb_log_written_bytes" not in counted:
+        grown = grown_between(before, after)
+        pages = total(grown, "innodb_pages_written", "innodb_dblwr_pages_written")
+        if pages is None or "innodb_log_written_bytes" not in grown:
             return None
-        pages = counted.get("innodb_pages_written", 0) + counted.get("innodb_dblwr_pages_written", 0)
-        log = counted["innodb_log_written_bytes"] + counted.get("binlog_bytes_written", 0)
+        log = grown["innodb_log_written_bytes"] + grown.get("binlog_bytes_written", 0)
         return int(log + pages * self._page)
 
-    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
-        """1 - pages read from disk ÷ pages asked for."""
-        asked, read = (
-            after.get(name, 0) - before.get(name, 0)
-            for name in ("innodb_buffer_pool_read_requests", "innodb_buffer_pool_reads")
+    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
+        """Count the work between two readings.
+
+        MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
+        MySQL does not report that count.
+        """
+        grown = {name: int(value) for name, value in grown_between(before, after).items()}
+        ended = total(grown, "com_commit", "com_rollback")
+        changing = total(grown, "com_insert", "com_update", "com_delete", "com_replace")
+        if ended is None or changing is None:
+            return Work()
+        begun = ended if explicit else ended + changing
+        ids, read = grown.get("innodb_max_trx_id"), grown.get("innodb_buffer_pool_read_requests")
+        return Work(
+            transactions=ended,
+            statements=grown.get("questions"),
+            rows=grown.get("handler_write"),
+            table_bytes=None if read is None else read * self._page,
+            log_bytes=grown.get("innodb_redo_written_bytes"),
+            writes=None if ids is None else max(0, ids - begun),
         )
-        return 1 - read / asked if asked > 0 else None
+
+    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
+        """Return 1 - pages read from disk ÷ pages requested."""
+        grown = grown_between(before, after)
+        asked, read = grown.get("innodb_buffer_pool_read_requests"), grown.get("innodb_buffer_pool_reads")
+        return 1 - read / asked if asked and read is not None else None
 
     def dirty_bytes(self) -> int | None:
-        """Dirty pages in the buffer pool."""
+        """Return the size of dirty pages in the buffer pool."""
         dirty = self.counters().get("innodb_dirty_bytes")
         return int(dirty) if dirty is not None else None
 
     def effective_settings(self) -> dict[str, str]:
-        """All global variables."""
+        """Return all global variables."""
         with contextlib.closing(self.connect("")) as connection:
             return dict(_rows(connection, "SHOW GLOBAL VARIABLES"))
 
     def reported(self) -> dict[str, Reported]:
-        """The same for comparing. Session values of the role are not looked at: it has none."""
+        """Return the settings for comparison. The role has no session values of its own."""
         found = self.effective_settings()
         self._page = int(found.get("innodb_page_size", self._page))
         redo = found.get("innodb_redo_log_capacity", found.get("innodb_log_file_size"))
@@ -265,7 +346,7 @@ class InnodbServer:
         return {name: Reported(value) for name, value in found.items()}
 
     def tables(self, without: tuple[str, ...]) -> list[str]:
-        """Quoted names of all base tables in other schemas, the largest first."""
+        """Return quoted names of all base tables in other schemas, the largest first."""
         schemas = ", ".join(f"'{name}'" for name in without)
         with contextlib.closing(self.connect("")) as connection:
             rows = _rows(
@@ -276,7 +357,7 @@ class InnodbServer:
         return [".".join("`" + part.replace("`", "``") + "`" for part in row) for row in rows]
 
     def check_table(self, table: str) -> list[str]:
-        """What CHECK TABLE found wrong, one line each. EngineDied where the server fell over it."""
+        """Return what CHECK TABLE reports, one line per error. Raises EngineDied if the server crashed."""
         import mysql.connector
 
         try:
@@ -285,12 +366,12 @@ class InnodbServer:
         except mysql.connector.Error as error:
             if error.errno in (*_CANNOT_CONNECT, 2006, 2026, -1) or not self.alive():
                 self._wait_dead()
-                raise EngineDied(f"the server died while it checked {table}: {error}") from error
+                raise EngineDied(f"the server died during CHECK TABLE {table}: {error}") from error
             return [f"{table}: {error}"]
         return [f"{row[0]}: {row[3]}" for row in rows if row[2] not in ("status", "note") or row[3] != "OK"]
 
     def close(self) -> None:
-        """End the connection of the counters."""
+        """Close the connection of the counters."""
         with self._lock, contextlib.suppress(Exception):
             if self._own is not None:
                 self._own.close()
@@ -306,10 +387,10 @@ class InnodbServer:
                 return _rows(self._own, statement)
             except mysql.connector.Error as error:
                 self._own = None  # the next reading begins anew
-                raise EngineDied(f"its counters could not be read: {error}") from error
+                raise EngineDied(f"the counters of the server could not be read: {error}") from error
 
     def _cycle(self, written: float, checkpoint: float) -> float:
-        """Count the cycle under way where it has ended, and begin the next; where nothing is dirty none runs."""
+        """Count the current cycle if it has ended and begin the next; without dirty pages there is no cycle."""
         begun_at, ends_at = self._under_way
         self._oldest = max(self._oldest, written - checkpoint)
         if checkpoint >= ends_at:
@@ -333,7 +414,7 @@ class InnodbServer:
 
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Rows of SHOW GLOBAL STATUS as counters."""
+    """Convert rows of SHOW GLOBAL STATUS to counters."""
     found = {}
     for name, value in status:
         key = name.lower()
@@ -341,6 +422,12 @@ def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
             with contextlib.suppress(ValueError):  # a gap is better than a zero
                 found[_RENAMED.get(key, key)] = float(value)
     return found
+
+
+def lacking(profile: Profile, status: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the status variables that the server should report as numbers but does not."""
+    there = {name.lower() for name, value in status if _NUMBER.fullmatch(value)}
+    return tuple(sorted(f"the status variable {name}" for name in profile.counters - there))
 
 
 def _rows(connection: Any, statement: str) -> list[Any]:

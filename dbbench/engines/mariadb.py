@@ -4,22 +4,62 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines import innodb, mysqld
-from dbbench.engines.innodb_server import InnodbServer
+from dbbench.engines.innodb_server import COUNTERS_OF_MARIADB, InnodbServer
+from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place
+from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.serving import own, put
+from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Settings, merged
 
 BOOTSTRAP_S: Final = 120.0
 BUILD_LOG: Final = 96 * 2**20  # the server's own default: what is made once is small, a window asks for more
 
+PROFILE: Final = replace(
+    innodb.PROFILE,
+    name="mariadb",
+    title="MariaDB",
+    sql=InnodbSql("max_recursive_iterations"),
+    package="mariadb-server-core",
+    excluded_by=("mysql",),
+    programs=("mariadbd", "mysqld"),
+    newest=(11, 8),
+    counters=COUNTERS_OF_MARIADB,
+    banner="MariaDB",
+    native_password=True,
+    versions={
+        "innodb_change_buffering": Versions(last=(10,)),
+        "innodb_log_file_buffering": Versions((10, 8, 4)),
+        "innodb_snapshot_isolation": Versions((10, 11, 8)),
+    },
+    plan="""
+[[engine]]
+name = "mariadb"
+# settings = { innodb_buffer_pool_size = "1G" }
+""",
+    empty_bytes=130_000_000,
+    copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
+            "mariadb-backup --prepare --target-dir={copy}",
+    changed_settings="""
+SELECT lower(VARIABLE_NAME), GLOBAL_VALUE FROM information_schema.SYSTEM_VARIABLES
+WHERE GLOBAL_VALUE_ORIGIN IN ('CONFIG', 'SQL', 'AUTO-CONFIG') AND GLOBAL_VALUE <> DEFAULT_VALUE ORDER BY 1""",
+    features=(*innodb.PROFILE.features, "innodb_use_atomic_writes", "innodb_log_file_buffering",
+              "innodb_data_file_buffering", "innodb_log_write_ahead_size", "innodb_linux_aio"),
+    building={**innodb.PROFILE.building, "innodb_autoextend_increment": 8},
+    primary={**innodb.PROFILE.primary, "binlog_format": "ROW"},
+    by_log={"innodb_log_file_size": LOG_BYTES},
+    lab={**innodb.PROFILE.lab, "innodb_log_file_size": 16 * 2**20},
+)  # fmt: skip
+
 account = innodb.account
+check_running = innodb.check_running
 data_bytes = innodb.data_bytes
 data_files = innodb.data_files
 log_files = innodb.log_files
@@ -28,19 +68,19 @@ move_log = innodb.move_log
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """The server alone."""
-    server = mysqld.find("mariadb", bin)
+    """Return the server's program."""
+    server = mysqld.find(PROFILE, bin)
     return (str(server.path),) if server else ("mariadbd",)
 
 
 def installed(bin: Path | None = None) -> str | None:
-    """ "10.11.19", or None."""
-    server = mysqld.find("mariadb", bin)
+    """Return the version, for example "10.11.19", or None."""
+    server = mysqld.find(PROFILE, bin)
     return server.version if server else None
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """InnoDB's, and what only MariaDB has."""
+    """Return InnoDB's defaults and those that only MariaDB has."""
     return {
         **innodb.defaults(memory_bytes),
         "innodb_log_file_size": BUILD_LOG,
@@ -55,17 +95,17 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Redo out of reach."""
+    """Return a redo log size that the window does not reach."""
     return {"innodb_log_file_size": innodb.redo_bytes(warmup_s, measure_s)}
 
 
 def create(datadir: Path, place: Place) -> None:
-    """The system tables, made by the server's own SQL files in bootstrap mode.
+    """Make the system tables with the server's own SQL files in bootstrap mode.
 
-    That is what mariadb-install-db does; the script itself is left alone because it needs a program of another
-    package and, run by root, changes the owner of files below /usr/lib.
+    mariadb-install-db does the same. The script itself is not used, because it needs a program of another package and,
+    run by root, changes the owner of files below /usr/lib.
     """
-    program, owner = mysqld.found("mariadb", place.bin), account()
+    program, owner = mysqld.found(PROFILE, place.bin), account()
     own(datadir, owner)
     sockets = own(place.sockets, owner)
     private: dict[str, Scalar] = {
@@ -87,19 +127,29 @@ def create(datadir: Path, place: Place) -> None:
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
-    """See the port."""
-    program = mysqld.found("mariadb", place.bin)
-    with innodb.serving("mariadb", program, datadir, settings, place, {}) as server:
+    """Start the server within the block. See `port.Engine.serving`."""
+    program = mysqld.found(PROFILE, place.bin)
+    with innodb.serving(PROFILE, program, datadir, settings, place, {}) as server:
         yield server
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """See `innodb.check`."""
+    """Check all user tables. See `innodb.check`."""
     return innodb.check(serving, datadir, settings, place)
 
 
+def backup(server: Server, room: Path) -> list[str] | str:
+    """Return the mariadb-backup command, which needs a directory for its notes."""
+    program = next((name for name in ("mariadb-backup", "mariabackup") if process.find(name)), None)
+    if program is None:
+        return "mariadb-backup is not installed"
+    (work := room / "backup").mkdir(exist_ok=True)
+    return [program, "--no-defaults", "--backup", "--stream=xbstream", f"--socket={server.socket}",
+            f"--user={server.user}", f"--target-dir={work}"]  # fmt: skip
+
+
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """See `innodb.durability`."""
+    """Return the durability flags of the settings. See `innodb.durability`."""
     return innodb.durability(effective, tears)
 
 

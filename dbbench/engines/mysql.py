@@ -1,16 +1,18 @@
-"""MySQL, 8.0.30 or later (from there on the size of the redo log is one setting)."""
+"""MySQL, 8.0.30 or later (the first version in which the size of the redo log is one setting)."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines import innodb, mysqld
-from dbbench.engines.innodb_server import InnodbServer
-from dbbench.engines.port import Place
+from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL, InnodbServer
+from dbbench.engines.innodb_sql import InnodbSql
+from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.serving import own, put
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Settings, merged
@@ -25,7 +27,34 @@ _EXTRA: Final[dict[str, Scalar]] = {
     "caching_sha2_password_auto_generate_rsa_keys": False,
 }  # fmt: skip
 
+PROFILE: Final = replace(
+    innodb.PROFILE,
+    name="mysql",
+    title="MySQL",
+    sql=InnodbSql("cte_max_recursion_depth", "SET SESSION information_schema_stats_expiry = 0"),
+    programs=("mysqld",),
+    newest=(9, 7),
+    counters=COUNTERS_OF_MYSQL,
+    plan="""
+[[engine]]
+name = "mysql"
+# bin = "/usr/sbin/mysqld"
+# settings = { innodb_buffer_pool_size = "1G" }
+""",
+    empty_bytes=220_000_000,
+    copying="xtrabackup --backup --socket={socket} --target-dir={copy}, then xtrabackup --prepare --target-dir={copy}",
+    changed_settings="""
+SELECT lower(i.VARIABLE_NAME), v.VARIABLE_VALUE FROM performance_schema.variables_info i
+JOIN performance_schema.global_variables v USING (VARIABLE_NAME)
+WHERE i.VARIABLE_SOURCE NOT IN ('COMPILED', 'COMMAND_LINE') ORDER BY 1""",
+    features=(*innodb.PROFILE.features, "innodb_use_fdatasync", "innodb_log_writer_threads",
+              "innodb_log_write_ahead_size", "innodb_redo_log_capacity"),
+    by_log={"innodb_redo_log_capacity": LOG_BYTES},
+    lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
+)  # fmt: skip
+
 account = innodb.account
+check_running = innodb.check_running
 data_bytes = innodb.data_bytes
 data_files = innodb.data_files
 log_files = innodb.log_files
@@ -34,19 +63,20 @@ move_log = innodb.move_log
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """The server alone."""
-    server = mysqld.find("mysql", bin)
+    """Return the server's program."""
+    server = mysqld.find(PROFILE, bin)
     return (str(server.path),) if server else ("mysqld",)
 
 
 def installed(bin: Path | None = None) -> str | None:
-    """ "8.4.3", or None; MariaDB's mysqld is not MySQL."""
-    server = mysqld.find("mysql", bin)
+    """Return the version, for example "8.4.3", or None; MariaDB's mysqld does not count as MySQL."""
+    server = mysqld.find(PROFILE, bin)
     return server.version if server else None
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """InnoDB's, and what only MySQL has. Flushed by fsync: with direct I/O it is not durable (see `durability`)."""
+    """Return InnoDB's defaults and those that only MySQL has. Flushes with fsync: direct I/O is not durable
+    (`durability`)."""
     return {
         **innodb.defaults(memory_bytes),
         "innodb_flush_method": "fsync",
@@ -59,12 +89,12 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Redo out of reach."""
+    """Return a redo log size that the window does not reach."""
     return {"innodb_redo_log_capacity": innodb.redo_bytes(warmup_s, measure_s)}
 
 
 def create(datadir: Path, place: Place) -> None:
-    """mysqld --initialize-insecure: root without a password, reachable through the private socket alone."""
+    """Run mysqld --initialize-insecure: root without a password, reachable only through the private socket."""
     program, owner = _found(place), account()
     own(datadir, owner)
     sockets = own(place.sockets, owner)
@@ -81,20 +111,28 @@ def create(datadir: Path, place: Place) -> None:
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
-    """See the port."""
-    with innodb.serving("mysql", _found(place), datadir, settings, place, _EXTRA) as server:
+    """Start the server within the block. See `port.Engine.serving`."""
+    with innodb.serving(PROFILE, _found(place), datadir, settings, place, _EXTRA) as server:
         yield server
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """See `innodb.check`."""
+    """Check all user tables. See `innodb.check`."""
     return innodb.check(serving, datadir, settings, place)
 
 
+def backup(server: Server, room: Path) -> list[str] | str:
+    """Return why there is no backup command."""
+    return f"no program for a physical backup of {PROFILE.name} is known here"
+
+
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """See `innodb.durability`; and with O_DIRECT pages may tear although there is a doublewrite. From 8.0.20 on the
-    server does not flush the doublewrite file then (buf0dblwr.cc, `is_fsync_required`): copy and page lie in a volatile
-    cache of the disk together, and a power cut can spoil both. The power-cut lab shows it."""
+    """Return the durability flags of the settings; with O_DIRECT pages may tear despite the doublewrite buffer.
+
+    From 8.0.20 on the server then does not flush the doublewrite file (buf0dblwr.cc, `is_fsync_required`): copy and
+    page are in the disk's volatile cache at the same time, and a power loss can damage both. The power-loss lab shows
+    it.
+    """
     flags = innodb.durability(effective, tears)
     direct = effective.get("innodb_flush_method", "").upper() in ("O_DIRECT", "O_DIRECT_NO_FSYNC")
     if tears and direct and Durability.TORN_PAGES not in flags:
@@ -103,7 +141,7 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
 
 
 def _found(place: Place) -> mysqld.Mysqld:
-    program = mysqld.found("mysql", place.bin)
+    program = mysqld.found(PROFILE, place.bin)
     if not program.at_least(*OLDEST):
         raise ProgramMissing(
             f"{program.path} is MySQL {program.version}; {'.'.join(map(str, OLDEST))} or later is needed",

@@ -1,8 +1,8 @@
-"""Finding a mysqld: which program, which kind (MariaDB's is called mysqld too), and where its files are.
+"""Find a mysqld: the program, its kind (MariaDB's has the same name), and its files.
 
-`bin` may be the program, its folder, an installation (`sbin/`, `bin/`), or the root folder of another system,
-such as debootstrap makes: then the program runs through that system's own loader and libraries, so that a
-version can be tested which this machine's libraries could not run.
+`bin` may be the program, its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for
+example one made by debootstrap. In the last case the program runs with that system's loader and libraries, so that
+versions can be tested that this machine's libraries could not run.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from dbbench import process
+from dbbench.engines.port import Profile
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 
-Kind = Literal["mariadb", "mysql"]
-NAMES: Final = {"mariadb": ("mariadbd", "mysqld"), "mysql": ("mysqld",)}
-PACKAGES: Final = {"mariadb": "mariadb-server-core", "mysql": "mysql-server-core-8.0 (Ubuntu)"}
 _FOLDERS: Final = ("", "usr/sbin", "usr/libexec", "sbin", "bin", "libexec")
 _SYSTEM: Final = (Path("/usr/sbin"), Path("/usr/libexec"), Path("/usr/local/mysql/bin"), Path("/usr/bin"))
 _LOADERS: Final = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
+_MARIADB: Final = "MariaDB"  # its mysqld is no MySQL
 _VERSION: Final = re.compile(r"Ver (\d+\.\d+\.\d+)")
 
 
 @dataclass(frozen=True)
 class Mysqld:
-    """A server program, ready to be started."""
+    """A server program that can be started."""
 
     path: Path
     version: str  # 10.11.19
@@ -36,7 +35,8 @@ class Mysqld:
     root: Path | None = None  # of the other system
 
     def argv(self, defaults: Path, *options: str) -> tuple[str, ...]:
-        """How it is started; the configuration file is the first option, or it would read the system's."""
+        """Return the command line; the configuration file must be the first option, otherwise the system's file is
+        read."""
         return (*self.loader, str(self.path), f"--defaults-file={defaults}", *self._places(), *options)
 
     def _places(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Mysqld:
         )
 
     def share(self) -> Path | None:
-        """The folder of the SQL files that make the system tables; None where there is none."""
+        """Return the directory of the SQL files that make the system tables, or None."""
         base = self.path.resolve().parent.parent
         for place in (base / "share/mysql", base / "share/mariadb", base / "share"):
             if any(place.glob("*_system_tables.sql")):
@@ -62,38 +62,39 @@ class Mysqld:
         return tuple(int(part) for part in self.version.split(".")) >= version
 
 
-def find(kind: Kind, given: Path | None) -> Mysqld | None:
-    """The program of that kind: in `given`, else the one that is installed. None where there is none."""
-    for root, path in _candidates(kind, given):
-        found = _probe(kind, root, path)
+def find(profile: Profile, given: Path | None) -> Mysqld | None:
+    """Return the program of that engine in `given`, otherwise the installed one, or None."""
+    for root, path in _candidates(profile.programs, given):
+        found = _probe(profile.banner, root, path)
         if found is not None:
             return found
     return None
 
 
-def found(kind: Kind, given: Path | None) -> Mysqld:
-    """`find`, or ProgramMissing."""
-    server = find(kind, given)
+def found(profile: Profile, given: Path | None) -> Mysqld:
+    """Return the result of `find`, or raise ProgramMissing."""
+    server = find(profile, given)
     if server is None:
+        package = profile.package or "the package of its vendor"
         raise ProgramMissing(
-            f"no {kind} server in {given}" if given else f"no {kind} server is installed",
+            f"no {profile.name} server in {given}" if given else f"no {profile.name} server is installed",
             effect="Nothing was changed.",
-            remedy=f"Install {PACKAGES[kind]}, or name the folder of its programs as `bin`.",
+            remedy=f"Install {package}, or name the folder of its programs as `bin`.",
         )
     return server
 
 
-def _candidates(kind: Kind, given: Path | None) -> Iterator[tuple[Path | None, Path]]:
-    """(root of another system or None, program)."""
+def _candidates(names: tuple[str, ...], given: Path | None) -> Iterator[tuple[Path | None, Path]]:
+    """Yield (root of another system or None, program)."""
     if given is not None and given.is_file():
         yield None, given
         return
     if given is not None:
         other = given if any((given / loader).exists() for loader in _LOADERS) and given != Path("/") else None
         for folder in _FOLDERS:
-            yield from ((other, given / folder / name) for name in NAMES[kind])
+            yield from ((other, given / folder / name) for name in names)
         return
-    for name in NAMES[kind]:
+    for name in names:
         hit = process.find(name)
         if hit is not None:
             yield None, hit
@@ -101,7 +102,7 @@ def _candidates(kind: Kind, given: Path | None) -> Iterator[tuple[Path | None, P
 
 
 @functools.lru_cache(maxsize=64)
-def _probe(kind: Kind, root: Path | None, path: Path) -> Mysqld | None:
+def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
     if not path.is_file():
         return None
     loader: tuple[str, ...] = ()
@@ -114,6 +115,6 @@ def _probe(kind: Kind, root: Path | None, path: Path) -> Mysqld | None:
     except (CommandFailed, DeadlinePassed):
         return None
     version = _VERSION.search(said)
-    if version is None or ("MariaDB" in said) != (kind == "mariadb"):
+    if version is None or banner not in said or (_MARIADB in said) != (banner == _MARIADB):
         return None
     return Mysqld(path, version[1], loader, root)

@@ -1,20 +1,22 @@
-"""What a database engine must be able to do. PostgreSQL, MariaDB and MySQL each are one module."""
+"""The interface of a database engine: what it declares (`Profile`) and what it does (`Engine`, `Server`, `Sql`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from dbbench.model import CheckpointFacts, Durability, Scalar, Settings
+from dbbench.engines.settings import Versions
+from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
 from dbbench.process import User
 from dbbench.remote import Network
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server lives apart from its data directory."""
+    """The location of a server's files outside of its data directory."""
 
     sockets: Path  # short path, private; the server's socket and pid file
     logs: Path  # server log and configuration as used are kept here; not on the device under test
@@ -24,8 +26,26 @@ class Place:
     network: Network | None = None  # by which it is reached from another host, beside its socket
 
 
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of a server that `Server.connect` did not open: those of the load generator and of anyone else."""
+
+    present: dict[int, str]  # by the server's number of each: what it says of itself and does
+    opened: int | None = None  # how many were opened since the first reading; None: this version does not count them
+    configured: str = ""  # when the server read its configuration last; "": it does not say
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and the logical bytes that a scan of it reads."""
+
+    name: str  # with its schema, where that is not the one that is looked in first
+    size_bytes: int
+    tablespace: str = ""  # PostgreSQL: its own one
+
+
 class Server(Protocol):
-    """A private server that is up and answers on a unix socket; over the network only where `Place` says so."""
+    """A private running server on a unix socket, and on the network only if `Place` says so."""
 
     @property
     def engine(self) -> str: ...
@@ -38,7 +58,9 @@ class Server(Protocol):
     @property
     def socket(self) -> Path: ...  # mysql: the socket file; postgres: .s.PGSQL.5432 in socket_dir
     @property
-    def user(self) -> str: ...  # database role; no password is needed on the socket
+    def user(self) -> str: ...  # database role
+    @property
+    def env(self) -> dict[str, str]: ...  # what its client programs need of it to log in on the socket
     @property
     def database(self) -> str: ...  # where the dataset lives: "dbbench"
     @property
@@ -47,7 +69,7 @@ class Server(Protocol):
     def bin(self) -> Path: ...  # folder of its programs (pgbench, psql, ...)
 
     def connect(self, database: str | None = None) -> Any:
-        """A DB-API connection in autocommit mode. The caller closes it."""
+        """Return a DB-API connection in autocommit mode. The caller closes it."""
         ...
 
     def alive(self) -> bool:
@@ -55,100 +77,318 @@ class Server(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait until nothing of a restore or start is still being worked on (recovery, autovacuum, purge,
-        flush backlog), then checkpoint. DeadlinePassed when it does not end."""
+        """Wait until background work of a restore or start is complete (recovery, autovacuum, purge, flush backlog),
+        then checkpoint. Raises DeadlinePassed."""
         ...
 
     def checkpoint(self) -> None:
-        """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no dirty page is left)."""
+        """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
         ...
 
     def counters(self) -> dict[str, float]:
-        """The engine's own cumulative counters, one flat dict; cheap enough for once a second. Names carry
-        units where they have one, e.g. wal_bytes, checkpoints_timed, innodb_data_written_bytes."""
+        """Return the engine's cumulative counters as a flat dict; cheap enough for once per second.
+
+        Names contain units where they have one, for example wal_bytes, checkpoints_timed, innodb_data_written_bytes.
+        """
+        ...
+
+    def sessions(self) -> Sessions:
+        """Return the sessions that others have opened; as cheap as `counters`."""
         ...
 
     def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """Checkpoints begun and ended between two readings of `counters`, by cause."""
+        """Return checkpoints begun and ended between two readings of `counters`, by cause."""
         ...
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
-        """Bytes the engine itself wrote between two readings (log + data files); None: not measurable."""
+        """Return bytes that the engine wrote between two readings (log + data files), or None if not measurable."""
+        ...
+
+    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
+        """Count the work between two readings of `counters`.
+
+        `explicit`: the load ends each transaction with COMMIT or ROLLBACK.
+        """
         ...
 
     def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
-        """Share of page requests served by the engine's own cache."""
+        """Return the share of page requests that the engine's own cache served."""
         ...
 
     def dirty_bytes(self) -> int | None:
-        """Dirty pages in the engine's cache; None: not measurable."""
+        """Return the size of dirty pages in the engine's cache, or None if not measurable."""
+        ...
+
+    def recovery_bytes(self) -> int | None:
+        """Return the size of the log that a start after a crash now would have to read, or None if not measurable."""
+        ...
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return warnings about differences from what its version should have: a view without a column, an unknown
+        version, an unknown default setting."""
         ...
 
     def effective_settings(self) -> dict[str, str]:
-        """Every setting as the running server reports it."""
+        """Return every setting as the running server reports it."""
         ...
+
+
+class Sql(Protocol):
+    """How statements for an engine are written, and how its clients log in."""
+
+    @property
+    def time_type(self) -> str: ...  # of a column with date and time
+    @property
+    def row_hash(self) -> str: ...  # an expression: at least 32 hexadecimal digits that follow from the number `n`
+    @property
+    def rewriting(self) -> str: ...  # the statement, without a table, that writes a table anew
+    @property
+    def one_message(self) -> bool: ...  # a session can send a whole transaction at once
+    @property
+    def sysbench(self) -> str: ...  # the word in its options: --WORD-host
+    @property
+    def sysbench_tls(self) -> tuple[str, ...]: ...  # options that switch TLS on; (): the client library's environment
+
+    def login(self, server: Server) -> list[str]:
+        """Return the options with which sysbench connects to the socket. A password is read from a file."""
+        ...
+
+    def quoted(self, table: str) -> str:
+        """Quote the name of a table, as returned by `tables`, for a statement."""
+        ...
+
+    def tables(self, connection: Any) -> list[Table]:
+        """Return the tables of the dataset's database."""
+        ...
+
+    def checksums(self, cursor: Any) -> dict[str, str]:
+        """Return a checksum over all rows, in any order, for each table of the dataset's database.
+
+        Writes nothing. Comparable between servers of one version.
+        """
+        ...
+
+    def cancel(self, server: Server, connection: Any) -> None:
+        """Cancel the statement of a session."""
+        ...
+
+    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """Return the errors in the result rows of a maintenance statement."""
+        ...
+
+    def scan(self, connection: Any, table: str) -> str:
+        """Return a statement that reads a whole table, and prepare the session for it."""
+        ...
+
+    def scanned(self, connection: Any, statement: str) -> str:
+        """Run such a statement; return its plan, or "" if the scan does not give it."""
+        ...
+
+    def explained(self, connection: Any, statement: str) -> str:
+        """Return the plan of such a statement, after the scan."""
+        ...
+
+    def dirtied_blocks(self, plan: str) -> int | None:
+        """Pages that a scan with this plan changed, although it only reads; None: the plan does not tell."""
+        ...
+
+    def created(self, table: str, columns: str, key: str = "") -> str:
+        """Return the statement that makes a table; with primary key `key` if rows are best loaded with it."""
+        ...
+
+    def keyed(self, table: str, key: str) -> list[str]:
+        """Return the statements that add the primary key to a loaded table, if `created` has not."""
+        ...
+
+    def analysed(self, *tables: str) -> list[str]:
+        """Return the statements that update the statistics of these tables."""
+        ...
+
+    def finished(self, *tables: str) -> list[str]:
+        """Return the statements to run on each of these tables after clients have loaded them."""
+        ...
+
+    def settled(self) -> list[str]:
+        """Return the statements to run once in a database that was loaded."""
+        ...
+
+    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+        """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as
+        they are."""
+        ...
+
+    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+        """Return the statements that fill a table with rows numbered `n`, from 1."""
+        ...
+
+    def numbered(self, table: str, rows: int) -> list[str]:
+        """Return the statements that set the next automatic `id` after so many rows."""
+        ...
+
+    def noisy_bytes(self, noise: int, zeros: int) -> str:
+        """Return an expression: so many incompressible bytes that depend on the number `n`, then so many zeros."""
+        ...
+
+    def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
+        """Return the same as text."""
+        ...
+
+    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+        """Insert rows of plain texts; `NULL` is one of them."""
+        ...
+
+
+NULL = "\\N"  # among the texts of `Sql.put`, as COPY writes it
+# Of log, where its size starts checkpoints: small enough that a window of a minute has some, at the few MB/s of log
+# that a disk of 2025 takes; large enough that one is not all of the window. PostgreSQL begins one when about half of it
+# is written.
+LOG_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True)
+class Weakening:
+    """Settings with which a power loss loses commits or tears pages, and the cuts that show it."""
+
+    name: str
+    what: str
+    cuts: tuple[Literal["drop", "subset", "commit", "checkpoint"], ...]
+    settings: Mapping[str, Scalar]
+
+
+Values = Mapping[str, Scalar]  # of settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What the rest of the program needs to know about an engine without a running server."""
+
+    name: str  # in plans
+    title: str  # for people
+    sql: Sql | None = None  # None: there is no server
+    dialect: Literal["postgres", "mysql", ""] = ""  # whose dumps, backups and recorded statements it takes
+    package: str = ""  # of Debian, with the server; "": there is none
+    excluded_by: tuple[str, ...] = ()  # engines whose packages cannot be installed beside this one's
+    programs: tuple[str, ...] = ()  # what the server program is called
+    banner: str = ""  # a word of its version line
+    release_numbers: int = 2  # so many numbers of a version decide whether its files fit
+    newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
+    counters: frozenset[str] = frozenset()  # status variables that it must have; PostgreSQL's follow from the version
+    native_password: bool = False  # accounts are made with the hash of mysql_native_password
+    plan: str = ""  # a commented [[engine]] for a first plan
+    locale: str = ""
+    page_bytes: int = 16384
+    page_setting: str = "innodb_page_size"  # by which the server tells its page size
+    direct_io: bool = False  # its own cache is the only one that holds data
+    # Data
+    datasets: tuple[str, ...] = ("none",)  # the kinds that can be loaded
+    generated: Literal["pgbench", "sysbench", "none"] = "none"  # the kind that stands for a database of a given size
+    empty_bytes: int = 0  # of an empty server, with the most log that a build keeps
+    compressed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # see `datasets.packed`
+    tablespaces: bool = False  # a user's data can have tablespaces of its own
+    chosen_checksums: bool = False  # data checksums of a stopped server can be enabled and disabled
+    standby: bool = False  # a primary's log is applied by a standby's recovery, else by a client
+    copied_running: bool = False  # the files of a running server, copied one after the other, can be recovered
+    copying: str = ""  # how a person copies a running server's data directory
+    changed_settings: str = ""  # the query for the settings of a running server that are not its defaults
+    # Settings
+    versions: Mapping[str, Versions] = field(default_factory=dict)  # of defaults that not every version has
+    features: tuple[str, ...] = ()  # those that decide how it reads and writes; results show them
+    building: Values = field(default_factory=dict)  # of a server that makes a golden copy
+    unsettled: Values = field(default_factory=dict)  # over `building`, where a physical copy is kept as it is
+    one_tablespace: Values = field(default_factory=dict)  # by which all tables lie in one file; {}: they cannot
+    primary: Values = field(default_factory=dict)  # over `building`, of a server that writes an archive
+    by_log: Values = field(default_factory=dict)  # under which the log's size starts checkpoints
+    small: Values = field(default_factory=dict)  # of a second server beside the trial's
+    lab: Values = field(default_factory=dict)  # of the power-cut lab: several checkpoints in seconds
+    lab_checkpoints: bool = False  # the lab must ask for them
+    weakenings: tuple[Weakening, ...] = ()
+
+    def shown(self, effective: Mapping[str, str]) -> dict[str, str]:
+        """Return the server settings that are `features`, by name; those that its version does not have are omitted."""
+        return {name: effective[name] for name in self.features if name in effective}
 
 
 class Engine(Protocol):
     """A kind of server. Satisfied by a module."""
 
+    @property
+    def PROFILE(self) -> Profile: ...
+
     def programs(self, bin: Path | None = None) -> tuple[str, ...]:
-        """The programs that must be there (names or paths), for `doctor` and for checks before a run."""
+        """Return the required programs (names or paths), for `doctor` and for checks before a run."""
         ...
 
     def installed(self, bin: Path | None = None) -> str | None:
-        """The version of the programs found ("15.18"), or None where they are missing."""
+        """Return the version of the installed programs ("15.18"), or None."""
         ...
 
     def account(self) -> User:
-        """The unprivileged account that the server runs as."""
+        """Return the unprivileged account that the server runs as."""
         ...
 
     def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
-        """The engine's default settings of a trial: durable, private, nothing that differs between versions
-        left open. `memory_bytes` is the plan's memory, or None."""
+        """Return the default settings of a trial: durable, private, explicit wherever versions differ.
+
+        `memory_bytes` is the plan's memory, or None.
+        """
         ...
 
     def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-        """Settings that follow from the window: checkpoints by time, window ÷ 2, log size out of reach."""
+        """Return settings that follow from the window: checkpoints by time, window ÷ 2, a log size that is
+        not reached."""
         ...
 
     def create(self, datadir: Path, place: Place) -> None:
-        """Make an empty data directory (initdb, mariadb-install-db, mysqld --initialize-insecure), data
-        checksums on, locale C.UTF-8 or utf8mb4, database and role `dbbench` come with the first start."""
+        """Make an empty data directory (initdb, mariadb-install-db, mysqld --initialize-insecure).
+
+        Data checksums are on and the locale is C.UTF-8 or utf8mb4; the first start adds database and role `dbbench`.
+        """
         ...
 
     def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
-        """Start the server, wait until it answers, make sure database and role exist; stop it cleanly at the
-        end of the block. EngineStartFailed has the last lines of the log; SettingRefused where the server
-        reports another value than was asked; EngineStopFailed where it had to be killed."""
+        """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.
+
+        Raises EngineStartFailed with the last lines of the log, SettingRefused if the server reports another value than
+        the requested one, and EngineStopFailed if it had to be killed.
+        """
         ...
 
     def check(self, datadir: Path, settings: Settings, place: Place) -> str:
-        """Check the integrity of the stopped data (it may start the server for it); what was checked, in a
-        few words. DataCorrupt with the tool's lines."""
+        """Check the integrity of the stopped data (it may start the server for it); return what was checked.
+
+        Raises DataCorrupt with the tool's lines.
+        """
+        ...
+
+    def check_running(self, server: Server) -> None:
+        """Check every page of tables and indexes of a running server against each other. Raises DataCorrupt."""
+        ...
+
+    def backup(self, server: Server, room: Path) -> list[str] | str:
+        """Return the command that writes a physical backup of the running server to its standard output, or the reason
+        why there is none."""
         ...
 
     def move_log(self, datadir: Path, to: Path) -> None:
-        """Move the stopped server's write-ahead log into the folder `to`; from then on `Place.wal` names it."""
+        """Move the stopped server's write-ahead log into the directory `to`, which `Place.wal` names from then on."""
         ...
 
     def move_data(self, datadir: Path, device: Path) -> None:
-        """Move the stopped server's only tablespace onto the bare device. EngineStartFailed where it has none."""
+        """Move the stopped server's only tablespace to the bare device. Raises EngineStartFailed if it has none."""
         ...
 
     def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
-        """The files of the write-ahead log (and of the binary log), where the running server has them."""
+        """Return the files of the write-ahead log (and of the binary log) of the running server."""
         ...
 
     def data_files(self, datadir: Path) -> list[Path]:
-        """The files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
+        """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
         ...
 
     def data_bytes(self, file: Path) -> int:
-        """The size of one of the data files; of a bare device what its tablespace has taken so far."""
+        """Return the size of a data file; of a bare device, what its tablespace has used so far."""
         ...
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-        """Flags that the server's effective settings bring; `tears`: a page can tear on this filesystem."""
+        """Return the durability flags of the effective settings; `tears`: a page can tear on this filesystem."""
         ...

@@ -1,14 +1,16 @@
-"""PostgreSQL, 13 or later: a private cluster with data checksums, reached through one socket; where the load generator
-is on another host, from that one's address too, over TLS with its certificate and a password.
+"""PostgreSQL, 13 or later: a private cluster with data checksums, on one socket; if the load generator is on another
+host, also on one address, over TLS with its certificate and a password.
 
-Access is `trust`, because the socket lies in a folder that only the server's account and root can enter; the
-cluster's own pg_hba.conf refuses everybody, so that the data directory alone is no open door.
+Access through the socket is `trust`, because it is in a directory that only the server's account and root can enter.
+The cluster's own pg_hba.conf rejects everyone, so that a copy of the data directory gives no access.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import pwd
 import re
 import signal
 from collections.abc import Iterator
@@ -17,11 +19,13 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import settings as text
-from dbbench.engines.moving import moved
-from dbbench.engines.port import Place
+from dbbench.engines.accounts import of_server
+from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
 from dbbench.engines.postgres_counters import DATABASE
-from dbbench.engines.postgres_server import PORT, USER, PostgresServer, ready
-from dbbench.engines.serving import Launch, forget, own, put, serving_program
+from dbbench.engines.postgres_server import BLOCK, PORT, USER, PostgresServer, ready
+from dbbench.engines.postgres_sql import PostgresSql
+from dbbench.engines.serving import Launch, forget, moved, own, put, serving_program
+from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
 from dbbench.remote import Network
@@ -29,9 +33,9 @@ from dbbench.remote.network import ROLE
 
 INITDB_S: Final = 120.0
 CHECK_S: Final = 3600.0  # 578 MB take 0.2 s from memory; a terabyte from a disk takes its time
-_HBA: Final = (
-    "# Only root and the server's account can enter the folder of the socket.\nlocal all,replication all trust\n"
-)
+# The socket takes the account that dbbench itself runs as, told by the kernel, and not even the server's own.
+_MAP: Final = "dbbench"
+_HBA: Final = f"local all,replication {USER} peer map={_MAP}\n"
 _RELATION: Final = re.compile(r"[0-9]+(_[a-z]+)?(\.[0-9]+)?")  # 16384, 16384_fsm, 16384.1
 
 # What makes the server private and its log readable. Nobody may set these.
@@ -43,32 +47,102 @@ _LOGGING: Final[dict[str, Scalar]] = {
 PRIVATE: Final = (*_LOGGING, "ssl_ca_file", "ssl_cert_file", "ssl_key_file", "data_directory", "config_file",
                   "hba_file", "ident_file", "unix_socket_directories", "external_pid_file")  # fmt: skip
 
-# Settings that later versions brought; a default is left out where the server does not know it.
-SINCE: Final = {"wal_decode_buffer_size": 15, "recovery_init_sync_method": 14, "default_toast_compression": 14,
-                "vacuum_buffer_usage_limit": 16, "io_method": 18, "io_workers": 18, "io_combine_limit": 17,
-                "autovacuum_worker_slots": 18, "huge_page_size": 14}  # fmt: skip
+
+PROFILE: Final = Profile(
+    name="postgres",
+    title="PostgreSQL",
+    sql=PostgresSql(),
+    dialect="postgres",
+    package="postgresql",
+    programs=("postgres",),
+    release_numbers=1,
+    newest=(19,),
+    versions={
+        "default_toast_compression": Versions((14,)),
+        "vacuum_buffer_usage_limit": Versions((16,)),
+        "io_combine_limit": Versions((17,)),
+        "autovacuum_worker_slots": Versions((18,)),
+        "io_method": Versions((18,)),
+        "io_workers": Versions((18,), (18,)),  # from 19 on between two limits
+        "io_min_workers": Versions((19,)),
+        "io_max_workers": Versions((19,)),
+    },
+    plan="""
+[[engine]]
+name = "postgres"                        # its own private server; one that runs here already is not touched
+# bin = "/usr/lib/postgresql/17/bin"     # default: the newest that is installed; a list compares within each
+# settings = { shared_buffers = "1GB" }  # over the defaults
+
+[[workload]]                             # `dbbench workload` shows all of them
+name = "pgbench-tpcb"
+engines = ["postgres"]
+scale = 50                               # 50 x 16 MB
+clients = 8                              # a list is a sweep: [1, 8, 64]
+""",
+    locale="C.UTF-8",
+    page_bytes=BLOCK,
+    page_setting="block_size",
+    datasets=("pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none"),
+    generated="pgbench",
+    empty_bytes=200_000_000,
+    compressed={"clone-tables": (0.13, 0.95), "sysbench": (0.30, 0.95)},
+    tablespaces=True,
+    chosen_checksums=True,
+    standby=True,
+    copied_running=True,
+    copying="pg_basebackup --host={host} --port={port} --pgdata={copy} --checkpoint=fast --progress",
+    changed_settings="""
+SELECT name, current_setting(name) FROM pg_settings
+WHERE setting IS DISTINCT FROM boot_val AND source NOT IN ('default', 'override', 'client', 'session')
+AND context <> 'internal' AND split_part(category, ' / ', 1) IN
+('Resource Usage', 'Write-Ahead Log', 'Query Tuning', 'Autovacuum', 'Vacuuming') ORDER BY name""",
+    features=("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_combine_limit",
+              "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
+              "wal_recycle", "wal_compression", "data_checksums", "block_size"),
+    building={
+        "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
+        "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
+        "max_wal_size": "128MB", "min_wal_size": "32MB", "checkpoint_timeout": "1h", "autovacuum": "off",
+    },
+    # Full pages are in the log, as a primary has them that may crash. A standby wants at least as many connections as
+    # its primary had.
+    primary={
+        "wal_level": "replica", "full_page_writes": "on", "max_connections": 20, "max_wal_senders": 0,
+        "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
+    },
+    by_log={"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
+    small={"shared_buffers": "16MB"},
+    lab={"shared_buffers": "32MB", "effective_cache_size": "64MB", "max_wal_size": "64MB", "min_wal_size": "32MB",
+         "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
+    lab_checkpoints=True,
+    weakenings=(
+        Weakening("fsync=off", "a server that asks for no flush", ("drop", "subset"), {"fsync": False}),
+        Weakening("full_page_writes=off", "pages that tear, cut while they are written", ("checkpoint",),
+                  {"full_page_writes": False}),
+    ),
+)  # fmt: skip
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """Server, initdb, clients and checkers; paths where a server is found, else names."""
+    """Return server, initdb, clients and checkers; paths if a server is installed, otherwise names."""
     folder = _folder(bin)
     needed = ("postgres", "initdb", "pg_checksums", "pgbench")
     return tuple(str(folder / name) for name in needed) if folder else needed
 
 
 def installed(bin: Path | None = None) -> str | None:
-    """ "15.18", or None."""
+    """Return the version, for example "15.18" or "19rc1", or None."""
     folder = _folder(bin)
     return _version(folder) if folder else None
 
 
 def account() -> process.User:
-    """`postgres`, which every package of the server makes; the caller where it is not root."""
-    return process.user("postgres")
+    """Return the account of the server. See `accounts.of_server`."""
+    return of_server("postgres")
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Durable, and explicit wherever versions differ; a quarter of the memory as the manual advises."""
+    """Return durable settings, explicit wherever versions differ; a quarter of the memory as the manual recommends."""
     cache = memory_bytes // 4 if memory_bytes else 256 * 2**20
     return {
         "shared_buffers": f"{cache // 2**20}MB",
@@ -93,7 +167,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "log_autovacuum_min_duration": 0,
         # plans and reads
         "jit": False, "random_page_cost": 1.1, "effective_io_concurrency": 16, "maintenance_io_concurrency": 16,
-        "io_method": "worker", "io_workers": 3, "io_combine_limit": "128kB",
+        "io_method": "worker", "io_workers": 3, "io_min_workers": 3, "io_max_workers": 3, "io_combine_limit": "128kB",
         "max_parallel_workers_per_gather": 2, "max_parallel_workers": 8, "max_worker_processes": 8,
         "max_logical_replication_workers": 0,  # a copy of a user's cluster has publishers to connect to
         "track_io_timing": False, "default_toast_compression": "pglz", "timezone": "UTC",
@@ -101,12 +175,12 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Checkpoints by time, two in a window; the log's size never starts one (30 s is the server's least)."""
+    """Return timed checkpoints, two per window; the log size never triggers one (30 s is the server's minimum)."""
     return {"checkpoint_timeout": f"{max(30, int(measure_s / 2))}s", "max_wal_size": "1TB"}
 
 
 def create(datadir: Path, place: Place) -> None:
-    """initdb. The files are not synced: who makes a copy of them syncs the whole."""
+    """Run initdb. The files are not synced: the copy is synced as a whole later."""
     folder, owner = _found(place.bin), account()
     own(datadir, owner)
     argv: list[str | Path] = [
@@ -122,21 +196,21 @@ def create(datadir: Path, place: Place) -> None:
 
 
 @contextlib.contextmanager
-def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[PostgresServer]:
-    """See the port. A start that needs recovery waits for it."""
+def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE) -> Iterator[PostgresServer]:
+    """Start the server within the block; a start that needs recovery waits for it. See `port.Engine.serving`.
+
+    `profile`: that of an engine based on PostgreSQL.
+    """
     text.keep_private(settings, PRIVATE)
     folder, owner = _found(place.bin), account()
     version = _version(folder)
-    known = {
-        name: setting
-        for name, setting in settings.items()
-        if setting.origin != "default" or SINCE.get(name, 0) <= _major(version)
-    }
+    settings = _of_version(settings, version)
+    left_out = _unknown_defaults(settings, folder)
+    asked = {name: setting for name, setting in settings.items() if name not in left_out}
     sockets = own(place.sockets, owner)
-    port = place.network.port if place.network else PORT
     forget(sockets, ".s.PGSQL.*")
     hba = put(_hba(place.network), "pg_hba.conf", sockets, place.logs, owner)
-    ident = put("", "pg_ident.conf", sockets, place.logs, owner)
+    ident = put(f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" {USER}\n', "pg_ident.conf", sockets, place.logs, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),
@@ -146,7 +220,7 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
         private["allow_in_place_tablespaces"] = True  # of a user's cluster: no link of a copy leads out of it
-    config = put(_config(known, private), "postgresql.conf", sockets, place.logs, owner)
+    config = put(_config(asked, private), "postgresql.conf", sockets, place.logs, owner)
     # On the command line too: postgresql.auto.conf of a restored cluster would win over the file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
     log = place.logs / "server.log"
@@ -164,13 +238,14 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
     def answer(program: process.Running) -> PostgresServer | None:
         if not ready(program.pid, datadir):
             return None
-        server = PostgresServer(program, version, sockets, log, offset, folder, port)
+        server = PostgresServer(profile, program, version, place, folder, offset)
         return server if server.answers() else None
 
     with serving_program(launch, answer) as server:
         try:
             server.prepare()
-            text.refuse_differences(known, server.reported(), text.same_in_postgres)
+            server.left_out = left_out
+            text.refuse_differences(asked, server.reported(), text.same_in_postgres)
             if place.network:
                 server.admit(ROLE, place.network.password)
             yield server
@@ -179,17 +254,19 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Postgre
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """Every block's checksum (pg_checksums, server down), then heap and B-tree structure (pg_amcheck)."""
+    """Check every block's checksum if there are any (pg_checksums, server stopped), heap and B-trees (pg_amcheck)."""
     blocks = _check_blocks(datadir, settings, place)
     with serving(datadir, settings, place) as server:
         if not amchecked(server):
-            return f"checksums of {blocks} blocks"
-    return f"checksums of {blocks} blocks; pg_amcheck"
+            return blocks
+    return f"{blocks}; pg_amcheck"
 
 
 def amchecked(server: PostgresServer, *options: str) -> bool:
-    """Heap and B-tree structure of the dataset's database, by pg_amcheck; False where the server has it not.
-    DataCorrupt."""
+    """Check heap and B-tree structure of the dataset's database with pg_amcheck; return False if it is not available.
+
+    Raises DataCorrupt.
+    """
     amcheck = server.bin / "pg_amcheck"
     if not amcheck.exists() or not server.has_extension("amcheck"):
         return False
@@ -197,12 +274,27 @@ def amchecked(server: PostgresServer, *options: str) -> bool:
             f"--database={DATABASE}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
     if done.returncode:
-        raise DataCorrupt("pg_amcheck says:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count.")
+        raise DataCorrupt(
+            "pg_amcheck found corrupt data:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count."
+        )
     return True
 
 
+def check_running(server: Server) -> None:
+    """Check a running server. See `port.Engine.check_running`."""
+    if isinstance(server, PostgresServer):
+        amchecked(server, "--heapallindexed")
+
+
+def backup(server: Server, room: Path) -> list[str] | str:
+    """Return the pg_basebackup command: WAL at the end, and an immediate checkpoint, which is not part of the
+    measurement."""
+    return [str(server.bin / "pg_basebackup"), f"--host={server.socket_dir}", f"--username={server.user}",
+            "--pgdata=-", "--format=tar", "--wal-method=fetch", "--checkpoint=fast"]  # fmt: skip
+
+
 def move_log(datadir: Path, to: Path) -> None:
-    """See the port. pg_wal becomes a link, as `initdb --waldir` makes it; nothing else has to know."""
+    """Move pg_wal and leave a link, as `initdb --waldir` does."""
     log = datadir / "pg_wal"
     moved(sorted(log.iterdir()), to, account())
     log.rmdir()
@@ -210,18 +302,20 @@ def move_log(datadir: Path, to: Path) -> None:
 
 
 def move_data(datadir: Path, device: Path) -> None:
-    """PostgreSQL keeps each table in a file."""
-    raise EngineStartFailed("PostgreSQL cannot do without a filesystem", effect="Nothing was measured.")
+    """Raise EngineStartFailed: PostgreSQL stores each table in a file."""
+    raise EngineStartFailed("PostgreSQL requires a filesystem", effect="Nothing was measured.")
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
-    """Segments and the like, by their real paths."""
+    """Return WAL segments and related files by their real paths."""
     return sorted(path.resolve() for path in (datadir / "pg_wal").iterdir() if path.is_file())
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """Tables, indexes and their maps, in all databases and tablespaces. A tablespace by a link is one that was put
-    onto the filesystem under test alone: then its files are meant."""
+    """Return tables, indexes and their maps in all databases and tablespaces.
+
+    If a tablespace is a link, only that one is on the filesystem under test, and only its files are returned.
+    """
     spaces = sorted((datadir / "pg_tblspc").glob("*"))
     linked = [space for space in spaces if space.is_symlink()]
     roots = linked or [datadir / "base", *spaces]
@@ -230,14 +324,15 @@ def data_files(datadir: Path) -> list[Path]:
 
 
 def data_bytes(file: Path) -> int:
-    """Its size."""
+    """Return the size of a file."""
     return file.stat().st_size
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """fsync=off writes without any order, like a disk without barriers; the rest as named in METHOD.
+    """Return the durability flags: fsync=off writes in any order, like a disk without barriers; others as in METHOD.
 
-    synchronous_commit may lose the last commits, full_page_writes=off leaves torn pages where one can tear.
+    synchronous_commit may lose the last commits; full_page_writes=off leaves torn pages on filesystems on which pages
+    can tear.
     """
     flags = []
     if effective.get("fsync") == "off":
@@ -249,6 +344,31 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     return tuple(flags)
 
 
+def _of_version(settings: Settings, version: str) -> Settings:
+    """Return the settings without defaults of other versions."""
+    here = text.numbers_of(version)
+    return {
+        name: setting
+        for name, setting in settings.items()
+        if setting.origin != "default" or here in PROFILE.versions.get(name, text.EVERY_VERSION)
+    }
+
+
+def _unknown_defaults(settings: Settings, folder: Path) -> tuple[str, ...]:
+    """Return the defaults that the server itself does not describe: it would refuse to start with them."""
+    described = _described(folder)
+    return tuple(
+        name for name, setting in settings.items() if setting.origin == "default" and name.lower() not in described
+    )
+
+
+@functools.lru_cache
+def _described(folder: Path) -> frozenset[str]:
+    """Return the settings that a server has, in lower case."""
+    lines = process.run((folder / "postgres", "--describe-config"), note=False).stdout.splitlines()
+    return frozenset(line.partition("\t")[0].lower() for line in lines)
+
+
 def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
     argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
@@ -256,10 +376,14 @@ def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
         with serving(datadir, settings, place):
             pass
         done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    if "data checksums are not enabled" in done.stderr:  # a copy of a cluster without them
+        return "no data checksums"
     if done.returncode:
-        raise DataCorrupt("pg_checksums says:\n" + _lines(done.stderr), effect="The trial does not count.")
+        raise DataCorrupt(
+            "pg_checksums found corrupt data:\n" + _lines(done.stderr), effect="The trial does not count."
+        )
     scanned = re.search(r"Blocks scanned:\s+(\d+)", done.stdout)
-    return scanned[1] if scanned else "all"
+    return f"checksums of {scanned[1] if scanned else 'all'} blocks"
 
 
 def _lines(said: str) -> str:
@@ -270,7 +394,7 @@ def _lines(said: str) -> str:
 
 
 def _hba(network: Network | None) -> str:
-    """pg_hba.conf: the socket; and one host's address, by TLS alone, with a certificate of ours and a password."""
+    """Return pg_hba.conf: the socket, and one host's address over TLS with a client certificate and a password."""
     if network is None:
         return _HBA
     bits = 128 if ":" in network.peer else 32
@@ -278,7 +402,7 @@ def _hba(network: Network | None) -> str:
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
-    """Private settings of a server that listens on one address."""
+    """Return private settings of a server that listens on one address."""
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
@@ -287,7 +411,7 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:
-    """postgresql.conf: each setting with its origin."""
+    """Return postgresql.conf: each setting with its origin."""
     lines = ["# Complete: nothing of the system's configuration is read."]
     whole = {**{name: Setting(value, "private") for name, value in private.items()}, **settings}
     for name, setting in whole.items():
@@ -297,7 +421,7 @@ def _config(settings: Settings, private: dict[str, Scalar]) -> str:
 
 
 def _folder(given: Path | None) -> Path | None:
-    """The folder given, or of the newest version that packages of Debian, PGDG and Fedora have put there."""
+    """Return the given directory, or that of the newest version from packages of Debian, PGDG or Fedora."""
     if given is not None:
         return next((place for place in (given, given / "bin") if (place / "postgres").is_file()), None)
     places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
@@ -322,10 +446,9 @@ def _found(given: Path | None) -> Path:
 @functools.lru_cache
 def _version(folder: Path) -> str:
     said = process.run((folder / "postgres", "--version"), note=False).stdout
-    match = re.search(r"\d+(?:\.\d+)*", said)
+    match = re.search(r"\d\S*", said)  # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
     return match[0] if match else said.strip()
 
 
 def _major(version: str) -> int:
-    match = re.match(r"\d+", version)
-    return int(match[0]) if match else 0
+    return next(iter(text.numbers_of(version)), 0)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that is up: connections, counters, checkpoints."""
+"""A running PostgreSQL server: connections, counters, checkpoints."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.engines.postgres_counters import CAUSES, DATABASE, RENAMED, CheckpointLog, grown_between, statement
-from dbbench.engines.settings import Reported
+from dbbench.engines.port import Place, Profile, Sessions
+from dbbench.engines.postgres_counters import (
+    CAUSES,
+    COLUMNS,
+    DATABASE,
+    VIEWS,
+    CheckpointLog,
+    Reading,
+    reading,
+    sessions_statement,
+)
+from dbbench.engines.serving import grown_between, total, version_warnings
+from dbbench.engines.settings import Reported, numbers_of
 from dbbench.errors import DeadlinePassed, EngineDied
-from dbbench.model import CheckpointFacts
+from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
 USER: Final = "dbbench"
 PORT: Final = 5432  # part of the socket's name; nothing listens on it, unless a client of another host wants it
 SETTLE_S: Final = 600.0  # an autovacuum of a large table at fixed costs
 EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; used where they are there
+_LEAVING_S: Final = 1.0  # a session whose connection was closed is gone after milliseconds
 BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
 # A background process that has nothing to do waits for an event of the type Activity, each in a loop of its own
 # ("CheckpointerMain"); the manual's table of wait events. io workers and the like of later versions do as well.
@@ -30,9 +42,9 @@ _SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND 
 
 
 def ready(pid: int, datadir: Path) -> bool:
-    """Whether the postmaster says that it takes connections: line 8 of its pid file, as pg_ctl reads it.
+    """Whether the postmaster accepts connections: line 8 of its pid file, as pg_ctl reads it.
 
-    Asking by connecting alone would leave a FATAL line in the log for every attempt during recovery.
+    Trying to connect instead would leave a FATAL line in the log for every attempt during recovery.
     """
     try:
         lines = (datadir / "postmaster.pid").read_text().splitlines()
@@ -42,26 +54,35 @@ def ready(pid: int, datadir: Path) -> bool:
 
 
 class PostgresServer:
-    """See `port.Server`."""
+    """A running PostgreSQL server; implements `port.Server`."""
 
-    engine = "postgres"
     user = USER
     database = DATABASE
 
     def __init__(
-        self, program: Running, version: str, sockets: Path, log: Path, offset: int, bin: Path, port: int = PORT
+        self, profile: Profile, program: Running, version: str, place: Place, bin: Path, offset: int = 0
     ) -> None:
+        """`offset`: where the lines of this start begin in its log."""
+        self.profile = profile
+        self.engine = profile.name
         self.version = version
-        self.socket_dir = sockets
-        self.socket = sockets / f".s.PGSQL.{port}"
-        self.port = port
-        self.log = log
+        self.env: dict[str, str] = {}  # the kernel says who connects
+        self.port = place.network.port if place.network else PORT
+        self.socket_dir = place.sockets
+        self.socket = place.sockets / f".s.PGSQL.{self.port}"
+        self.log = place.logs / "server.log"
         self.bin = bin
         self._program = program
-        self._checkpoints = CheckpointLog(log, offset)
+        self._checkpoints = CheckpointLog(self.log, offset)
         self._lock = threading.Lock()
         self._own: Any = None  # the connection that counters are read on
+        self._opened: list[int] = []  # the backends of all connections of `connect`
+        self._opened_before: int | None = None  # by others, before the first reading of `sessions`
+        self._reading = Reading("", {}, ())  # by the columns that the connection's database has
+        self._lacking: dict[str, None] = {}  # view.column, in the order in which they were missed
+        self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._block = BLOCK
+        self._counts = True  # the setting track_counts
 
     @property
     def pid(self) -> int:
@@ -72,7 +93,7 @@ class PostgresServer:
         return self._program.poll() is None
 
     def connect(self, database: str | None = None) -> Any:
-        """A psycopg2 connection in autocommit mode."""
+        """Return a psycopg2 connection in autocommit mode."""
         import psycopg2
 
         connection = psycopg2.connect(
@@ -86,10 +107,11 @@ class PostgresServer:
             gssencmode="disable",
         )
         connection.autocommit = True
+        self._opened.append(connection.info.backend_pid)
         return connection
 
     def answers(self) -> bool:
-        """Whether it takes connections. psycopg2.OperationalError where it refuses for good."""
+        """Whether it accepts connections. Raises psycopg2.OperationalError if it refuses permanently."""
         import psycopg2
 
         try:
@@ -101,7 +123,7 @@ class PostgresServer:
         return True
 
     def prepare(self) -> None:
-        """Database and extensions come with the first start."""
+        """Create database and extensions at the first start."""
         with contextlib.closing(self.connect("postgres")) as first, first.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (DATABASE,))
             made = cursor.fetchone()[0] == 0
@@ -114,8 +136,10 @@ class PostgresServer:
                     cursor.execute(f"CREATE EXTENSION {name}")
 
     def admit(self, role: str, password: str) -> None:
-        """A role that may work on everything in the dataset's database and is no superuser. Only the password's hash
-        (SCRAM) reaches the server."""
+        """Create a role without superuser rights that can use everything in the dataset's database.
+
+        Only the password's hash (SCRAM) reaches the server.
+        """
         from psycopg2.extensions import encrypt_password, quote_ident
 
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
@@ -133,43 +157,74 @@ class PostgresServer:
                     cursor.execute(f"GRANT ALL ON ALL {kind} IN SCHEMA {of} TO {name}")
 
     def settle(self) -> None:
-        """Wait until pg_stat_activity shows no background work (recovery is over once it answers); then checkpoint.
-        A checkpoint that the server spreads over its time, up to an hour, is hurried by one that is asked for."""
+        """Wait until pg_stat_activity shows no background work (recovery is over when it answers); then checkpoint.
+
+        A requested checkpoint speeds up one that the server spreads over up to an hour.
+        """
         until = time.monotonic() + SETTLE_S
         while busy := self.at_work():
             if time.monotonic() > until:
-                raise DeadlinePassed(f"{', '.join(busy)} still at work after {SETTLE_S:.0f} s")
+                raise DeadlinePassed(f"{', '.join(busy)} still running after {SETTLE_S:.0f} s")
             if any(one.startswith("checkpointer") for one in busy):
                 self.checkpoint()
             time.sleep(0.05)
         self.checkpoint()
 
     def at_work(self) -> list[str]:
-        """What pg_stat_activity shows at work beside this session: backends that run a statement, and background
-        processes that do not wait in their main loop, autovacuum workers above all. A standby's startup process, which
-        waits for the next log between tries, is there for good; recovery after a crash is over before one can ask."""
+        """Return the activity in pg_stat_activity other than this session.
+
+        This covers backends that run a statement, and background processes that are not waiting in their main loop,
+        such as autovacuum workers. The startup process of a standby, which waits for the next log between attempts, is
+        always present; crash recovery is over before a session can ask.
+        """
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(_AT_WORK)
             return [f"{name} (pid {pid})" for name, pid in cursor.fetchall()]
 
     def checkpoint(self) -> None:
-        """CHECKPOINT, without spreading."""
+        """Run CHECKPOINT, without spreading."""
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("CHECKPOINT")
 
     def counters(self) -> dict[str, float]:
-        """The statistics views as one flat dict; checkpoints are counted in the server's log."""
-        row = self._row(statement(int(self.version.partition(".")[0])))
-        found: dict[str, float] = {}
-        for part in row:
-            for name, value in (part or {}).items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    found[RENAMED.get(name, name)] = float(value)
+        """Return the statistics views as one flat dict; checkpoints are counted in the server's log."""
+        row = self._row()
+        found = self._reading.counters(row)
+        self._lacking.update(dict.fromkeys((*self._reading.lacking, *self._reading.without_value(found))))
         return {**found, **self._checkpoints.read()}
 
+    def sessions(self) -> Sessions:
+        """Return the sessions in pg_stat_activity, and the number counted by pg_stat_database since version 14."""
+        ask = sessions_statement(numbers_of(self.version)[0])
+        if self._opened_before is None:
+            self._row(ask)  # a session is counted at the end of its first statement, this one too
+        present, opened, configured = self._row(ask)
+        if self._opened_before is None and opened is not None:
+            until = time.monotonic() + _LEAVING_S
+            while len(present) > 1 and time.monotonic() < until:  # one of dbbench's that ends is not counted yet
+                time.sleep(0.01)
+                present, opened, configured = self._row(ask)
+            self._opened_before = opened - len(self._opened)
+        others = {int(pid): text for pid, text in (present or {}).items() if int(pid) not in self._opened}
+        count = None if opened is None or self._opened_before is None else opened - len(self._opened)
+        return Sessions(others, None if count is None else count - (self._opened_before or 0), configured)
+
+    def recovery_bytes(self) -> int | None:
+        """Return the WAL since the last checkpoint's redo point."""
+        return int(
+            self._number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM pg_control_checkpoint()")
+        )
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return the warnings for all readings of the counters so far."""
+        return tuple(version_warnings(self.profile, self.version, self._lacking, self.left_out))
+
     def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """From the log's lines. Full-page images are counted, not weighed, below version 19: images × block
-        size, an upper bound (holes in pages are left out, wal_compression shrinks the rest)."""
+        """Return the checkpoints in the log between two readings.
+
+        Below version 19, full-page images are counted and not measured: images × block size is an upper bound (holes in
+        pages are omitted, and wal_compression shrinks the rest).
+        """
         grown = grown_between(before, after)
         ended = int(grown.get("checkpoints_ended", 0))
         fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
@@ -183,40 +238,62 @@ class PostgresServer:
         )
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
-        """WAL records + data pages, whoever wrote them. None below 14, which does not count WAL."""
+        """Return WAL records + data pages, regardless of the process that wrote them.
+
+        None below version 14, which does not count WAL, and if the server lacks one of the counters.
+        """
         grown = grown_between(before, after)
-        if "wal_bytes" not in grown:
-            return None
-        if "data_write_bytes" in grown:  # pg_stat_io
-            pages = grown["data_write_bytes"] + grown.get("data_extend_bytes", 0)
-        else:
-            pages = sum(grown.get(f"buffers_{who}", 0) for who in ("checkpoint", "clean", "backend")) * self._block
-        return int(grown["wal_bytes"] + pages)
+        pages = total(grown, "data_write_bytes", "data_extend_bytes")  # pg_stat_io
+        if pages is None:
+            buffers = total(grown, "buffers_checkpoint", "buffers_clean", "buffers_backend")
+            pages = None if buffers is None else buffers * self._block
+        return None if pages is None or "wal_bytes" not in grown else int(grown["wal_bytes"] + pages)
+
+    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
+        """Count the work between two readings.
+
+        A transaction gets an identifier (xid) with its first change, and so does a subtransaction: the number of
+        commits limits how many of them count as writes.
+        """
+        grown = {name: int(value) for name, value in grown_between(before, after).items()}
+        ended, blocks = total(grown, "xact_commit", "xact_rollback"), total(grown, "blks_read", "blks_hit")
+        if ended is None or not self._counts:
+            return Work()
+        writes = min(grown["xids"] - grown["xact_rollback"], grown["xact_commit"])
+        return Work(
+            transactions=ended,
+            statements=ended,
+            rows=grown.get("tup_inserted"),
+            table_bytes=None if blocks is None else blocks * self._block,
+            log_bytes=grown.get("wal_bytes"),
+            writes=max(0, writes),
+        )
 
     def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
-        """Blocks found in shared_buffers ÷ blocks asked for, in the dataset's database."""
+        """Return blocks found in shared_buffers ÷ blocks requested, in the dataset's database."""
         grown = grown_between(before, after)
-        hit, read = grown.get("blks_hit", 0), grown.get("blks_read", 0)
-        return hit / (hit + read) if hit + read else None
+        asked = total(grown, "blks_hit", "blks_read")
+        return grown["blks_hit"] / asked if asked else None
 
     def dirty_bytes(self) -> int | None:
-        """Dirty pages in shared_buffers; None without pg_buffercache."""
+        """Return the size of dirty pages in shared_buffers, or None without pg_buffercache."""
         if not self.has_extension("pg_buffercache"):
             return None
         return int(self._number("SELECT count(*) FROM pg_buffercache WHERE isdirty")) * self._block
 
     def effective_settings(self) -> dict[str, str]:
-        """What a session of the dataset's database sees, as SHOW prints it."""
+        """Return the settings of a session of the dataset's database, as SHOW prints them."""
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
             return dict(cursor.fetchall())
 
     def reported(self) -> dict[str, Reported]:
-        """Every setting in the server's own unit."""
+        """Return every setting in the server's own unit."""
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT name, setting, coalesce(unit, '') FROM pg_settings")
             rows = {name: Reported(setting, unit) for name, setting, unit in cursor.fetchall()}
         self._block = int(rows["block_size"].value)
+        self._counts = rows["track_counts"].value == "on"
         return rows
 
     def has_extension(self, name: str) -> bool:
@@ -224,25 +301,29 @@ class PostgresServer:
         return bool(self._number("SELECT count(*) FROM pg_extension WHERE extname = %s", name))
 
     def close(self) -> None:
-        """End the connection of the counters."""
+        """Close the connection of the counters."""
         with self._lock, contextlib.suppress(Exception):
             if self._own is not None:
                 self._own.close()
             self._own = None
 
-    def _row(self, statement: str) -> Any:
+    def _row(self, statement: str | None = None) -> Any:
+        """Return the result of a statement, by default of the one for the counters, on a connection that stays open."""
         import psycopg2
 
         with self._lock:
             try:
                 if self._own is None:
                     self._own = self.connect()
+                    with self._own.cursor() as cursor:
+                        cursor.execute(COLUMNS, (list(VIEWS),))
+                        self._reading = reading(self.version, dict(cursor.fetchall()))
                 with self._own.cursor() as cursor:
-                    cursor.execute(statement)
+                    cursor.execute(statement or self._reading.statement)
                     return cursor.fetchone()
             except psycopg2.Error as error:
                 self._own = None  # the next reading begins anew
-                raise EngineDied(f"its counters could not be read: {str(error).strip()}") from error
+                raise EngineDied(f"the counters of the server could not be read: {str(error).strip()}") from error
 
     def _number(self, statement: str, *values: object) -> float:
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:

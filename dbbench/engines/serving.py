@@ -1,24 +1,37 @@
-"""What all private servers share: an own place, a start that is awaited, a clean stop, and a death that is told.
+"""What all private servers share: start and wait, a clean stop, and detection of a crash.
 
-The server lives exactly as long as its block. A block that ends well stops it cleanly; a block that raises
-takes it down at once, because the data is thrown away. Its processes are known by their program and their
-working directory (the data directory), never by name: other people's servers have other ones.
+The server lives exactly as long as its block. A block that ends normally stops it cleanly; a block that raises kills it
+at once, because its data is discarded. Its processes are identified by their program and working directory (the data
+directory), never by name, so that other servers are never affected.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, EngineStopFailed, FilesystemFull
+from dbbench.engines.port import Profile
+from dbbench.engines.settings import numbers_of
+from dbbench.errors import (
+    DbbenchError,
+    DeadlinePassed,
+    EngineDied,
+    EngineStartFailed,
+    EngineStopFailed,
+    FilesystemFull,
+    RestoreUnequal,
+)
+from dbbench.machine.pagecache import syncfs
+from dbbench.model import TrialWarning
 
 START_S: Final = 300.0  # recovery after a crash replays at most the redo of one trial
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
@@ -27,12 +40,15 @@ LOG_LINES: Final = 12
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it has it
 
+_PIECE: Final = 2**20
+
 Answer = TypeVar("Answer")
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a server is started and stopped."""
+    """How to start and stop a server."""
 
     name: str  # "PostgreSQL 15.18", for messages
     argv: tuple[str, ...]
@@ -45,7 +61,7 @@ class Launch:
 
 
 def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
-    """Make the directory where it is missing, and give it to the account alone."""
+    """Create the directory if it is missing, and make it accessible only to the account."""
     path.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         os.chown(path, account.uid, account.gid)
@@ -54,28 +70,41 @@ def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
 
 
 def forget(sockets: Path, pattern: str) -> None:
-    """Remove the socket and lock files of a server that was killed. In a pid namespace numbers come again, and
-    a new server would take whoever has the number now for the old one."""
+    """Remove the socket and lock files of a killed server.
+
+    Pids are reused in a pid namespace, and a new server would mistake the process that now has the number for the old
+    one.
+    """
     for left in sockets.glob(pattern):
         left.unlink(missing_ok=True)
 
 
-def put(text: str, name: str, sockets: Path, logs: Path, account: process.User) -> Path:
-    """Write a configuration file twice: where the account can read it (returned), and beside the log."""
+def put(text: str, name: str, sockets: Path, logs: Path, account: process.User, shown: str | None = None) -> Path:
+    """Write a configuration file twice: where the account can read it (returned), and next to the log, where it is
+    kept.
+
+    `shown`: the text without secrets.
+    """
     logs.mkdir(parents=True, exist_ok=True)
-    (logs / name).write_text(text)
-    used = sockets / name
-    used.unlink(missing_ok=True)
-    with used.open("x") as file:  # never through a link that the account left there
-        file.write(text)
+    (logs / name).write_text(text if shown is None else shown)
+    used = put_aside(text, name, sockets)
     if os.geteuid() == 0:
         os.chown(used, account.uid, account.gid)
-    used.chmod(0o600)
+    return used
+
+
+def put_aside(text: str, name: str, sockets: Path) -> Path:
+    """Write a file that only this process's account can read, not the server's."""
+    used = sockets / name
+    used.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that the account left there
+    with os.fdopen(os.open(used, flags, 0o600), "w") as file:
+        file.write(text)
     return used
 
 
 def tail(log: Path, offset: int = 0, lines: int = LOG_LINES) -> str:
-    """The last lines of a server's log since `offset`, indented."""
+    """Return the last lines of a server's log since `offset`, indented."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
@@ -87,10 +116,10 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES) -> str:
 
 @contextlib.contextmanager
 def serving_program(launch: Launch, answer: Callable[[process.Running], Answer | None]) -> Iterator[Answer]:
-    """Start the server, call `answer` until it gives something, keep the server up for the block.
+    """Start the server, call `answer` until it returns something, and keep the server running within the block.
 
-    Raises EngineStartFailed, EngineDied (also in place of the error by which the block noticed the death)
-    and EngineStopFailed, each with the last lines of the server's log.
+    Raises EngineStartFailed, EngineDied (also instead of the error that the death caused in the block) and
+    EngineStopFailed, each with the last lines of the server's log.
     """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = launch.log.stat().st_size if launch.log.exists() else 0
@@ -139,8 +168,11 @@ def _await(
 
 
 def _has_room(launch: Launch, offset: int) -> None:
-    """FilesystemFull where the server's log says that it waits for space: MariaDB then waits for ever, and does nothing
-    else; so does one that could not allocate its log, in the midst of its own end."""
+    """Raise FilesystemFull if the server's log says that it is waiting for space.
+
+    MariaDB then waits forever and does nothing else; so does a server that could not allocate its log while it shuts
+    down.
+    """
     with contextlib.suppress(OSError), launch.log.open("rb") as file:
         file.seek(offset)
         if _WAITS_FOR_SPACE in file.read():
@@ -163,8 +195,10 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
         raise EngineStopFailed(
             f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n"
             f"{tail(launch.log, offset)}",
-            effect="What it had not written is lost; the trial does not count.",
+            effect="Unwritten data is lost. The trial is marked failed.",
         ) from None
+    if status < 0:  # killed just before it was asked to stop
+        raise _died(launch, program, offset)
     if status != 0:
         raise EngineStopFailed(
             f"{launch.name} stopped with {_status(status)}:\n{tail(launch.log, offset)}",
@@ -172,7 +206,7 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
         )
 
 
-def _died(launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None) -> EngineDied:
+def _died(launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None) -> DbbenchError:
     seen = f"\n  seen as: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
     return EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
@@ -187,7 +221,7 @@ def _status(status: int) -> str:
 
 
 def _end_orphans(launch: Launch) -> None:
-    """A killed postmaster leaves backends that keep the filesystem busy until they notice."""
+    """Kill backends left by a killed postmaster, which keep the filesystem busy until they notice."""
     for _ in range(200):
         left = _in_datadir(launch)
         for pid in left:
@@ -211,12 +245,12 @@ def _in_datadir(launch: Launch) -> list[int]:
 
 
 def remember_database(datadir: Path, name: str) -> None:
-    """From now on servers of that data directory, and of copies of it, have the database `name` as theirs."""
+    """Record that servers of that data directory, and of copies of it, use the database `name`."""
     (datadir / _DATABASE_FILE).write_text(name + "\n")
 
 
 def database_of(datadir: Path) -> str:
-    """The database that drivers connect to: a user's own where one is remembered, else `dbbench`."""
+    """Return the database for drivers: the user's own if one is recorded, otherwise `dbbench`."""
     try:
         return (datadir / _DATABASE_FILE).read_text().strip()
     except OSError:
@@ -224,5 +258,86 @@ def database_of(datadir: Path) -> str:
 
 
 def drop_tree(path: Path) -> None:
-    """Remove a directory of ours, if it is there."""
+    """Remove a directory of dbbench's if it exists."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+# --- files of a stopped server ----------------------------------------------------------------------
+
+
+def written(source: Path, device: Path) -> None:
+    """Write a file's bytes to a block device, bypassing the page cache, and compare. Raises FilesystemFull,
+    RestoreUnequal."""
+    size, buffer = source.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O wants it
+    target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    try:
+        if (room := os.lseek(target, 0, os.SEEK_END)) < size:
+            raise FilesystemFull(
+                f"the tablespace has {size} bytes, the device {room}",
+                effect="Nothing was measured.",
+                remedy="Take a larger device or a smaller dataset.",
+            )
+        with source.open("rb", buffering=0) as file:
+            for offset in range(0, size, _PIECE):
+                count = file.readinto(buffer)  # a tablespace has whole MiB
+                os.pwritev(target, [memoryview(buffer)[:count]], offset)
+            os.fsync(target)
+            file.seek(0)
+            for offset in range(0, size, _PIECE):
+                wanted = file.read(_PIECE)
+                os.preadv(target, [buffer], offset)
+                if buffer[: len(wanted)] != wanted:
+                    raise RestoreUnequal(f"{device} at byte {offset} is not what was written")
+    finally:
+        os.close(target)
+
+
+def moved(sources: Iterable[Path], to: Path, account: process.User) -> None:
+    """Move files and directories into the directory `to`, which is created for the server's account if necessary.
+
+    They are copied by plain writes, as a golden copy is restored, and are on the device on return.
+    """
+    own(to, account)
+    for source in sources:
+        target = to / source.name
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+            shutil.rmtree(source)
+        else:
+            shutil.copy2(source, target)
+            source.unlink()
+        for path in (target, *(target.rglob("*") if target.is_dir() else ())):
+            if os.geteuid() == 0:
+                os.lchown(path, account.uid, account.gid)
+    syncfs(to)
+
+
+# --- what a server that is up reports --------------------------------------------------------------
+
+
+def version_warnings(
+    profile: Profile, version: str, lacking: Collection[str], left_out: Collection[str]
+) -> Iterator[TrialWarning]:
+    """Yield warnings for counters that are `lacking` and defaults that were `left_out` in this version."""
+    newest, server = profile.newest, f"{profile.name} {version}"
+    if numbers_of(version)[: len(newest)] > newest:
+        release = ".".join(map(str, newest))
+        yield TrialWarning("W147", f"{server} is newer than {release}, the newest release that dbbench was tested with")
+    if lacking:
+        text = f"{server} should have {', '.join(lacking)}; the counters read from there are missing"
+        yield TrialWarning("W146", text, suspect=True)
+    if left_out:
+        yield TrialWarning("W148", f"{server} does not know {', '.join(left_out)}")
+
+
+def grown_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the increase of each counter."""
+    return {name: value - before[name] for name, value in after.items() if name in before}
+
+
+def total(grown: Mapping[str, Number], *names: str) -> Number | None:
+    """Return the sum of the counters, or None if one of them is missing."""
+    first, *others = (grown.get(name) for name in names)
+    for value in others:
+        first = None if first is None or value is None else first + value
+    return first

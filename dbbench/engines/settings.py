@@ -1,14 +1,14 @@
-"""Server settings as text and back: written into a private file, then held against what the server reports."""
+"""Server settings: written into a private file, then compared with what the server reports."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from dbbench.errors import SettingRefused
-from dbbench.model import Scalar, Settings
+from dbbench.model import Scalar, Settings, spelt
 
 _TRUE: Final = frozenset({"on", "true", "yes", "1"})
 _FALSE: Final = frozenset({"off", "false", "no", "0"})
@@ -18,31 +18,54 @@ _NUMBER: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*(
 _PG_UNITS: Final = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "16MB": 2**24, "GB": 2**30, "TB": 2**40,
                     "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}  # fmt: skip
 _MYSQL_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)*")
 _SIZE: Final = re.compile(r"([0-9]+)\s*([kKmMgGtT])i?[bB]")
 
 
 @dataclass(frozen=True)
+class Versions:
+    """The versions of a server that have a feature: from `first` to `last`, inclusive.
+
+    Each has as many numbers as matter; `last` is None if there is no later version yet.
+    """
+
+    first: tuple[int, ...] = ()
+    last: tuple[int, ...] | None = None
+
+    def __contains__(self, version: tuple[int, ...]) -> bool:
+        return self.first <= version and (self.last is None or version[: len(self.last)] <= self.last)
+
+
+EVERY_VERSION: Final = Versions()
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of a version: (10, 11, 19) for "10.11.19-MariaDB", (19,) for "19rc1"."""
+    match = _VERSION.match(version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+@dataclass(frozen=True)
 class Reported:
-    """A setting as the running server shows it; `unit` is PostgreSQL's ("8kB", "ms") or ""."""
+    """A setting as the running server reports it; `unit` is PostgreSQL's ("8kB", "ms") or ""."""
 
     value: str
     unit: str = ""
 
 
 def word(value: Scalar) -> str:
-    """A setting's value as both families of servers read it. SettingRefused for a line break or a NUL."""
+    """Return a setting's value as the servers read it. Raises SettingRefused for a line break or a NUL."""
     text = ("on" if value else "off") if isinstance(value, bool) else str(value)
     if any(ord(letter) < 32 for letter in text):
         raise SettingRefused(
-            f"{text!r} is not a value that a configuration file can hold",
+            f"{text!r} cannot be written to a configuration file",
             effect="The server was not started.",
         )
     return text
 
 
 def respelt_size(engine: str, value: Scalar) -> str | None:
-    """How that server writes a size which is written as others write it ("64MiB": "64MB" or "64M"); None where there is
-    nothing to be said."""
+    """Return the size in that server's spelling ("64MiB" as "64MB" or "64M"), or None if it needs no change."""
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -52,24 +75,23 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
 
 
 def keep_private(settings: Settings, private: Iterable[str]) -> None:
-    """SettingRefused where somebody sets what makes the server private (socket, port, data directory)."""
+    """Raise SettingRefused if a plan sets what makes the server private (socket, port, data directory)."""
     taken = sorted(set(settings) & set(private))
     if taken:
         origin = settings[taken[0]].origin
         raise SettingRefused(
-            f"{', '.join(taken)} (set by the {origin}) cannot be chosen: it makes the server private",
+            f"{', '.join(taken)} (set by the {origin}) is reserved: dbbench uses it to keep the server private",
             effect="The server was not started.",
-            remedy=f"Take {' and '.join(taken)} out of the {origin}'s settings.",
+            remedy=f"Remove {' and '.join(taken)} from the settings of the {origin}.",
         )
 
 
 def refuse_differences(
     asked: Settings, effective: dict[str, Reported], same: Callable[[Scalar, Reported], bool]
 ) -> None:
-    """SettingRefused where the server runs with another value than was asked for.
+    """Raise SettingRefused if the server runs with another value than the requested one.
 
-    A default that this version of the server does not know is no difference; what a person, a workload or
-    an fs setup asked for must be there.
+    A default that this version does not know is ignored; what a plan, a workload or an fs setup requests must exist.
     """
     lines = []
     for name, setting in asked.items():
@@ -83,14 +105,14 @@ def refuse_differences(
         raise SettingRefused(
             "\n  ".join(lines),
             effect="The server was stopped; nothing was measured.",
-            remedy="Ask for a value that the server can take (sizes in its own steps), or leave it out.",
+            remedy="Use a value that the server accepts (sizes are rounded to its units), or remove the setting.",
         )
 
 
 def same_in_postgres(asked: Scalar, found: Reported) -> bool:
-    """Whether PostgreSQL's value is the one asked for, units and its rounding to whole units allowed for.
+    """Whether PostgreSQL's value is the requested one, allowing for units and rounding to whole units.
 
-    -1 means "choose for me" and yields to anything.
+    -1 means "choose automatically" and matches anything.
     """
     left, right = _bare(word(asked)), _bare(found.value)
     if left == right or left == "-1":
@@ -106,7 +128,7 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
 
 
 def same_in_mysql(asked: Scalar, found: Reported) -> bool:
-    """Whether MySQL's or MariaDB's value is the one asked for: 1G is 1073741824, 1 is ON, 90 is 90.000000."""
+    """Whether the value of MySQL or MariaDB is the requested one: 1G is 1073741824, 1 is ON, 90 is 90.000000."""
     left, right = _bare(word(asked)), _bare(found.value)
     if left == right or _both(left, right, _TRUE) or _both(left, right, _FALSE):
         return True
@@ -114,8 +136,14 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     return wanted is not None and wanted == shown
 
 
+def taken(settings: Settings, effective: Mapping[str, str]) -> Settings:
+    """Return the settings without the defaults that the server does not have."""
+    there = {spelt(name) for name in effective}
+    return {name: setting for name, setting in settings.items() if setting.origin != "default" or spelt(name) in there}
+
+
 def own_cache_bytes(settings: Settings) -> int | None:
-    """The server's own cache of data, as its settings ask for it; None where they do not name one."""
+    """Return the size of the server's own data cache according to its settings, or None if they do not set it."""
     for name, units in (("shared_buffers", {"": 2**13, **_PG_UNITS}), ("innodb_buffer_pool_size", _MYSQL_UNITS)):
         if name in settings:
             text = word(settings[name].value)
@@ -125,7 +153,7 @@ def own_cache_bytes(settings: Settings) -> int | None:
 
 
 def redo_bytes(settings: Settings) -> int:
-    """What InnoDB takes for its redo at its start, as its settings ask for it. 0 for PostgreSQL: its log grows."""
+    """Return the space that InnoDB allocates for its redo log at start; 0 for PostgreSQL, whose log grows."""
     for name in ("innodb_redo_log_capacity", "innodb_log_file_size"):
         if name in settings:
             return int(_quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) or 0)

@@ -1,7 +1,7 @@
-"""The coordinator: asks every host what it has, takes it home, deals again what a lost host has left.
+"""The coordinator: asks every host for its results, copies them, and reassigns the blocks of a lost host.
 
-It holds no truth: hosts have theirs on their disks, and what came home lies in the results. Killed at any moment, the
-same command goes on. In memory there is one answer a host at most, and the names of trials.
+It has no state of its own: hosts have theirs on their disks, and collected trials are in the results. If it is killed,
+the same command resumes. It keeps at most one answer per host in memory, and the names of trials.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import __version__, store
-from dbbench.clock import iso
+from dbbench import __version__, results
 from dbbench.errors import DbbenchError, HostLost, ResultDamaged
-from dbbench.fleet import dealing, record
-from dbbench.fleet.book import Book
-from dbbench.fleet.engine import Engine, Lost
-from dbbench.fleet.record import Fleet
-from dbbench.fleet.words import Answer, Deal, Dealt, Piece, Question, Refused, See, Seen
+from dbbench.fleet import dealing, ledger
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
+from dbbench.fleet.transport import Lost, Transport
+from dbbench.metrics.clock import iso
 from dbbench.model import Run, TrialSpec
-from dbbench.progress.events import Emit, Event
+from dbbench.report.progress.event import Emit, Event
+from dbbench.results.merging import Incoming
+from dbbench.results.trials import set_aside
 
 PATIENCE_S: Final = 15.0  # a host that has nothing new answers after that: one question is some ms of its CPU
 GONE_AFTER_S: Final = 600.0  # a reboot is shorter; what a host measures meanwhile is not lost
@@ -31,25 +33,25 @@ _SAVE_SHARE: Final = 20  # run.json is written at most that share of the time: 2
 
 
 class Coordinator:
-    """One fleet at work."""
+    """A fleet in operation."""
 
     def __init__(
-        self, results: Path, fleet: Fleet, plan_text: str, scripts: dict[str, str], engine: Engine, emit: Emit, *,
-        wipe: tuple[str, ...] = (), patience_s: float = PATIENCE_S, gone_after_s: float = GONE_AFTER_S,
+        self, results_folder: Path, fleet: Fleet, plan_text: str, scripts: dict[str, str], engine: Transport,
+        emit: Emit, *, wipe: tuple[str, ...] = (), patience_s: float = PATIENCE_S, gone_after_s: float = GONE_AFTER_S,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.results, self.fleet, self.engine = results, fleet, engine
+        self.results, self.fleet, self.engine = results_folder, fleet, engine
         self._plan_text, self._scripts, self._wipe = plan_text, scripts, wipe
         self._emit, self._clock = emit, clock
         self._patience_s, self._gone_after_s = patience_s, gone_after_s
-        self._runs = {name: store.load_spec(results / name) for name in record.run_names(fleet)}
+        self._runs = {name: results.load_spec(results_folder / name) for name in ledger.run_names(fleet)}
         self._start = True  # supervisors
         self._unsaved: set[str] = set()
         self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
         self.books = {host: self._book(host) for host in fleet.dealing}
 
     def work(self) -> None:
-        """Until every host has driven its blocks, or nothing more is expected of it. Raises HostLost at the end."""
+        """Work until every host has run its blocks or is lost. Raises HostLost at the end."""
         self._emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.books),
                                          "trials": sum(len(book.expected) for book in self.books.values()),
                                          "done": sum(len(book.taken) for book in self.books.values())}))  # fmt: skip
@@ -62,7 +64,7 @@ class Coordinator:
             self._tell(now=True)
 
     def collect(self, seconds: float) -> None:
-        """Take home what is finished, of the hosts that answer within so many seconds; nothing is started."""
+        """Copy what is finished from hosts that answer within that many seconds; start nothing."""
         until = self._clock() + seconds
         self._start = False
         for book in self.books.values():
@@ -75,7 +77,7 @@ class Coordinator:
         self._save(now=True)
 
     def step(self) -> None:
-        """Ask who is not asked, take what has come."""
+        """Ask every idle host, and process the answers."""
         for book in self.books.values():
             self._ask(book)
         for host, answer in self.engine.answers(_TELL_S):
@@ -94,7 +96,7 @@ class Coordinator:
     # --- questions ---
 
     def _ask(self, book: Book) -> None:
-        """The next question, unless one is on its way or nothing is to be asked now."""
+        """Send the next question, unless one is pending or nothing is to be asked now."""
         if not book.asked and book.open and self._clock() >= book.retry_at and (self._start or not book.current):
             book.asked = True
             self.engine.ask(book.host, self._question(book))
@@ -104,18 +106,18 @@ class Coordinator:
             return self._deal(book)
         if book.transfer is not None and book.transfer.rest:
             name, _ = book.transfer.rest[0]
-            return Piece(book.run, book.transfer.trial, name, book.transfer.offset)
+            return Chunk(book.run, book.transfer.trial, name, book.transfer.offset)
         return See(book.run, book.blocks, tuple(sorted(book.arrived)), self._patience_s, self._start)
 
     def _deal(self, book: Book) -> Deal:
         run = self._runs[book.run]
         mine = dataclasses.replace(run, order=book.order, precision=None, hosts={}, host={}, versions={})
-        return Deal(book.run, store.written_spec(mine), self._plan_text, self._scripts, self._wipe, __version__)
+        return Deal(book.run, results.written_spec(mine), self._plan_text, self._scripts, self._wipe, __version__)
 
     # --- answers ---
 
     def _guarded(self, book: Book, answer: Answer) -> None:
-        """What cannot be taken home is this host's matter, not the others'."""
+        """Process an answer; a failure affects only this host."""
         try:
             self._take(book, answer)
         except ResultDamaged as error:
@@ -136,17 +138,19 @@ class Coordinator:
                 if self.fleet.mode == "each":  # a run of its own, like one that was driven by hand
                     own = {name: value for name, value in facts.items() if name != "versions"}
                     self._change(book.run, host=own, versions=dict(facts["versions"]))
-            case Seen():
+            case HostSeen():
                 self._see(book, answer)
             case bytes() if book.transfer is not None:
                 book.transfer.take(answer)
                 self._home(book)
 
-    def _see(self, book: Book, seen: Seen) -> None:
+    def _see(self, book: Book, seen: HostSeen) -> None:
         book.current = not seen.trial
         if not seen.dealt:
             book.dealt = False
             return
+        if (has := seen.state.waits_for) != book.state.waits_for and has and not self._is_ours(has):
+            self._emit(Event("note", {"text": f"{book.host} waits for the disk, which is used by {has}"}))
         book.state = seen.state
         known = {spec.id for spec in book.order}
         if new := [TrialSpec(**spec) for spec in seen.repeats if spec["id"] not in known]:
@@ -164,9 +168,15 @@ class Coordinator:
             book.done = True
             self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are home"}))
 
+    def _is_ours(self, folder: str) -> bool:
+        """Whether the run's directory belongs to a host of this fleet."""
+        return Path(folder).is_relative_to(ledger.folder_of(self.results, self.fleet.name))
+
     def _home(self, book: Book) -> None:
-        """Publish a trial whose last byte has come. Its host goes on meanwhile: it has kept it, and is asked for it
-        again where it cannot be published here."""
+        """Publish a trial that has arrived completely.
+
+        Its host continues meanwhile: it keeps the trial, and is asked for it again if it cannot be published here.
+        """
         transfer = book.transfer
         if transfer is None or transfer.rest:
             return
@@ -178,7 +188,7 @@ class Coordinator:
         finally:
             book.arriving = None
         book.damaged = 0
-        trial = store.load_trial(self.results / book.run / "trials" / transfer.trial)
+        trial = results.load_trial(self.results / book.run / "trials" / transfer.trial)
         primary = self._runs[book.run].cell(trial.id.rpartition("-b")[0]).workload.primary
         self._emit(Event("trial_end", {
             "host": book.host, "trial": trial.id, "arm": trial.fs_setup, "engine": trial.engine,
@@ -199,7 +209,7 @@ class Coordinator:
                 self._give_up(book, f"not heard for {now - book.heard:.0f} s")
 
     def _give_up(self, book: Book, why: str, remedy: Any = None) -> None:
-        """Nothing more is expected of the host; with `spread` its unfinished blocks go whole to the others."""
+        """Expect nothing more of the host; with `spread` its unfinished blocks are reassigned as a whole."""
         book.gone, book.transfer = why, None
         self.engine.forget(book.host)
         self._emit(Event("note", {"text": f"! {book.host}: {why}" + (f" ({remedy})" if remedy else "")}))
@@ -210,8 +220,8 @@ class Coordinator:
             b.host: len(dealing.unfinished(run.order, b.blocks, b.taken)) for b in self.books.values() if not b.gone
         }
         if self.fleet.mode == "spread" and left and able:
-            torn = tuple(spec for spec in run.order if spec.block in left)
-            aside = record.set_aside(self.results / book.run, torn, book.host)
+            torn = [spec.id for spec in run.order if spec.block in left]  # run again, whole, elsewhere
+            aside = set_aside(self.results / book.run, torn, book.host)
             dealt = dealing.again(dealt, book.host, left, able)
             said = f", {len(aside)} of its trials are set aside" if aside else ""
             self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
@@ -220,20 +230,21 @@ class Coordinator:
 
     def _deal_again(self, dealt: dealing.Dealing, run: Run, gone: dict[str, str]) -> None:
         self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
-        record.save(self.results, self.fleet)
+        ledger.save(self.results, self.fleet)
         for host, book in self.books.items():
             if book.blocks != dealt[host]:
                 book.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
 
     def _further(self) -> bool:
-        """With --until-precision, once all is home: deal further blocks of what is not settled. Whether there are."""
+        """With --until-precision, assign further blocks of unsettled questions when all is collected; return whether
+        there are any."""
         run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
         if run is None or run.precision is None or not able or self._lacking():
             return False
-        from dbbench.fleet.precision import dealt_further  # with all that a runner needs
+        from dbbench.fleet.dealing import dealt_further  # with all that a runner needs
 
         longer, dealt = dealt_further(run, self.fleet.dealing, self.results / run.name, able)
-        self._change(run.name, order=longer.order, settled=longer.settled)
+        self._change(run.name, order=longer.order, questions=longer.questions, settled=longer.settled)
         self._save(now=True)
         if more := len(longer.order) - len(run.order):
             self._emit(Event("note", {"text": f"{more} trials more, until the precision"}))
@@ -246,23 +257,23 @@ class Coordinator:
     def _conclude(self) -> None:
         lacking = self._lacking()
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
-        record.save(self.results, self.fleet)
+        ledger.save(self.results, self.fleet)
         home = sum(len(book.taken) for book in self.books.values())
         self._emit(Event("fleet_end", {"name": self.fleet.name, "trials": home, "lacking": [b.host for b in lacking]}))
         if lacking:
             raise HostLost(
                 "\n  ".join(f"{book.host}: {book.gone}; {len(book.expected - book.taken)} trials are not home"
                             for book in lacking),
-                effect="What came home is kept.",
-                remedy="Put it right on the host and type the same command again; it goes on.",
+                effect="The results that arrived are kept.",
+                remedy="Correct the cause on the host, then run the same command again to resume.",
             )  # fmt: skip
 
     # --- what is kept ---
 
     def _book(self, host: str) -> Book:
-        name = record.run_name(self.fleet, host)
+        name = ledger.run_name(self.fleet, host)
         order = dealing.of_host(self._runs[name].order, self.fleet.dealing[host])
-        taken = {spec.id for spec in order} & store.finished(self.results / name)
+        taken = {spec.id for spec in order} & results.finished(self.results / name)
         book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
         book.done = not order  # a host without blocks waits for what others leave
         return book
@@ -275,7 +286,7 @@ class Coordinator:
         if self._unsaved and (now or time.monotonic() - self._saved > _SAVE_SHARE * self._save_s):
             began = time.monotonic()
             for name in sorted(self._unsaved):
-                store.save_spec(self.results / name, self._sorted(self._runs[name]))
+                results.save_spec(self.results / name, self._sorted(self._runs[name]))
             self._unsaved.clear()
             self._saved = time.monotonic()
             self._save_s = self._saved - began
@@ -288,5 +299,94 @@ class Coordinator:
         if now or time.monotonic() - self._told >= _TELL_S:
             self._told = time.monotonic()
             rows = [book.row(self._clock()) for book in self.books.values()]
-            record.tell(self.results, self.fleet.name, rows)
+            ledger.tell(self.results, self.fleet.name, rows)
             self._emit(Event("hosts", {"utc": iso(self._clock()), "hosts": rows}))
+
+
+@dataclass
+class Transfer:
+    """A trial whose files are arriving; `rest` are the incomplete ones, with their missing bytes."""
+
+    trial: str
+    incoming: Incoming
+    rest: list[tuple[str, int]]
+    offset: int = 0  # in the first of them
+
+    def take(self, content: bytes) -> None:
+        """Append bytes to the first file of `rest`. Raises ResultDamaged if it ends too early."""
+        name, size = self.rest[0]
+        if not content:
+            raise ResultDamaged(f"{self.trial}: {name} ended at byte {self.offset} of {size}")
+        self.incoming.write(name, content)
+        self.offset += len(content)
+        if self.offset >= size:
+            self.rest.pop(0)
+            self.offset = 0
+
+
+@dataclass
+class Book:
+    """The state of one host of the fleet."""
+
+    host: str
+    run: str  # name of its run
+    blocks: tuple[int, ...]
+    order: tuple[TrialSpec, ...]  # its trials, repeats as soon as they are known
+    taken: set[str]  # ids that are home
+    heard: float  # UTC
+    state: HostState = field(default_factory=HostState)
+    dealt: bool = False  # whether it knows its blocks
+    asked: bool = False
+    retry_at: float = 0.0
+    transfer: Transfer | None = None
+    arriving: str | None = None  # a trial whose bytes are all here, but not safe yet
+    damaged: int = 0  # transfers in a row
+    done: bool = False
+    gone: str = ""  # why nothing more is expected of it
+    note: str = ""
+    current: bool = False  # its last answer had nothing new
+
+    @property
+    def open(self) -> bool:
+        """Whether something is still expected of it."""
+        return not self.done and not self.gone
+
+    @property
+    def expected(self) -> set[str]:
+        """Return the ids of all its trials."""
+        return {spec.id for spec in self.order}
+
+    @property
+    def arrived(self) -> set[str]:
+        """Return the ids of the trials that the host need not send."""
+        return self.taken if self.arriving is None else {*self.taken, self.arriving}
+
+    def begin(self, seen: HostSeen, folder: Path) -> None:
+        """Store what came with the answer; the rest is requested file by file."""
+        incoming = Incoming(folder, seen.trial)
+        for name, content in seen.content.items():
+            incoming.write(name, content)
+        self.transfer = Transfer(seen.trial, incoming, [file for file in seen.files if file[0] not in seen.content])
+
+    def lost(self, why: str, retry_at: float) -> None:
+        """Note that no answer came: a transfer starts again."""
+        self.transfer, self.retry_at, self.note = None, retry_at, why
+
+    def redeal(self, blocks: tuple[int, ...], order: tuple[TrialSpec, ...]) -> None:
+        """Assign other blocks from now on."""
+        self.blocks, self.order = blocks, order
+        self.taken &= self.expected
+        self.dealt, self.done = False, not order
+
+    def row(self, now: float) -> dict[str, Any]:
+        """Return the host's row in `fleet status`."""
+        left = len(self.expected - self.taken)
+        mean = self.state.mean_s
+        what = "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
+        return {
+            "host": self.host, "run": self.run, "trial": self.state.trial, "phase": what,
+            "phase_s": round(now - self.state.since, 1) if self.state.since and self.open else None,
+            "done": len(self.taken), "trials": len(self.order), "blocks": list(self.blocks),
+            "eta_s": 0.0 if not left else None if mean is None or self.gone else round(left * mean, 1),
+            "heard": iso(self.heard), "note": self.gone or self.state.note,
+        }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Worker and scheduler of dask.distributed as they run here: quiet, without dashboards, on loopback or with TLS."""
+"""Worker and scheduler of dask.distributed, configured without dashboards, on loopback or with TLS."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 import dask
 
 from dbbench.fleet import remains, security
-from dbbench.fleet.engine import DISK, PLACE
 from dbbench.fleet.host import HERE
+from dbbench.fleet.transport import DISK, PLACE
 
 # What a worker does beside its task: by default it wakes 50 times a second and takes 1.6 % of a core.
 QUIET: Final[dict[str, Any]] = {
@@ -47,21 +47,21 @@ _STEP_S: Final = 0.5
 
 
 class _Quiet:
-    """Without the web server: nothing listens but what was asked for."""
+    """A daemon without the web server: only the requested address is opened."""
 
     def start_http_server(self, *_args: Any, **_kwargs: Any) -> None:
         self.http_server = None
 
 
 class Worker(_Quiet, distributed.Worker):  # type: ignore[misc]
-    """One question at a time, and a heartbeat every few seconds."""
+    """A worker that answers one question at a time, with a heartbeat every few seconds."""
 
     async def heartbeat(self) -> None:
         await super().heartbeat()
         self.periodic_callbacks["heartbeat"].callback_time = 1000 * HEARTBEAT_S
 
     async def find_missing(self) -> None:
-        """Data of other workers is never missing: there is none."""
+        """Do nothing: workers do not depend on each other's data."""
 
 
 class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
@@ -69,10 +69,10 @@ class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
 
 
 def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
-    """Answer questions on this host until somebody says to leave.
+    """Answer questions on this host until told to leave. Raises FleetInsecure.
 
-    A scheduler that is not there is waited for: `give_up_s` long, None: for ever. RunLocked: another worker has the
-    same results folder. FleetInsecure.
+    If there is no scheduler, it is awaited for `give_up_s` seconds, None: forever. Raises RunLocked if another worker
+    uses the same results folder.
     """
     secured = security.of(address, certs)
     HERE.name, HERE.results = name, results.resolve()
@@ -86,7 +86,7 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
 
 
 async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
-    """One life of the worker; whether it found a scheduler."""
+    """Run the worker once; return whether it reached a scheduler."""
     worker = Worker(
         address, nthreads=1, name=name, resources={f"{PLACE}{name}": 1, DISK: 1}, security=secured,
         local_directory=str(scratch), memory_limit=0, dashboard=False, death_timeout=10, validate=False,
@@ -117,7 +117,7 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
 
 
 def schedule(address: str, certs: Path | None) -> None:
-    """Run a scheduler on `address` until SIGINT or SIGTERM. FleetInsecure; OSError where the port is taken."""
+    """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the port is in use."""
     secured = security.of(address, certs)
     asyncio.run(_schedule(address, secured))
 

@@ -1,18 +1,23 @@
-"""Which blocks each host drives: all of them (`each`), or some, whole (`spread`); and what a lost host has left."""
+"""Assign blocks to hosts: all of them (`each`) or a part (`spread`); reassign those of a lost host; add
+further ones."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
+from pathlib import Path
 
-from dbbench.model import TrialSpec
+from dbbench import results
+from dbbench.model import Run, TrialSpec
 from dbbench.plan import blocks
+from dbbench.run.adaptive import further
 
 Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order in which they were dealt
 
 
 def deal(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) -> Dealing:
-    """All blocks to each host, or each block to one host, in turn; hosts by name, so that it is the same every time."""
+    """Assign all blocks to each host, or each block to one host in turn; hosts are sorted by name, so it is
+    reproducible."""
     known, names = sorted(blocks(order)), sorted(hosts)
     if mode == "each":
         return {name: tuple(known) for name in names}
@@ -22,9 +27,9 @@ def deal(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) -> Dealing
 def again(
     dealing: Mapping[str, tuple[int, ...]], gone: str, unfinished: Sequence[int], able: Mapping[str, int]
 ) -> Dealing:
-    """The dealing without the blocks that `gone` has not finished: each goes whole to the host that has least left.
+    """Reassign the blocks that `gone` has not finished, each as a whole to the host with the fewest remaining.
 
-    `able`: the hosts that can take them, with the number of blocks that they have still to drive.
+    `able`: the hosts that can take them, with the number of blocks that they still have to run.
     """
     dealt, load = dict(dealing), dict(able)
     dealt[gone] = tuple(block for block in dealing[gone] if block not in unfinished)
@@ -36,7 +41,7 @@ def again(
 
 
 def more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hosts: Sequence[str]) -> Dealing:
-    """The dealing with those blocks of the order that nobody has, in turn over `hosts`, who have nothing left."""
+    """Assign the unassigned blocks of the order to `hosts` in turn; these have nothing left to do."""
     has = {block for mine in dealing.values() for block in mine}
     dealt = dict(dealing)
     for block, host in zip((block for block in sorted(blocks(order)) if block not in has), cycle(sorted(hosts))):
@@ -45,12 +50,27 @@ def more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hos
 
 
 def of_host(order: Sequence[TrialSpec], mine: Sequence[int]) -> tuple[TrialSpec, ...]:
-    """The trials of those blocks in the order of the plan, blocks as they were dealt."""
+    """Return the trials of those blocks in the order of the plan, blocks in the order of assignment."""
     wanted = set(mine)
     inside = blocks([spec for spec in order if spec.block in wanted])
     return tuple(spec for block in mine for spec in inside.get(block, ()))
 
 
 def unfinished(order: Sequence[TrialSpec], mine: Sequence[int], taken: Collection[str]) -> list[int]:
-    """Those of the blocks `mine` of which a trial is not home."""
+    """Return those of the blocks `mine` that have a trial which has not been collected."""
     return [block for block, specs in blocks(of_host(order, mine)).items() if any(s.id not in taken for s in specs)]
+
+
+def dealt_further(run: Run, dealt: Dealing, folder: Path, hosts: Sequence[str]) -> tuple[Run, Dealing]:
+    """Return the run with another block of unsettled questions for each host, and the assignment.
+
+    All assigned trials are in `folder`. At most 15 blocks in total; both are unchanged if all questions are settled.
+    This checks once for as many blocks as there are hosts, which is less often than on one machine.
+    """
+    left = more(dealt, run.order, hosts)
+    if left != dealt:  # a coordinator was killed before it dealt them
+        return run, left
+    trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
+    for _ in hosts:
+        run = further(run, trials)
+    return run, more(dealt, run.order, hosts)

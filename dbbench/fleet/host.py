@@ -1,6 +1,6 @@
-"""What a worker does on its host: answers a question from the folders that are there, and sees to the supervisor.
+"""The worker's side on a host: answer a question from the directories that exist, and keep the supervisor running.
 
-Everything here may be asked again at any time, by another coordinator too. Nothing is kept in memory but who we are.
+Every question may be repeated at any time, also by another coordinator. Only the host's identity is kept in memory.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dbbench import __version__, process, store
-from dbbench import host as machine
-from dbbench.catalog import NAME
-from dbbench.errors import CommandFailed, DbbenchError, ImportRefused, RunNameTaken
+from dbbench import __version__, process, results
+from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
+from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, Halt, HostSeen, HostState, Leave, Question, Refused, See
 from dbbench.fleet.room import Room
 from dbbench.fleet.supervisor import described
-from dbbench.fleet.words import Answer, Deal, Dealt, Halt, Leave, Piece, Question, Refused, See, Seen, State
+from dbbench.machine import host as machine
 from dbbench.model import plain
-from dbbench.store import merging, taking
+from dbbench.model.base import NAME
+from dbbench.results import merging
 
 CHUNK: Final = 4 * 2**20  # bytes of an answer: what coordinator and scheduler hold of a host at a time
 _STARTS: Final = 3  # of a supervisor, without a trial between them
@@ -33,11 +33,11 @@ _WAKE_S: Final = 2.0  # a supervisor that was killed rings no bell
 
 @dataclass
 class Here:
-    """Who we are; a worker that somebody else started finds it in its environment."""
+    """Identity of this host; a worker started by someone else reads it from its environment."""
 
     name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
-    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.commands.supervising")
+    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervise")
     leave: threading.Event = field(default_factory=threading.Event)
     starts: dict[str, int] = field(default_factory=dict)  # of a run's supervisor since its last trial
 
@@ -46,16 +46,16 @@ HERE: Final = Here()
 
 
 def answer(question: Question) -> Answer:
-    """The one function that the engine calls here. Errors that are ours come back as data."""
+    """Answer a question. The only function that the transport calls here; errors of dbbench are returned as data."""
     try:
         match question:
             case Deal():
                 return _deal(question)
             case See():
                 return _see(question)
-            case Piece():
-                return taking.read(_trial(question.run, question.trial) / taking.inner(question.file),
-                                   question.offset, CHUNK)  # fmt: skip
+            case Chunk():
+                return merging.read(_trial(question.run, question.trial) / merging.inner(question.file),
+                                   HERE.results, question.offset, CHUNK)  # fmt: skip
             case Halt():
                 _halt(question)
                 return None
@@ -69,44 +69,44 @@ def answer(question: Question) -> Answer:
 
 
 def _folder(run: str) -> Path:
-    return HERE.results / taking.checked_name(run)
+    return HERE.results / merging.checked_name(run)
 
 
 def _trial(run: str, trial: str) -> Path:
-    return _folder(run) / "trials" / taking.checked_name(trial)
+    return _folder(run) / "trials" / merging.checked_name(trial)
 
 
 def _deal(question: Deal) -> Dealt:
-    """Make the run's folder once, and write down what is this host's. RunNameTaken for another plan."""
+    """Make the run's directory once, and record the blocks of this host. Raises RunNameTaken for another plan."""
     if question.version != __version__:
         raise ImportRefused(
             f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",
             effect="Nothing was changed.",
             remedy="Install the same version on all hosts.",
         )
-    folder, run = _folder(question.run), store.parsed_spec(question.spec)
+    folder, run = _folder(question.run), results.parsed_spec(question.spec)
     if (folder / "run.json").exists():
-        if store.load_spec(folder).plan_sha256 != run.plan_sha256:
-            raise RunNameTaken(f"{folder} on {HERE.name} holds another plan", remedy="Name the run otherwise: --name.")
+        if results.load_spec(folder).plan_sha256 != run.plan_sha256:
+            raise RunNameTaken(f"{folder} on {HERE.name} holds another plan", remedy="Choose another name with --name.")
     else:
         facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
         run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
                                   cells=merging.own_scripts(run.cells, folder))  # fmt: skip
         HERE.results.mkdir(parents=True, exist_ok=True)
-        store.create_run(HERE.results, run, question.plan)
+        results.create_run(HERE.results, run, question.plan)
     merging.keep_scripts(folder, question.scripts)
     room = Room(folder)
     room.make()
     room.deal(run.order, question.wipe)
     HERE.starts.pop(question.run, None)
-    return Dealt(merging.facts_of(store.load_spec(folder))[HERE.name])
+    return Dealt(merging.facts_of(results.load_spec(folder))[HERE.name])
 
 
-def _see(question: See) -> Seen:
+def _see(question: See) -> HostSeen:
     folder = _folder(question.run)
     room = Room(folder)
     if not (folder / "run.json").exists() or {spec.block for spec in room.dealt()[0]} != set(question.blocks):
-        return Seen(False)
+        return HostSeen(False)
     taken, until = set(question.taken), time.monotonic() + question.patience_s
     room.listen()
     room.acknowledge(question.taken)
@@ -123,30 +123,31 @@ def _see(question: See) -> Seen:
             room.listen()
 
 
-def _seen(room: Room, trial: str) -> Seen:
+def _seen(room: Room, trial: str) -> HostSeen:
     repeats = tuple(plain(spec) for spec in room.run().order if spec.attempt > 1)
     if not trial:
-        return Seen(True, room.state(), repeats=repeats)
+        return HostSeen(True, room.state(), repeats=repeats)
     folder = room.folder / "trials" / trial
-    files = tuple(taking.files_of(folder))
+    files = tuple(merging.files_of(folder))
     content, room_left = dict[str, bytes](), CHUNK
     for name, size in sorted(files, key=lambda file: file[1]):
         if size <= room_left:
-            content[name] = taking.read(folder / name, most=CHUNK)
+            content[name] = merging.read(folder / name, HERE.results, most=CHUNK)
             room_left -= size
-    return Seen(True, room.state(), trial, files, content, repeats)
+    return HostSeen(True, room.state(), trial, files, content, repeats)
 
 
 def _supervised(room: Room, start: bool) -> bool:
-    """See that somebody drives what is left; False where nothing is, or what stopped it would stop it again."""
+    """Ensure that a supervisor runs what is left; return False if nothing is left, or it would stop again at once."""
     if room.supervised():
         return True
     run = room.wanted(room.run())
     state = room.state()
-    if not store.pending(room.folder, run) and state.ended:
+    if not results.pending(room.folder, run) and state.ended:
         return False
     dealt_since = (room.path / "dealt.json").stat().st_mtime > _mtime(room.path / "state.json")
-    if state.ended and state.error is not None and not dealt_since:
+    asked_again = state.error is not None and state.error.get("id") == CoordinatorGone.id
+    if state.ended and state.error is not None and not dealt_since and not asked_again:
         return False
     if start:
         _start(room)
@@ -154,7 +155,7 @@ def _supervised(room: Room, start: bool) -> bool:
 
 
 def _start(room: Room) -> None:
-    """Start a supervisor, which is no child of ours: it goes on when we die."""
+    """Start a supervisor that is not a child of this process, so that it outlives it."""
     name, done = room.folder.name, sum(1 for _ in (room.folder / "trials").glob("[!.]*"))
     key = f"{name}:{done}"
     HERE.starts[key] = HERE.starts.get(key, 0) + 1
@@ -163,7 +164,7 @@ def _start(room: Room) -> None:
             f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without a trial",
             remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
         )
-    room.tell(State(note="starting"))  # what stopped the last one is over
+    room.tell(HostState(note="starting"))  # what stopped the last one is over
     with contextlib.suppress(CommandFailed):  # another one was quicker, or it ended: the state says why
         process.run([*HERE.supervisor, str(room.folder)], env=process.kept_environment(), timeout_s=60, note=False)
 
@@ -179,7 +180,7 @@ def _mtime(path: Path) -> float:
 
 
 def named(name: str) -> str:
-    """A host's name as it stands in results and resources. ImportRefused where it is none."""
+    """Return a host's name as used in results and resources. Raises ImportRefused if it is not valid."""
     if not NAME.fullmatch(name):
-        raise ImportRefused(f"{name!r} is no name for a host: letters, digits and . _ + : = - are")
+        raise ImportRefused(f"invalid host name {name!r}: use letters, digits and . _ + : = -")
     return name

@@ -1,63 +1,155 @@
-"""What a fleet has on a machine beside its results, and whose it is: a worker's scratch folder, hosts of `--local`.
+"""What a fleet has on a machine in addition to its results: a worker's scratch directory, hosts of `--local`.
 
-RESULTS/.fleet-worker/          of the worker that has this results folder: dask's own files
+RESULTS/.fleet-worker/          files of dask for the worker that uses this results folder
 RESULTS/.fleet-worker.lock      held by it
-RESULTS/.fleet/FLEET/hosts/     results folders of hosts that are workers of `--local`, with runs of their own
+RESULTS/.fleet/FLEET/hosts/     results folders of hosts that are workers of `--local`, with their own runs
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dbbench import store
-from dbbench.errors import RunLocked
-from dbbench.fleet import record
-from dbbench.fleet.record import Fleet
-from dbbench.store.files import exclusive
-from dbbench.store.trials import SUMS, damage
+from dbbench import results
+from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
+from dbbench.fleet import ledger
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import HostState
+from dbbench.fleet.room import Room
+from dbbench.results.fileio import exclusive, read_bytes, real_folder
+from dbbench.results.trials import SUMS, damage, results_of
 
 SCRATCH: Final = ".fleet-worker"
+STOP_S: Final = 90.0  # a trial's clean stop has a minute
 
 
 @contextlib.contextmanager
-def worker_of(results: Path) -> Iterator[Path]:
-    """Be the worker of a results folder while the block lasts: two would answer for the same disk. Its scratch folder.
+def worker_of(results_folder: Path) -> Iterator[Path]:
+    """Hold the worker's lock of a results folder within the block; yield its scratch directory.
 
-    RunLocked where there is one.
+    Two workers would answer for the same disk. Raises RunLocked.
     """
-    results.mkdir(parents=True, exist_ok=True)
+    results_folder.mkdir(parents=True, exist_ok=True)
     with exclusive(
-        results / f"{SCRATCH}.lock",
-        lambda pid: RunLocked(f"another fleet worker has {results}: process {pid}", effect="Nothing was changed.",
-                              remedy="Name another folder: --results DIR."),
+        results_folder / f"{SCRATCH}.lock",
+        lambda pid: RunLocked(f"another fleet worker has {results_folder}: process {pid}",
+                              effect="Nothing was changed.", remedy="Name another folder: --results DIR."),
     ):  # fmt: skip
-        yield results / SCRATCH
+        yield results_folder / SCRATCH
 
 
-def hosts_here(results: Path, name: str) -> list[Path]:
-    """The results folders of the fleet's hosts that are workers of this machine."""
-    return sorted(path for path in (record.folder_of(results, name) / "hosts").glob("*") if path.is_dir())
+def hosts_here(results_folder: Path, name: str) -> list[Path]:
+    """Return the results folders of the fleet's hosts that are workers of this machine."""
+    hosts = ledger.folder_of(results_folder, name) / ledger.HOSTS
+    return sorted(path for path in hosts.glob("*") if path.is_dir() and not _is_elsewhere(path, results_folder))
 
 
-def runs_here(results: Path, name: str) -> list[Path]:
-    """The runs of those hosts."""
-    return [run for host in hosts_here(results, name) for run in store.runs(host)]
+def runs_here(results_folder: Path, name: str) -> list[Path]:
+    """Return the runs of those hosts."""
+    return [run for host in hosts_here(results_folder, name) for run in results.runs(host)]
 
 
-def copies(results: Path, fleet: Fleet) -> list[Path]:
-    """Trials of hosts of this machine that are home too, the same and whole; none before the fleet is finished."""
+@dataclass(frozen=True)
+class AtWork:
+    """A living supervisor of this machine."""
+
+    fleet: str
+    host: str
+    folder: Path  # of the run that it works on
+    pid: int
+    state: HostState
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {"fleet": self.fleet, "host": self.host, "run": str(self.folder), "pid": self.pid,
+                "trial": self.state.trial, "phase": self.state.phase, "note": self.state.note}  # fmt: skip
+
+
+def at_work(results_folder: Path, name: str) -> list[AtWork]:
+    """Return the fleet's supervisors on this machine: those of `--local`, and one whose host has `results`
+    as its own."""
+    found, own = [], results_folder / name
+    for run in (*runs_here(results_folder, name), own):
+        room = Room(run)
+        pid = None
+        if (room.path / "lock").is_file():
+            with contextlib.suppress(OSError, ResultNotRegular):  # a lock that leads elsewhere is no supervisor's
+                pid = room.supervisor()
+        if pid is not None:
+            found.append(AtWork(name, os.uname().nodename if run == own else run.parent.name, run, pid, room.state()))
+    return found
+
+
+def orphans(results_folder: Path) -> list[AtWork]:
+    """Return supervisors of this machine whose fleets have no running coordinator."""
+    names = sorted(path.parent.name for path in (results_folder / ledger.FOLDER).glob("*/fleet.json"))
+    return [
+        one
+        for name in names
+        if ledger.coordinator(results_folder, name) is None
+        for one in at_work(results_folder, name)
+    ]
+
+
+def told_of(left: list[AtWork]) -> list[str]:
+    """Return lines about supervisors that run without a coordinator; [] if there are none."""
+    lines = [
+        f"fleet {one.fleet}, host {one.host}: process {one.pid} is at work without a coordinator "
+        f"({one.state.trial or one.state.note or 'between trials'}{one.state.phase and ', ' + one.state.phase})"
+        for one in left
+    ]
+    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({one.fleet for one in left}))]
+
+
+def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
+    """Stop those supervisors cleanly without a scheduler; return those that still run after `within_s`."""
+    for one in hosts:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGTERM)
+    until = time.monotonic() + within_s
+    while (left := [one for one in hosts if _lives(one.pid)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
+    """Return trials of hosts of this machine that were collected identically; none before the fleet is finished."""
     if not fleet.finished:
         return []
-    trials = [path for run in runs_here(results, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
-    return [path for path in trials if _is_home(path, results / path.parts[-3] / "trials" / path.name)]
+    trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
+    here = [path for path in trials if path.is_dir() and not _is_elsewhere(path, results_folder)]
+    return [path for path in here if _is_home(path, results_folder / path.parts[-3] / "trials" / path.name)]
+
+
+def _is_elsewhere(path: Path, results_folder: Path) -> bool:
+    """Whether a symbolic link below the results folder leads to it."""
+    try:
+        real_folder(path, results_folder)
+    except ResultNotRegular:
+        return True
+    return False
 
 
 def _is_home(copy: Path, home: Path) -> bool:
-    """Whether the result at `home` is whole and the same as `copy`."""
+    """Whether the result at `home` is undamaged and identical to `copy`."""
     try:
-        return (copy / SUMS).read_bytes() == (home / SUMS).read_bytes() and not damage(home)
-    except OSError:
+        same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(home / SUMS, results_of(home))
+        return same and not damage(home)
+    except (OSError, ResultDamaged):
         return False

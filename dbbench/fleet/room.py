@@ -1,12 +1,12 @@
-"""The files of a run's folder by which supervisor and worker know of each other, on one host.
+"""Files in a run's directory with which supervisor and worker communicate on one host.
 
-fleet/dealt.json    the order of this host, as the coordinator last dealt it, and what may be wiped
-fleet/state.json    where the supervisor stands
-fleet/taken.json    ids of trials that the coordinator holds
-fleet/listening     its time: when a coordinator last asked
+fleet/dealt.json    the order of this host as last assigned by the coordinator, and what may be wiped
+fleet/state.json    the state of the supervisor
+fleet/taken.json    ids of trials that the coordinator has
+fleet/listening     its mtime: when a coordinator last asked
 fleet/lock          held by the supervisor as long as it lives
-fleet/bell          a FIFO: a trial is over, or the supervisor is; who waits for it sleeps until then
-fleet/ack           another one: the coordinator holds more, or has dealt
+fleet/bell          a FIFO: a trial or the supervisor has ended; a waiting process sleeps until then
+fleet/ack           another FIFO: the coordinator has more, or has reassigned blocks
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from dbbench import store
-from dbbench.fleet.words import State
+from dbbench import results
+from dbbench.errors import ResultDamaged
+from dbbench.fleet.messages import HostState
 from dbbench.model import Run, TrialSpec, plain
-from dbbench.store.files import write_json
+from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, write_json
 
 LISTENING_S: Final = 5.0  # after a question: an answer goes home and the next question comes back
 
-_STATE: Final = TypeAdapter(State)
+_STATE: Final = TypeAdapter(HostState)
 
 
 class Room:
-    """One run's folder on a host."""
+    """The directory of one run on a host."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "fleet"
 
     def make(self) -> None:
-        """Make the folder and its FIFOs."""
+        """Make the directory and its FIFOs."""
         self.path.mkdir(exist_ok=True)
         for name in ("bell", "ack"):
             with contextlib.suppress(FileExistsError):
@@ -52,12 +53,12 @@ class Room:
     # --- what was dealt ---
 
     def deal(self, order: tuple[TrialSpec, ...], wipe: tuple[str, ...]) -> None:
-        """Write down the host's order."""
+        """Record the host's order."""
         write_json(self.path / "dealt.json", {"order": plain(order), "wipe": wipe})
         self.ring("ack")
 
     def dealt(self) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
-        """(order, identities that may be wiped); nothing before the first deal."""
+        """Return (order, identities that may be wiped); empty before the first assignment."""
         path = self.path / "dealt.json"
         try:
             return _dealt(path, _stamp(path))
@@ -65,9 +66,12 @@ class Room:
             return (), ()
 
     def wanted(self, run: Run) -> Run:
-        """The run with what was dealt meanwhile. Blocks that are new stand last: one that was begun is finished
-        first. Those that went to another host are dropped, unless they were begun."""
-        order, done = self.dealt()[0], store.finished(self.folder)
+        """Return the run with blocks assigned since then.
+
+        New blocks are last: a block that was begun is finished first. Blocks that were moved to another host are
+        dropped, unless they were begun.
+        """
+        order, done = self.dealt()[0], results.finished(self.folder)
         blocks, known = {spec.block for spec in order}, {spec.id for spec in run.order}
         begun = {spec.block for spec in run.order if spec.id in done}
         kept = [spec for spec in run.order if spec.block in blocks | begun]
@@ -75,26 +79,28 @@ class Room:
         return run if merged == run.order else dataclasses.replace(run, order=merged)
 
     def run(self) -> Run:
-        """The content of run.json, read again only where it has changed: a host is asked while it measures."""
+        """Return run.json, read again only after a change, because a host is asked while it measures."""
         return _run(self.folder, _stamp(self.folder / "run.json"))
 
     # --- where the supervisor stands ---
 
-    def tell(self, state: State) -> None:
-        """Write the state, whole (not durable: it is of the moment). It is looked at when somebody asks."""
+    def tell(self, state: HostState) -> None:
+        """Write the state; it need not survive a power loss."""
         temporary = self.path / ".state.tmp"
         temporary.write_text(json.dumps(dataclasses.asdict(state)))
         temporary.rename(self.path / "state.json")
 
-    def state(self) -> State:
-        """What was told last."""
-        known = self._read("state.json")
-        return State() if known is None else _STATE.validate_python(known)
+    def state(self) -> HostState:
+        """Return the last written state."""
+        try:
+            return _STATE.validate_python(self._read("state.json") or {})
+        except ValidationError:
+            return HostState()
 
     @contextlib.contextmanager
     def supervising(self) -> Iterator[bool]:
-        """Hold the supervisor's lock; False where another one does."""
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Hold the supervisor's lock; yield False if another one does. Raises ResultNotRegular, OSError."""
+        fd = own_file(real_folder(self.path, self.folder.parent) / "lock", os.O_RDWR, 0o600)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,16 +113,16 @@ class Room:
             os.close(fd)
 
     def sign(self) -> None:
-        """The supervisor's pid goes into its lock file, for who wants to stop it."""
+        """Write the supervisor's pid into its lock file, so that it can be stopped."""
         (self.path / "lock").write_text(str(os.getpid()))
 
     def supervisor(self) -> int | None:
-        """The pid of the supervisor, None where none is alive."""
+        """Return the pid of the supervisor, or None if none is alive."""
         with self.supervising() as free:
             if free:
                 return None
-        text = (self.path / "lock").read_text()
-        return int(text) if text.isdecimal() else None
+        text = read_bytes(self.path / "lock", self.folder.parent).decode(errors="replace")
+        return int(text) if text.isdecimal() and len(text) < 10 and _holds(int(text), self.path / "lock") else None
 
     def supervised(self) -> bool:
         """Whether a supervisor is alive."""
@@ -126,37 +132,37 @@ class Room:
     # --- handing over ---
 
     def listen(self) -> None:
-        """A coordinator is asking."""
+        """Note that a coordinator is asking."""
         (self.path / "listening").touch()
 
     def listened(self) -> bool:
-        """Whether one asked lately."""
+        """Whether one asked recently."""
         try:
             return time.time() - (self.path / "listening").stat().st_mtime < LISTENING_S
         except FileNotFoundError:
             return False
 
     def acknowledge(self, taken: tuple[str, ...]) -> None:
-        """Write down what the coordinator holds."""
+        """Record what the coordinator has."""
         if self._read("taken.json") != list(taken):
             (self.path / "taken.json.tmp").write_text(json.dumps(taken))
             (self.path / "taken.json.tmp").rename(self.path / "taken.json")
         self.ring("ack")
 
     def untaken(self) -> list[str]:
-        """Finished trials that no coordinator holds yet, in the order of the run."""
+        """Return finished trials that no coordinator has yet, in the order of the run."""
         return self.finished_beyond(set(self._read("taken.json") or ()))
 
     def finished_beyond(self, taken: Collection[str]) -> list[str]:
-        """Finished trials of the blocks that are this host's, without those of `taken`, in the order of the run."""
+        """Return finished trials of this host's blocks without those of `taken`, in the order of the run."""
         blocks = {spec.block for spec in self.dealt()[0]}
-        new = store.finished(self.folder).difference(taken)
+        new = results.finished(self.folder).difference(taken)
         return [spec.id for spec in self.run().order if spec.block in blocks and spec.id in new]
 
     # --- bells ---
 
     def ring(self, name: str) -> None:
-        """Wake who waits at the bell. Nobody there, or one that is full already, is no error."""
+        """Wake the process that waits at the bell. It is not an error if there is none, or the FIFO is full."""
         with contextlib.suppress(OSError):
             fd = os.open(self.path / name, os.O_WRONLY | os.O_NONBLOCK)
             try:
@@ -166,7 +172,7 @@ class Room:
 
     @contextlib.contextmanager
     def hearing(self, name: str) -> Iterator[Bell]:
-        """Hear a bell while the block lasts, also what rings between two waits."""
+        """Open a bell within the block; it also registers rings between two waits."""
         fd = os.open(self.path / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             yield Bell(fd)
@@ -175,20 +181,40 @@ class Room:
 
     def _read(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text())
-        except (FileNotFoundError, ValueError):
+            return sound_json(read_bytes(self.path / name, self.folder.parent))
+        except (OSError, ValueError, ResultDamaged):
             return None
 
 
+def _holds(pid: int, lock: Path) -> bool:
+    """Whether that process holds the lock according to the kernel.
+
+    The pid in the file is not trusted: any process that can write to the results folder could name another one there,
+    which would then be stopped. The supervisor inherits the lock from the process that started it, so the pid in
+    /proc/locks is not its own; its file descriptors show the lock.
+    """
+    inode = str(lock.lstat().st_ino)
+    lines = [line.split() for path in Path(f"/proc/{pid}/fdinfo").glob("*") for line in _lines(path)]
+    locks = [words for words in lines if words[:1] == ["lock:"] and "FLOCK" in words]
+    return any(word.rpartition(":")[2] == inode for words in locks for word in words)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # the descriptor has been closed in the meantime
+        return []
+
+
 def _stamp(path: Path) -> tuple[int, int]:
-    """What is another one once the file was replaced."""
+    """Return a value that changes when the file is replaced."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=1)
 def _run(folder: Path, _stamp: tuple[int, int]) -> Run:
-    return store.load_spec(folder)
+    return results.load_spec(folder)
 
 
 @functools.lru_cache(maxsize=1)
@@ -204,7 +230,7 @@ class Bell:
     fd: int
 
     def wait(self, seconds: float) -> None:
-        """Sleep until it rings, or that long."""
+        """Sleep until it rings, or for that long."""
         if select.select([self.fd], [], [], max(0.0, seconds))[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.fd, 4096)

@@ -1,5 +1,5 @@
-"""Who may speak to the fleet. A scheduler takes pickle and its workers run as root: beyond this machine only with
-certificates on both sides, without them on loopback only."""
+"""Access to a fleet. A scheduler accepts pickle and its workers run as root, so connections beyond this machine require
+certificates on both sides; without certificates only loopback is allowed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import certificates
-from dbbench.certificates import Pair
 from dbbench.errors import FileMissing, FileTaken, FleetInsecure
+from dbbench.remote import network
+from dbbench.remote.network import Pair
 
 PORT: Final = 8786
 CA, CERT, KEY, CA_KEY = "ca.pem", "host.pem", "host.key", "ca.key"
 
 
 def default_folder() -> Path:
-    """Where certificates are looked for: $XDG_CONFIG_HOME/dbbench/fleet."""
+    """Return the default directory of certificates: $XDG_CONFIG_HOME/dbbench/fleet."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dbbench" / "fleet"
 
 
 def parts(address: str) -> tuple[str, str, int]:
-    """(protocol, host, port) of an address; tls where none is said, but tcp on loopback. FleetInsecure: another one."""
+    """Return (protocol, host, port) of an address; the default is tls, but tcp on loopback. Raises FleetInsecure."""
     protocol, marked, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", str(PORT))
     host = host.strip("[]") or "127.0.0.1"
@@ -33,13 +33,13 @@ def parts(address: str) -> tuple[str, str, int]:
 
 
 def whole(address: str) -> str:
-    """The address with protocol and port."""
+    """Return the address with protocol and port."""
     protocol, host, port = parts(address)
     return f"{protocol}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether the address leads nowhere but to this machine."""
+    """Whether the address is only reachable on this machine."""
     return _local(parts(address)[1])
 
 
@@ -51,9 +51,9 @@ def _local(host: str) -> bool:
 
 
 def of(address: str, certs: Path | None) -> Any:
-    """What dask.distributed takes as `security` for that address: None for tcp on loopback.
+    """Return the `security` of dask.distributed for that address: None for tcp on loopback.
 
-    FleetInsecure for any other address without TLS; FileMissing where certificates are not there.
+    Raises FleetInsecure for any other address without TLS, FileMissing without certificates.
     """
     protocol, host, _ = parts(address)
     if protocol == "tcp":
@@ -85,23 +85,23 @@ def _tls13() -> int:
 
 
 def make(folder: Path, names: list[str]) -> list[Path]:
-    """Make an authority (once) and a key and certificate for each name, below `folder`/NAME; all of mode 0600.
+    """Make an authority (once) and a key and certificate for each name, in `folder`/NAME; all with mode 0600.
 
-    A copy of `folder`/NAME is what a host needs. FileTaken where a name has one already.
+    A host needs a copy of `folder`/NAME. Raises FileTaken if a name already has one.
     """
     ca = Pair(folder / CA, folder / CA_KEY)
-    with certificates.private():
+    with network.private():
         folder.mkdir(parents=True, exist_ok=True)
         if not ca.key.exists():
-            certificates.make_authority(ca, "dbbench fleet")
+            network.make_authority(ca, "dbbench fleet")
         return [_host(ca, folder / name) for name in names]
 
 
 def _host(ca: Pair, own: Path) -> Path:
     if (own / KEY).exists():
-        raise FileTaken(f"{own / KEY} is there already", effect="It was not changed.",
+        raise FileTaken(f"{own / KEY} is there already", effect="The device was not changed.",
                         remedy=f"Remove {own} to make another; the old one stays valid.")  # fmt: skip
     own.mkdir(exist_ok=True)
-    certificates.sign(ca, own.name, Pair(own / CERT, own / KEY))
+    network.sign(ca, own.name, Pair(own / CERT, own / KEY))
     (own / CA).write_bytes(ca.cert.read_bytes())
     return own

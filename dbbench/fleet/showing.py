@@ -1,18 +1,18 @@
-"""Progress of all hosts on one screen; elsewhere a line for each trial, or JSON."""
+"""Progress of all hosts on one screen; without a terminal, one line per trial, or JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TextIO
 
-from dbbench.clock import epoch
-from dbbench.fleet.summing import standing
-from dbbench.progress.events import Emit, Event, ignore
-from dbbench.progress.wording import result, trial_name
-from dbbench.units import time_text
+from dbbench.metrics.clock import epoch
+from dbbench.report.progress.event import Emit, Event, ignore
+from dbbench.report.progress.wording import result, trial_name
+from dbbench.units import on_terminal, time_text
 
 EVERY_S: Final = 30.0  # between two lines of where all stand, where no terminal is
 HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "")
@@ -20,7 +20,7 @@ HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "
 
 @contextlib.contextmanager
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
-    """A function that shows a fleet's events on `stream` while the block lasts; kinds as of `progress.renderer`."""
+    """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
     if kind == "none":
         yield ignore
     elif kind == "json":
@@ -33,7 +33,7 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]
 
 
 def cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
-    """A host's row as words: of `fleet status` and of the screen."""
+    """Return a host's row in words, for `fleet status` and the screen."""
     eta = row["eta_s"]
     return (
         str(row["host"]),
@@ -48,7 +48,7 @@ def cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
 
 
 def line(event: Event) -> str:
-    """The line that an event leaves for good; "" where it leaves none."""
+    """Return the permanent line of an event; "" if it has none."""
     data = event.data
     match event.kind:
         case "fleet_begin":
@@ -76,7 +76,7 @@ class _Plain:
         if text:
             self._printed = time.monotonic()
             with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the fleet goes on
-                print(text, file=self._stream, flush=True)
+                print(on_terminal(text), file=self._stream, flush=True)
 
 
 @contextlib.contextmanager
@@ -100,6 +100,16 @@ def _live(stream: TextIO, color: bool) -> Iterator[Emit]:
             if event.kind == "hosts":
                 screen.update(table(event.data["hosts"]))
             elif text := line(event):
-                screen.console.print(text, markup=False)
+                screen.console.print(on_terminal(text), markup=False)
 
         yield emit
+
+
+def standing(rows: Sequence[dict[str, Any]]) -> str:
+    """Return "12/40 trials home; 3 measure, 1 restore; about 12:30 left"."""
+    done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
+    phases = Counter(str(row["phase"]) for row in rows)
+    words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    known = [row["eta_s"] for row in rows if row["eta_s"] is not None]
+    left = f"; about {time_text(max(known))} left" if known and max(known) else ""
+    return f"{done}/{trials} trials home; {words}{left}"

@@ -1,8 +1,8 @@
-"""What drives a host's trials: a daemon of its own, started once, by the run's folder alone.
+"""The supervisor: a daemon that runs a host's trials, started once, with only the run's directory as its input.
 
-It is a `dbbench run` that tells where it stands and takes what is dealt to it between two trials. It outlives the
-worker that started it, the scheduler and the coordinator; its trials go with it. The folder is the truth: where it was
-killed, the next question starts another, which goes on.
+It is a `dbbench run` that reports its state and accepts new blocks between two trials. It outlives the worker that
+started it, the scheduler and the coordinator; its trials end with it. All state is in the directory: if it is killed,
+the next question starts another one, which continues.
 """
 
 from __future__ import annotations
@@ -17,37 +17,44 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench import store
-from dbbench.errors import DbbenchError
+from dbbench import results
+from dbbench.errors import CoordinatorGone, DbbenchError
+from dbbench.fleet.messages import HostState
 from dbbench.fleet.room import Room
-from dbbench.fleet.words import State
 from dbbench.model import Run
-from dbbench.progress.events import Emit, Event
+from dbbench.report.progress.event import Emit, Event
 
 HANDOVER_S: Final = 120.0  # a coordinator that asks, but does not take: the night goes on without it
 _LOCKS: Final = Path("/run/lock")
+_POLL_S: Final = 0.2
+
+
+class Note(Protocol):
+    """The type of `Keeper.note`."""
+
+    def __call__(self, text: str, waits_for: str = "") -> None: ...
 
 
 class Drive(Protocol):
-    """`runner.execute`, or what stands in for it."""
+    """The type of the function that runs the trials."""
 
     def __call__(self, folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> object: ...
 
 
 def supervise(folder: Path, drive: Drive, checked: Callable[[Run], Run]) -> None:
-    """Drive what is dealt to this host until nothing is left. The caller holds the room's lock.
+    """Run what is assigned to this host until nothing is left. The caller holds the lock.
 
-    `checked` gives the run back without what this machine cannot do, or raises why nothing can be driven. What stops
-    it is told in the state.
+    `checked` returns the run without what this machine cannot do, or raises why nothing can run. What stops it is
+    recorded in the state.
     """
     room = Room(folder)
     keeper = Keeper(room)
     try:
         with Turn(folder) as turn:
             keeper.turn = turn
-            run = room.wanted(store.load_spec(folder))
+            run = room.wanted(results.load_spec(folder))
             turn.take(run, None, keeper.note)
-            store.save_spec(folder, checked(run))
+            results.save_spec(folder, checked(run))
             drive(folder, wipe=room.dealt()[1], emit=keeper.emit, between=keeper.between)
     except DbbenchError as error:
         keeper.ended(error)
@@ -59,21 +66,21 @@ def supervise(folder: Path, drive: Drive, checked: Callable[[Run], Run]) -> None
 
 
 class Keeper:
-    """Tells where the supervisor stands; between trials hands over and takes what was dealt."""
+    """Reports the state of the supervisor; between trials it hands over results and accepts new blocks."""
 
     def __init__(self, room: Room) -> None:
         self.room, self.turn = room, Turn(room.folder)
-        self._state = State(since=time.time())
+        self._state = HostState(since=time.time())
         self._took_s: list[float] = []
         self._began = 0.0
 
     def emit(self, event: Event) -> None:
-        """Follow the run's events; a state is written when a phase begins, never in between."""
+        """Follow the run's events; a state is written when a phase begins, never during one."""
         data = event.data
         match event.kind:
             case "trial_begin":
                 self._began = time.monotonic()
-                self._tell(trial=str(data["id"]), phase="begin", note="")
+                self._tell(trial=str(data["id"]), phase="begin", note="", waits_for="")
             case "phase_begin":
                 self._tell(phase=str(data["phase"]))
             case "prepare" if str(data["what"]) != self._state.note:
@@ -84,28 +91,31 @@ class Keeper:
                 self.room.ring("bell")
 
     def between(self, run: Run) -> Run:
-        """What `runner.execute` calls before each trial."""
+        """Accept new blocks; `queue.execute` calls this before each trial."""
         self._hand_over()
+        must_be_wanted(self.room.folder)
         wanted = self.room.wanted(run)
         if wanted is not run:
-            store.save_spec(self.room.folder, wanted)
-        left = store.pending(self.room.folder, wanted)
+            results.save_spec(self.room.folder, wanted)
+        left = results.pending(self.room.folder, wanted)
         self._tell(left=len(left))
         if left:
             self.turn.take(wanted, left[0].block, self.note)
         return wanted
 
-    def note(self, text: str) -> None:
-        """Say what is being done between trials."""
-        self._tell(note=text)
+    def note(self, text: str, waits_for: str = "") -> None:
+        """Report what is done between trials."""
+        self._tell(note=text, waits_for=waits_for)
 
     def ended(self, error: DbbenchError | None) -> None:
-        """The last word."""
-        self._tell(trial="", phase="", note="", ended=True, error=None if error is None else described(error))
+        """Report the end."""
+        self._tell(
+            trial="", phase="", note="", waits_for="", ended=True, error=None if error is None else described(error)
+        )
         self.room.ring("bell")
 
     def _hand_over(self) -> None:
-        """Results travel now, before the next trial begins; nobody is waited for who does not ask."""
+        """Let results be copied before the next trial begins; do not wait for a coordinator that does not ask."""
         until = time.monotonic() + HANDOVER_S
         with self.room.hearing("ack") as bell:
             while self.room.listened() and time.monotonic() < until and self.room.untaken():
@@ -117,8 +127,11 @@ class Keeper:
 
 
 class Turn:
-    """One trial at a time on a disk, whoever else of this machine has blocks to drive: a lock that is kept for a
-    whole block. Who waits for it holds a second one, where all others queue: who gives the disk up is not the next."""
+    """One trial at a time on a disk, for all runs of this machine: a lock that is kept for a whole block.
+
+    A waiting process holds a second lock, where all others queue, so that the one that releases the disk is not the
+    next.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -131,14 +144,18 @@ class Turn:
     def __exit__(self, *_error: object) -> None:
         self._give()
 
-    def take(self, run: Run, block: int | None, note: Callable[[str], None]) -> None:
-        """Wait until the disk is ours; keep it as long as the block is the same (None: preparations)."""
+    def take(self, run: Run, block: int | None, note: Note) -> None:
+        """Wait until the disk belongs to this run; keep it while the block is the same (None: preparations).
+
+        Raises CoordinatorGone.
+        """
         if self._fd is None or self._block not in (block, None):
             self._give()
             path = lock_of(run, self.folder)
-            queue = _locked(path.with_suffix(".queue"), note)
-            self._fd = _locked(path, note)
-            os.close(queue)
+            with _held(path.with_suffix(".queue"), path, self.folder, note):
+                self._fd = _locked(path, path, self.folder, note)
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, os.fsencode(self.folder), 0)  # who waits says for whom
         self._block = block
 
     def _give(self) -> None:
@@ -147,23 +164,56 @@ class Turn:
         self._fd = None
 
 
-def _locked(path: Path, note: Callable[[str], None]) -> int:
-    """The lock file, open and held; closing it gives it up."""
+def must_be_wanted(folder: Path) -> None:
+    """Raise CoordinatorGone if the directory is of a host of this machine whose coordinator has ended."""
+    from dbbench.fleet import ledger  # with all that makes a plan; a worker needs none of it
+
+    if ledger.abandoned(folder):
+        raise CoordinatorGone(
+            f"{folder.parent.name} found no coordinator of the fleet {folder.parents[2].name}",
+            effect="It ended after its trial; what is finished is kept.",
+            remedy="The same `dbbench fleet run` goes on; with --detach hosts go on without it.",
+        )
+
+
+def _locked(path: Path, disk: Path, folder: Path, note: Note) -> int:
+    """Return the descriptor of the lock file `path`, held; closing it releases it. `disk` names the run that has it.
+
+    This polls, because the coordinator may end meanwhile.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    told = None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        note("waiting for the disk, which another run uses")
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            if (has := disk.read_text(errors="replace") if disk.exists() else "") != told:
+                note(f"waiting for the disk, which is used by {has or 'another run'}", has)
+                told = has
+            must_be_wanted(folder)
+            time.sleep(_POLL_S)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+@contextlib.contextmanager
+def _held(path: Path, disk: Path, folder: Path, note: Note) -> Iterator[None]:
+    """Hold the lock file within the block."""
+    fd = _locked(path, disk, folder, note)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def lock_of(run: Run, folder: Path) -> Path:
-    """The lock file of the disk that the run works on."""
-    from dbbench import images  # with all kinds of devices
+    """Return the lock file of the disk that the run uses."""
+    from dbbench.storage.devices import images  # with all kinds of devices
 
     device = run.plan.device
-    if device.kind == "loop":
+    if device.imaged:
         path = images.folders(run, folder)[0]
     else:
         named = device.paths.values() if isinstance(device.paths, dict) else device.paths
@@ -175,14 +225,14 @@ def lock_of(run: Run, folder: Path) -> Path:
 
 
 def described(error: DbbenchError) -> dict[str, object]:
-    """An error as data, to be raised again elsewhere."""
-    return {"class": type(error).__name__, "evidence": error.evidence, "where": error.where,
+    """Return an error as data, to be raised again elsewhere."""
+    return {"id": error.id, "evidence": error.evidence, "where": error.where,
             "effect": error.effect, "remedy": error.remedy}  # fmt: skip
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """Hold the lock of the folder's supervisor; False where one is at work."""
+    """Hold the lock of the directory's supervisor; yield False if one is running."""
     room = Room(folder)
     room.make()
     with room.supervising() as held:

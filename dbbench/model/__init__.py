@@ -1,8 +1,8 @@
-"""The nouns, each once, as frozen dataclasses.
+"""The vocabulary of the program, as frozen dataclasses.
 
-What a person writes (Plan, FsSetup, Workload), what it expands to (Cell, TrialSpec, Run) and what a trial
-found (Trial and its parts). `store/` and `plan/` turn them into JSON and out of TOML with pydantic's
-TypeAdapter; no noun is written a second time as a schema. Units are in the names; `None` is "not measured".
+What a person writes (Plan, FsSetup, Workload), what a plan expands to (Cell, TrialSpec, Run), and the result of a trial
+(Trial and its parts). `results/` writes them as JSON and `plan/` reads them from TOML with pydantic's TypeAdapter, so
+no schema repeats them. Names contain their units. `None` means "not measured".
 """
 
 from __future__ import annotations
@@ -20,9 +20,35 @@ from dbbench.model.asked import (
     WalDevice,
     WorkloadSpec,
 )
+from dbbench.model.base import (
+    SCHEMA,
+    STRICT,
+    Bytes,
+    Durability,
+    EngineName,
+    Phase,
+    Scalar,
+    Seconds,
+    Status,
+    durability_class,
+    plain,
+)
 from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
-from dbbench.model.expanded import Cell, Run, Setting, Settings, TrialSpec, Window, merged, titled
-from dbbench.model.found import (
+from dbbench.model.expanded import (
+    DROPPED,
+    Cell,
+    Question,
+    Run,
+    Setting,
+    Settings,
+    TrialSpec,
+    Window,
+    merged,
+    spelt,
+    titled,
+)
+from dbbench.model.lab import Conclusion, ControlFacts, CutFacts, LabFacts, LabRow
+from dbbench.model.result import (
     AgedScan,
     AgedSlope,
     AgeFacts,
@@ -47,35 +73,27 @@ from dbbench.model.found import (
     PhaseTime,
     SnapshotFacts,
     SnapshotTaken,
+    SourceChange,
+    SourceChangeKind,
     SpaceFacts,
     Trial,
     TrialWarning,
     WearFacts,
+    Work,
+    WorkFacts,
+    WriteFacts,
     WrittenPoint,
-)
-from dbbench.model.lab import ControlFacts, CutFacts, LabFacts, LabRow
-from dbbench.model.words import (
-    SCHEMA,
-    STRICT,
-    Bytes,
-    Durability,
-    EngineName,
-    Phase,
-    Scalar,
-    Seconds,
-    Status,
-    durability_class,
-    plain,
 )
 
 __all__ = [
-    "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts", "CeilingFacts",
-    "CeilingRow", "Cell", "CheckpointFacts", "ClientFacts", "ClientSpec", "ConditionFacts", "ControlFacts",
-    "CoresFacts", "CutFacts", "Dataset", "DatasetFacts", "DeviceCount", "DeviceFacts", "DeviceSpec", "DrainFacts",
-    "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName", "EngineSpec", "Fault", "FileShape",
-    "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs",
-    "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Run", "Scalar", "Seconds", "Setting",
-    "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SpaceFacts", "Status", "StudyOf", "Trial",
-    "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Workload", "WorkloadSpec",
-    "WrittenPoint", "durability_class", "merged", "plain", "titled",
+    "DROPPED", "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts",
+    "CeilingFacts", "CeilingRow", "Cell", "CheckpointFacts", "ClientFacts", "ClientSpec", "Conclusion",
+    "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset", "DatasetFacts", "DeviceCount",
+    "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName",
+    "EngineSpec", "Fault", "FileShape", "FilesystemFacts", "FreeExtents", "FsSetup", "IoFacts", "LabFacts",
+    "LabRow", "Layer", "MemoryFacts", "Mkfs", "Needs", "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan",
+    "Question", "Run", "Scalar", "Seconds", "Setting", "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken",
+    "SourceChange", "SourceChangeKind", "SpaceFacts", "Status", "StudyOf", "Trial", "TrialSpec", "TrialWarning",
+    "Volume", "WalDevice", "WearFacts", "Window", "Work", "WorkFacts", "Workload", "WorkloadSpec", "WriteFacts",
+    "WrittenPoint", "durability_class", "merged", "plain", "spelt", "titled",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a person writes: the plan."""
+"""The plan, as a person writes it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.words import ONE_FOR_ALL, SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
+from dbbench.model.base import ONE_FOR_ALL, SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One entry of a plan's `fs_setups`: a setup under a label that is unique in the plan.
+    """One entry of `fs_setups` in a plan: an fs setup with a label that is unique in the plan.
 
-    `wal`: with `[device.wal]` the arm's log lies there; false: beside the data, to be compared with it.
+    `wal`: with `[device.wal]`, true puts this arm's log on that device; false leaves it with the data, for comparison.
     """
 
     __pydantic_config__ = STRICT
@@ -25,7 +25,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class WalDevice:
-    """`[device.wal]`: where pg_wal, redo and binary logs lie instead, under an fs setup of their own."""
+    """`[device.wal]`: a separate device, with its own fs setup, for pg_wal, redo logs and binary logs."""
 
     __pydantic_config__ = STRICT
     fs_setup: str
@@ -37,9 +37,9 @@ class WalDevice:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """Where filesystems are made. `paths`: a list (block) or a table arm label -> directory (dir).
+    """The device on which filesystems are made. `paths`: a list (block), or a table of arm label -> directory (dir).
 
-    An fs setup takes the first of several devices, as many as it wants (`FsSetup.devices`).
+    If there are several devices, an fs setup uses the first ones, as many as it needs (`FsSetup.devices`).
     """
 
     __pydantic_config__ = STRICT
@@ -54,16 +54,31 @@ class DeviceSpec:
     condition: Literal["none", "discard", "precondition"] = "none"  # kind block: the history of an SSD
 
     @property
+    def existing(self) -> bool:
+        """Whether these are existing directories: dbbench makes and mounts nothing on them."""
+        return self.kind == "dir"
+
+    @property
+    def imaged(self) -> bool:
+        """Whether these are loop devices over image files that dbbench makes."""
+        return self.kind == "loop"
+
+    @property
+    def real(self) -> bool:
+        """Whether these are block devices: their content is erased, and the user must confirm their identity."""
+        return self.kind == "block"
+
+    @property
     def given(self) -> int:
-        """How many devices there are for an fs setup; of kind dir its arm's own directory."""
-        return 1 if self.kind == "dir" else len(self.paths) or self.count
+        """Return the number of devices available to an fs setup; for kind dir this is the arm's directory."""
+        return 1 if self.existing else len(self.paths) or self.count
 
 
 @dataclass(frozen=True)
 class Ageing:
-    """`[age]`: a filesystem that was used before the restore: filled and churned by a seeded sequence.
+    """`[age]`: fill and churn the filesystem with a seeded sequence of writes before the dataset is restored.
 
-    `fill`: share of its space that stays taken beside the dataset; `churn`: how many times that much is written,
+    `fill`: share of the space that stays occupied next to the dataset; `churn`: how many times that amount is written,
     deleted and written again in pieces.
     """
 
@@ -74,7 +89,8 @@ class Ageing:
 
 @dataclass(frozen=True)
 class SnapshotSpec:
-    """`[snapshots]`: while the load runs one every so often, the newest started as a second server; `keep` stay."""
+    """`[snapshots]`: take snapshots at intervals during the load and start a second server on the newest;
+    keep `keep`."""
 
     __pydantic_config__ = STRICT
     every_s: Annotated[Seconds, Field(alias="every")]
@@ -83,10 +99,10 @@ class SnapshotSpec:
 
 @dataclass(frozen=True)
 class EngineAgeing:
-    """`[age_engine]`: after the load it goes on until so many times the data's bytes are written.
+    """`[age_engine]`: continue the load after the window until several times the size of the data has been written.
 
-    `write_factors`: where tables are looked at and a window is measured; `repair`: the aged tables are put in order
-    again, and scanned once more.
+    `write_factors`: multiples of the data's size at which the tables are inspected and another window is measured;
+    `repair`: afterwards reorganise the tables and scan them again.
     """
 
     __pydantic_config__ = STRICT
@@ -96,9 +112,10 @@ class EngineAgeing:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """A server of the plan. `bin`: the folder of its programs; default: the newest that is installed.
+    """A server of the plan. `bin`: the directory of its programs; default: the newest version that is installed.
 
-    Several make the version a factor; in a cell there is one, or none. `cpus_server` and `cpus_client`: "0-3,8".
+    Several values of `bin` make the version a factor; in a cell there is at most one. `cpus_server` and `cpus_client`:
+    "0-3,8".
     """
 
     __pydantic_config__ = STRICT
@@ -112,14 +129,17 @@ class EngineSpec:
 
     @property
     def bin(self) -> str | None:
-        """The folder of a cell's server."""
+        """Return the directory of a cell's server programs."""
         return self.bins[0] if self.bins else None
 
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """`[client]`: the load generator runs on `host`, an ssh destination, and reaches the server at `address`, which is
-    this machine's. `password_file`: full path, readable by its owner alone."""
+    """`[client]`: run the load generator on another host.
+
+    `host`: the ssh destination; `address`: the address of this machine at which it reaches the server; `password_file`:
+    an absolute path, readable only by its owner.
+    """
 
     __pydantic_config__ = STRICT
     host: str
@@ -130,12 +150,13 @@ class ClientSpec:
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload of the plan with its parameters (the workload's own keys beside `name`).
+    """A workload of the plan with its parameters (the keys other than `name` that the workload defines).
 
-    `source`: the user's own data in place of the workload's dataset; of it one `tablespace` alone may be put onto the
-    filesystem under test, and one `database` be worked on.
+    `source`: the user's data instead of the workload's dataset; `tablespace` puts only that tablespace on the
+    filesystem under test, and `database` selects one database. `settle`: vacuum and freeze a physical copy once.
+    `checksums`: whether its pages have checksums; None: as in the source.
 
-    `sweeps`: those that were given as a list; each value is a cell of its own.
+    `sweeps`: parameters that were given as a list; each value becomes a separate cell.
     """
 
     name: str
@@ -145,13 +166,15 @@ class WorkloadSpec:
     source: Annotated[dict[str, str], ONE_FOR_ALL] = field(default_factory=dict)  # engine ("": each) -> path
     tablespace: str = ""
     database: str = ""
+    settle: bool = True
+    checksums: bool | None = None
     parameters: dict[str, Scalar] = field(default_factory=dict)
     sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StudyOf:
-    """Of which published study a plan is a scale: the page sets what was published beside what was measured."""
+    """The published study that a plan reproduces, and its scale; the page shows both results side by side."""
 
     __pydantic_config__ = STRICT
     name: str
@@ -160,7 +183,7 @@ class StudyOf:
 
 @dataclass(frozen=True)
 class Plan:
-    """One question to this machine. `dbbench plan` shows what it expands to."""
+    """A question to this machine: what to compare, on which device, under which loads."""
 
     __pydantic_config__ = STRICT
     name: str

@@ -1,4 +1,4 @@
-"""What is declared in data files: fs setups and workloads."""
+"""The catalogue's data files: fs setups and workloads."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.words import STRICT, Bytes, Durability, EngineName, Scalar
+from dbbench.model.base import STRICT, Bytes, Durability, EngineName, Scalar
 
 
 @dataclass(frozen=True)
 class Mkfs:
-    """How the filesystem proper is made: its family (the word behind `mkfs.`) and options.
+    """How to make the filesystem: its family (the word after `mkfs.`) and options.
 
-    `topology` is of a pool (ZFS): how its devices stand together; `log`: the last one takes the intent log. `tune`:
-    words for the family's own tuner (tune2fs), run on what mkfs has made.
+    `topology`: how a ZFS pool combines its devices; `log`: the last device holds the intent log. `tune`: arguments for
+    the family's tuning program (tune2fs), which runs after mkfs.
     """
 
     __pydantic_config__ = STRICT
@@ -27,7 +27,7 @@ class Mkfs:
 
 @dataclass(frozen=True)
 class DeviceCount:
-    """How many devices a setup takes: as many as the plan gives, at most `max`."""
+    """How many devices a setup uses: all that the plan provides, up to `max`."""
 
     __pydantic_config__ = STRICT
     min: int = 1
@@ -36,7 +36,7 @@ class DeviceCount:
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be there: programs, kernel filesystems or modules, and the packages that bring them."""
+    """Requirements: programs, filesystems or modules of the kernel, and the packages that provide them."""
 
     __pydantic_config__ = STRICT
     programs: tuple[str, ...] = ()
@@ -48,7 +48,8 @@ class Needs:
 class Layer:
     """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt).
 
-    `groups`: the devices are dealt into so many arrays or volumes of their own (two RAID1 below one LVM stripe).
+    `groups`: the devices are divided into this many arrays or volumes (for example two RAID1 arrays below one LVM
+    stripe).
     """
 
     __pydantic_config__ = STRICT
@@ -64,7 +65,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Volume:
-    """A part of the filesystem with options of its own: a btrfs subvolume, a ZFS dataset."""
+    """A part of the filesystem with its own options: a btrfs subvolume, a ZFS dataset."""
 
     __pydantic_config__ = STRICT
     options: tuple[str, ...] = ()  # "compression=zstd", "recordsize=8K": the family's own properties
@@ -91,7 +92,7 @@ class FsSetup:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A workload's own parameter, as a plan may set it."""
+    """A parameter of a workload that a plan can set."""
 
     __pydantic_config__ = STRICT
     type: Literal["integer", "number", "string", "boolean", "duration", "size", "tables"]
@@ -104,7 +105,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is loaded. `parameters` (scale, tables, table_size ...) are those of its kind; "source": the user's own."""
+    """The data to load. `parameters` (scale, tables, table_size ...) depend on `kind`; "source" is the
+    user's own data."""
 
     kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none", "source"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
@@ -112,12 +114,12 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Workload:
-    """What drives the engine and what it measures. `workloads/NAME.toml`.
+    """The load and the primary metric. `workloads/NAME.toml`.
 
-    `dataset` is a table with `kind` and the dataset's parameters; a parameter of the workload with the same
-    name as a dataset parameter overrides it. `settings` are server settings per engine. `script` names a
-    file beside the TOML file, or one that the driver ships; `beside` further files there that belong to it. pgbench
-    draws from script and `beside` by their `weights`.
+    `dataset` is a table with `kind` and the dataset's parameters; a workload parameter with the name of a dataset
+    parameter overrides it. `settings` are server settings per engine. `script` is a file next to the TOML file or one
+    that the driver includes; `beside` lists further files there. pgbench chooses among `script` and `beside` by
+    `weights`.
     """
 
     __pydantic_config__ = STRICT
@@ -138,5 +140,5 @@ class Workload:
 
     @property
     def prepares(self) -> bool:
-        """Whether something is done before the window, though the work runs to its end and has no warm-up."""
+        """Whether there is work before the window although the load runs to completion and has no warm-up."""
         return self.driver == "statements"

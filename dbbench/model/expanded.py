@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from dbbench.model.asked import ClientSpec, EngineSpec, Plan
+from dbbench.model.base import SCHEMA, Scalar
 from dbbench.model.declared import Dataset, FsSetup, Workload
-from dbbench.model.words import SCHEMA, Scalar
 
 
 @dataclass(frozen=True)
 class Window:
-    """The measured part of a trial. `to-completion` has no warm-up and lasts as long as the work does."""
+    """The measured part of a trial. `to-completion` has no warm-up and lasts until the work is done."""
 
     kind: Literal["fixed", "to-completion"]
     warmup_s: float
@@ -21,7 +21,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of fs setup, engine and workload, complete: a trial needs nothing else from the plan."""
+    """A combination of fs setup, engine and workload, complete: a trial needs nothing else from the plan."""
 
     id: str
     arm: str  # the fs setup's label in the plan
@@ -39,23 +39,23 @@ class Cell:
 
     @property
     def raw(self) -> bool:
-        """Whether the tables lie on the bare device, so in one tablespace."""
+        """Whether the tables are directly on the block device and therefore in one tablespace."""
         return self.setup.mkfs.family == "raw"
 
     @property
     def title(self) -> str:
-        """The workload's name with the variant's values."""
+        """Return the workload's name with the values of its variant."""
         return titled(self.workload.name, self.variant)
 
 
 def titled(workload: str, variant: str) -> str:
-    """A workload's name with a variant's values: "pgbench-tpcb, clients=8"."""
+    """Return a workload's name with the values of a variant: "pgbench-tpcb, clients=8"."""
     return ", ".join(word for word in (workload, *variant.split("+")) if word)
 
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """One cell in one block, and its attempt number: the unit of statistics."""
+    """One cell in one block with its attempt number: the unit of statistics."""
 
     id: str  # CELL-bBLOCK-aATTEMPT
     cell: str  # Cell.id
@@ -65,8 +65,17 @@ class TrialSpec:
 
 
 @dataclass(frozen=True)
+class Question:
+    """Whether a cell differs from the baseline, with the requested precision; `kind` is the state of the answer."""
+
+    kind: Literal["open", "settled", "given-up"]
+    pairs: int | None = None
+    half_width: float | None = None  # half the interval, as a share; None: too few pairs
+
+
+@dataclass(frozen=True)
 class Run:
-    """One plan being worked off, or done, in one folder: the content of run.json."""
+    """A plan in progress or completed, in one directory: the content of run.json."""
 
     name: str
     created: str  # UTC, ISO 8601
@@ -78,20 +87,21 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     dbbench_version: str = ""
     precision: float | None = None  # of --until-precision, as a share: 0.02
-    settled: dict[str, str] = field(default_factory=dict)  # cell -> what became of its question, with precision
+    questions: dict[str, Question] = field(default_factory=dict)  # cell -> what became of its question, with precision
+    settled: dict[str, str] = field(default_factory=dict)  # the same in words
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # its trials came from others: name -> facts
     schema: int = SCHEMA
 
     def trial(self, trial_id: str) -> TrialSpec:
-        """The trial of that id; KeyError where the run has none."""
+        """Return the trial with that ID. Raises KeyError."""
         for spec in self.order:
             if spec.id == trial_id:
                 return spec
         raise KeyError(trial_id)
 
     def cell(self, cell_id: str) -> Cell:
-        """The cell of that id; KeyError where the run has none."""
+        """Return the cell with that ID. Raises KeyError."""
         for cell in self.cells:
             if cell.id == cell_id:
                 return cell
@@ -99,13 +109,13 @@ class Run:
 
     @property
     def baseline(self) -> str:
-        """The arm that others are compared with."""
+        """Return the label of the baseline arm."""
         return self.plan.baseline or self.plan.fs_setups[0].label
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A server setting and who set it: `default`, `workload`, `fs_setup` or `plan`."""
+    """A server setting and its origin: `default`, `workload`, `fs_setup` or `plan`."""
 
     value: Scalar
     origin: str
@@ -114,6 +124,22 @@ class Setting:
 Settings = dict[str, Setting]
 
 
+DROPPED: Final = "default"  # as a setting's value: the server's own default, whatever an earlier layer says
+
+
 def merged(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
-    """Server settings of (origin, settings) layers, the later ones winning; the one place where they meet."""
-    return {name: Setting(value, origin) for origin, layer in layers for name, value in layer.items()}
+    """Merge server settings given as (origin, settings) layers; later layers override earlier ones.
+
+    This is the only place that merges settings. The value `DROPPED` removes a setting.
+    """
+    found: Settings = {}
+    for origin, layer in layers:
+        dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}
+        found = {name: setting for name, setting in found.items() if spelt(name) not in dropped}
+        found |= {name: Setting(value, origin) for name, value in layer.items() if value != DROPPED}
+    return found
+
+
+def spelt(name: str) -> str:
+    """Normalise the name of a setting for comparison: servers ignore case and treat "-" as "_"."""
+    return name.replace("-", "_").lower()

@@ -1,15 +1,16 @@
-"""What the power-cut lab found: the content of powercut.json."""
+"""Results of the power-loss lab: the content of powercut.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from dbbench.model.words import SCHEMA, Durability, Scalar
+from dbbench.model.base import SCHEMA, Durability, Scalar
 
 
 @dataclass(frozen=True)
 class CutFacts:
-    """One cut, recovered and looked at. `harms`: kind -> evidence; {}: nothing was missing.
+    """One power cut after recovery and checks. `harms`: kind -> evidence; {} if nothing was lost or damaged.
 
     Kinds: lost (acknowledged commits), torn (pages), damaged (balances, indexes), unrecovered (mount or server), fsck.
     """
@@ -28,9 +29,18 @@ class CutFacts:
     kept: str = ""  # its image, in the run's folder
 
 
+class Conclusion(StrEnum):
+    """The conclusion from all cuts of a row."""
+
+    UNHARMED = "unharmed"
+    HARMED = "harmed"
+    NONE = "none"  # too few valid cuts, or the recordings failed
+    BLIND = "blind"  # the controls did not lose
+
+
 @dataclass(frozen=True)
 class LabRow:
-    """One fs setup under one engine and its settings."""
+    """One fs setup with one engine and its settings."""
 
     fs_setup: str
     engine: str
@@ -53,11 +63,12 @@ class LabRow:
     statement: str
     contradiction: str = ""  # harm that the class does not allow
     cuts: tuple[CutFacts, ...] = ()
+    conclusion: Conclusion | None = None  # `statement` is what is said of it; None: of an earlier version
 
 
 @dataclass(frozen=True)
 class ControlFacts:
-    """A control that must lose. `blind`: it did not, and the lab says nothing about that engine."""
+    """A control that must lose data. `blind`: it did not, so the lab proves nothing for that engine."""
 
     name: str
     engine: str
@@ -72,7 +83,7 @@ class ControlFacts:
 
 @dataclass(frozen=True)
 class LabFacts:
-    """A lab: rows, controls, and the model of the disk by which they are to be read."""
+    """A lab run: rows, controls, and the model of the disk that they assume."""
 
     created: str
     seed: int
@@ -87,5 +98,5 @@ class LabFacts:
 
     @property
     def blind(self) -> tuple[str, ...]:
-        """The engines whose controls did not lose."""
+        """Return the engines whose controls lost nothing."""
         return tuple(dict.fromkeys(control.engine for control in self.controls if control.blind))

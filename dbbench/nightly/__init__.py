@@ -1,22 +1,31 @@
-"""Watching one plan every night: what is kept of each night, what it says, and when somebody is told.
+"""Nightly runs: what is kept of each night, when a change is a regression, and when to notify.
 
-`history` keeps a line a night, `analysis` judges the newest, `baselines` what a person has accepted, `retention`
-what is thrown away when, `state` tells changes only. Nothing here drives a trial: `commands/nightly.py` does.
+`tonight` runs a night and judges it, `history` keeps a line for each night, `analysis` finds regressions, `baselines`
+holds what a person has accepted, `retention` removes old raw data, and `state` reports changes only.
 """
 
 from __future__ import annotations
 
-from dbbench.nightly.analysis import Finding, confirmed, judge
+from dbbench.nightly.analysis import Finding, Regression, changed, confirmed, courses_of, judge, overall, regressions
 from dbbench.nightly.baselines import Accepted, accept, accepted, all_accepted
-from dbbench.nightly.courses import courses_of
-from dbbench.nightly.guard import GUARD, guarded
-from dbbench.nightly.history import ITSELF, Night, append, known, missing_dates, night_of, one_at_a_time
-from dbbench.nightly.regressions import Regression, regressions
-from dbbench.nightly.retention import prune
-from dbbench.nightly.state import changed, overall
+from dbbench.nightly.history import (
+    GUARD,
+    ITSELF,
+    Change,
+    Night,
+    append,
+    document_of,
+    every_plan,
+    guarded,
+    known,
+    missing_dates,
+    night_of,
+    one_at_a_time,
+    prune,
+)
 
 __all__ = [
-    "GUARD", "ITSELF", "Accepted", "Finding", "Night", "Regression", "accept", "accepted", "all_accepted", "append",
-    "changed", "confirmed", "courses_of", "guarded", "judge", "known", "missing_dates", "night_of", "one_at_a_time",
-    "overall", "prune", "regressions",
+    "GUARD", "ITSELF", "Accepted", "Change", "Finding", "Night", "Regression", "accept", "accepted", "all_accepted",
+    "append", "changed", "confirmed", "courses_of", "document_of", "every_plan", "guarded", "judge", "known",
+    "missing_dates", "night_of", "one_at_a_time", "overall", "prune", "regressions",
 ]  # fmt: skip

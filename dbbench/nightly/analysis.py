@@ -1,17 +1,27 @@
-"""What the newest night says of each series: as it was, suspect, or another level."""
+"""Judge the newest night of each series: unchanged, suspect, or at another level.
+
+`courses_of` arranges the nights of a plan for the page, with every missing night in its place; `regressions` lists all
+regressions that the nights of a results folder have confirmed.
+
+The state of a plan's nights, and whether it has changed since the last notification.
+"""
 
 from __future__ import annotations
 
 import datetime
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from dbbench.compare import changepoints
-from dbbench.nightly.baselines import Accepted
-from dbbench.nightly.history import Night, Ratio
+from dbbench.errors import DbbenchError, ResultDamaged
+from dbbench.nightly.baselines import Accepted, all_accepted
+from dbbench.nightly.history import FOLDER, ITSELF, Night, Ratio, known
+from dbbench.report.page.nights import ChangedFact, Course, NightPoint
+from dbbench.results.fileio import read_bytes, sound_json, write_json
 
 SHIFT: Final = 0.03  # smaller ones are never told: the least shift of a change point
 FAR: Final = 4.0  # standard deviations of the accepted nights: one night that is not of them; a second run decides
@@ -19,11 +29,13 @@ FEW: Final = math.log(1.10)  # with fewer nights than ENOUGH a larger change is 
 ENOUGH: Final = 5  # accepted nights, before their scatter is believed
 RECENT: Final = 10  # nights in which a change point is news
 MOVED: Final = ("regression", "improvement")
+REGRESSION = "regression"
+QUIET: Final = ("ok", "learning")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One series tonight. `state`: learning, ok, suspect, regression, improvement; `since` the night of the change."""
+    """One series tonight. `state`: learning, ok, suspect, regression, improvement; `since`: the night of the change."""
 
     key: str
     state: str
@@ -36,18 +48,19 @@ class Finding:
 
     @property
     def change(self) -> float | None:
-        """Tonight ÷ level."""
+        """Return tonight ÷ level."""
         return None if self.level is None else self.ratio / self.level
 
 
 def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, window: int) -> list[Finding]:
-    """A finding for each series of tonight.
+    """Return a finding for each series of tonight.
 
-    The level is the median of the accepted nights since the last acceptance, `window` at most: good ones on which
-    the series had not moved. Before there are ENOUGH of them it is the accepted run's ratio, if there is one.
-    `learning` is the first night, and one without intervals while there are few.
-    A series is suspect when tonight is FAR from the level or a change point is RECENT, by SHIFT at least; a series
-    that had moved before and still is there stays moved without being confirmed again.
+    The level is the median of at most `window` accepted nights since the last acceptance: good ones on which the series
+    had not changed. Before there are ENOUGH of them it is the ratio of the accepted run, if there is one. `learning` is
+    the first night, and one without intervals among the first few.
+
+    A series is suspect if tonight is FAR from the level or a change point is RECENT, by at least SHIFT. A series that
+    had changed before and is still at the new level stays changed without another confirmation.
     """
     since = [night for night in nights if accepted is None or night.created >= accepted.created]
     past = sorted(since, key=lambda night: night.created)[-window:]
@@ -55,8 +68,11 @@ def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, wi
 
 
 def confirmed(finding: Finding, again: Ratio | None) -> Finding:
-    """A suspect after the same night's second run: moved, where that run's interval excludes the level too, on the
-    same side; else it was chance, and the notes say so. Without an interval it stays suspect."""
+    """Return a suspect finding after a second run in the same night.
+
+    If the interval of that run excludes the level on the same side, the change is confirmed; otherwise it was chance,
+    and the notes say so. Without an interval it stays suspect.
+    """
     level = finding.level
     if level is None or again is None or again.lo is None or again.hi is None:
         return finding
@@ -68,7 +84,7 @@ def confirmed(finding: Finding, again: Ratio | None) -> Finding:
 
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
-    """(dates, ratios) of a series with None for nights that are missing or not good."""
+    """Return (dates, ratios) of a series, with None for nights that are missing or not good."""
     dates: list[str] = []
     values: list[float | None] = []
     for night in nights:
@@ -82,7 +98,7 @@ def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float 
 
 
 def missing_between(night: str, later: str) -> list[str]:
-    """The dates between two nights."""
+    """Return the dates between two nights."""
     first = datetime.date.fromisoformat(night)
     days = (datetime.date.fromisoformat(later) - first).days
     return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
@@ -92,7 +108,7 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     settled = [n.ratios[key] for n in past if n.good and key in n.ratios and n.states.get(key) not in MOVED]
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
-        return Finding(key, "learning", value.ratio, notes=("nothing to hold it against yet",))
+        return Finding(key, "learning", value.ratio, notes=("no earlier runs to compare with yet",))
     away = math.log(value.ratio / level)
     worse = (away < 0) == (value.better == "higher")
     dates, values = series_of(key, [*past, tonight])
@@ -101,7 +117,8 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     if not tonight.good or not (abs(away) > max(SHIFT, bound) or (stepped and abs(away) >= SHIFT)):
         return Finding(key, "ok", value.ratio, level, None, worse)
     at = dates[recent[-1]] if stepped else tonight.night
-    notes = tuple(f"the same night: {text}" for night in (*past, tonight) if night.night == at for text in night.breaks)
+    changes = [change for night in (*past, tonight) if night.night == at for change in night.changes]
+    notes = tuple(f"the same night: {change.text}" for change in changes)
     state = past[-1].states.get(key, "") if past else ""
     still = "regression" if worse else "improvement"
     if state == still:
@@ -110,7 +127,7 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
 
 
 def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
-    """The nights at the end of `past` on which the series was in that state."""
+    """Return the nights at the end of `past` in which the series was in that state."""
     found: list[Night] = []
     for night in reversed(past):
         if night.states.get(key) != state:
@@ -122,9 +139,10 @@ def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
 def _level(
     key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
 ) -> tuple[float | None, float, float]:
-    """(the accepted level, how far on the log scale a single night may be from it, how well the level is known).
+    """Return (the accepted level, the maximum distance of a single night on the log scale, the uncertainty of the
+    level).
 
-    With few nights their own intervals say both: the level is the accepted run's, or the median of what there is.
+    With few nights their own intervals provide both: the level is that of the accepted run, or the median so far.
     """
     logs = [math.log(one.ratio) for one in settled]
     if len(settled) >= ENOUGH:
@@ -140,13 +158,14 @@ def _level(
 
 
 def _few(known: float, tonight: float) -> float:
-    """How far tonight may be from a level of few nights: a second run is cheap beside a regression not looked at."""
+    """Return how far tonight may be from a level of few nights: a second run is cheap compared with a missed
+    regression."""
     both = math.hypot(known, tonight)
     return both if math.isinf(both) else min(both, FEW)
 
 
 def _half(ratio: Ratio) -> float:
-    """Half the interval on the log scale; without one nothing is far."""
+    """Return half the interval on the log scale; without one every distance is acceptable."""
     return math.inf if ratio.lo is None or ratio.hi is None else math.log(ratio.hi / ratio.lo) / 2
 
 
@@ -158,3 +177,117 @@ def _with(finding: Finding, state: str, note: str) -> Finding:
     return Finding(
         finding.key, state, finding.ratio, finding.level, finding.since, finding.worse, (*finding.notes, note)
     )
+
+
+def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None) -> tuple[Course, ...]:
+    """Return all series of the plans of these runs; () if none is nightly.
+
+    Raises ResultDamaged; with `damaged`, errors are added to it instead.
+    """
+    found: list[Course] = []
+    for path in sorted((results / FOLDER).glob("*.jsonl")):
+        try:
+            nights, accepted_runs = known(results, path.stem), all_accepted(results).get(path.stem, ())
+        except ResultDamaged as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+            continue
+        if any(night.run in runs for night in nights):
+            accepted = tuple((one.created[:10], one.reason) for one in accepted_runs)
+            found += [_course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)]
+    return tuple(found)
+
+
+def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], ...]) -> Course:
+    title, _, arm = key.rpartition(": ")
+    reference = next((name for night in nights for name in night.ratios
+                      if name.startswith(f"{title}: ") and name.endswith(ITSELF)), "")  # fmt: skip
+    itself = arm.endswith(ITSELF)
+    points: list[NightPoint] = []
+    for night in nights:
+        if points:
+            points += [NightPoint(date, None) for date in missing_between(points[-1].night, night.night)]
+        points.append(_point(night, key))
+    against = "" if itself else reference.rpartition(": ")[2].removesuffix(ITSELF)
+    return Course(title, arm.removesuffix(ITSELF), against, tuple(points), accepted)
+
+
+def _point(night: Night, key: str) -> NightPoint:
+    ratio = night.ratios.get(key)
+    state = night.states.get(key, "")
+    changed = tuple(ChangedFact(change.name, change.text) for change in night.changes)
+    if ratio is None:
+        return NightPoint(night.night, None, good=night.good, state=state, changed=changed)
+    return NightPoint(night.night, ratio.ratio, ratio.lo, ratio.hi, night.good, state, changed)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A series that was worse from `since` on, up to before `until` (None: it still is). Dates are YYYY-MM-DD."""
+
+    plan: str
+    series: str  # "ENGINE WORKLOAD, VARIANT: ARM"
+    since: str
+    until: str | None
+    ratio: float  # of the first such night
+    run: str  # that night's run
+    changed: tuple[str, ...]  # versions that were new on it
+
+
+def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
+    """Return all confirmed regressions of these plans' nights, the newest first."""
+    every = (regression for plan in nights for regression in _of(plan, nights[plan]))
+    return sorted(every, key=lambda each: (each.since, each.plan, each.series), reverse=True)
+
+
+def _of(plan: str, nights: Sequence[Night]) -> Iterator[Regression]:
+    for series in dict.fromkeys(key for night in nights for key in night.states):
+        begun: Night | None = None
+        for night in nights:
+            if series not in night.states:
+                continue  # a night that tells nothing of it ends nothing
+            if night.states[series] == REGRESSION and series in night.ratios:
+                begun = begun or night
+            elif begun is not None:
+                yield _one(plan, series, begun, night.night)
+                begun = None
+        if begun is not None:
+            yield _one(plan, series, begun, None)
+
+
+def _one(plan: str, series: str, begun: Night, until: str | None) -> Regression:
+    return Regression(
+        plan,
+        series,
+        begun.night,
+        until,
+        begun.ratios[series].ratio,
+        begun.run,
+        tuple(change.text for change in begun.changes),
+    )
+
+
+def overall(tonight: Night, findings: Sequence[Finding], missing: Sequence[str]) -> str:
+    """Return one word: regression, failed, inconclusive (invalid or missing nights), improvement, ok."""
+    states = {finding.state for finding in findings}
+    if "regression" in states:
+        return "regression"
+    if tonight.failed:
+        return "failed"
+    if not tonight.good or "suspect" in states or missing:
+        return "inconclusive"
+    return "improvement" if "improvement" in states else "ok"
+
+
+def changed(results: Path, plan: str, word: str, findings: Sequence[Finding]) -> bool:
+    """Whether to notify; records the state as notified. The first night is reported unless nothing is wrong."""
+    path = results / FOLDER / f"{plan}.state.json"
+    series = {finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings}
+    try:
+        before = sound_json(read_bytes(path, results))
+        told, known = before["state"], before["series"]
+    except (OSError, ValueError, KeyError, TypeError, ResultDamaged):
+        told, known = "ok", {}
+    write_json(path, {"state": word, "series": series})
+    return bool(told != word or any(dict(known).get(key, "ok") != state for key, state in series.items()))

@@ -1,26 +1,26 @@
-"""RESULTS/baselines.json: which run's level a person has accepted for a plan, when and why. Nothing is overwritten."""
+"""RESULTS/baselines.json: the accepted run of each plan, when and why. Entries are never overwritten."""
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.clock import iso
 from dbbench.errors import ResultDamaged
+from dbbench.metrics.clock import iso
 from dbbench.model import plain
 from dbbench.nightly.history import Ratio, night_of
-from dbbench.store import LoadedRun
-from dbbench.store.files import write_json
+from dbbench.results import LoadedRun
+from dbbench.results.fileio import read_bytes, sound_json, write_json
 
 FILE: Final = "baselines.json"
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """From this run on its level is what nights are held against."""
+    """An accepted run: nights are compared with its level from then on."""
 
     run: str
     created: str  # of the run
@@ -30,19 +30,19 @@ class Accepted:
 
 
 def all_accepted(results: Path) -> dict[str, list[Accepted]]:
-    """Every acceptance by the plan's name, the eldest first. ResultDamaged."""
+    """Return every acceptance by the plan's name, the oldest first. Raises ResultDamaged."""
     path = results / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     try:
-        content: dict[str, list[dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, list[dict[str, Any]]] = sound_json(read_bytes(path, results))
         return {plan: [_entry(one) for one in entries] for plan, entries in content.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
 
 
 def accepted(results: Path, plan: str) -> Accepted | None:
-    """The newest acceptance for a plan."""
+    """Return the newest acceptance for a plan."""
     entries = all_accepted(results).get(plan)
     return entries[-1] if entries else None
 

@@ -1,4 +1,9 @@
-"""One line a night, for ever: RESULTS/nightly/PLAN.jsonl. It outlives the folders of the runs."""
+"""The history: one line per night in RESULTS/nightly/PLAN.jsonl. It outlives the directories of the runs.
+
+The A/A guard: the reference a second time in every block. If the two differ, the night is not valid.
+
+How long data of a night's run is kept: raw output a month, per-second series a year, metrics forever.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +12,62 @@ import dataclasses
 import datetime
 import json
 import math
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
 from dbbench.compare.pairs import paired
-from dbbench.errors import NightlyLocked, ResultDamaged
-from dbbench.metrics import METRICS, Metric
-from dbbench.model import Run, Status, Trial, plain
+from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
+from dbbench.metrics.table import METRICS, Metric
+from dbbench.model import Plan, Run, Status, Trial, plain
+from dbbench.model.base import NAME
 from dbbench.model.expanded import titled
-from dbbench.nightly.guard import GUARD
-from dbbench.store import LoadedRun
-from dbbench.store.files import exclusive, sync, write_text, writing
+from dbbench.results import LoadedRun
+from dbbench.results.compatibility import break_of
+from dbbench.results.fileio import exclusive, read_bytes, real_folder, sha256, sound_json, sync, write_text, writing
+from dbbench.results.trials import SUMS
 
 FOLDER: Final = "nightly"
 ITSELF: Final = " itself"  # after the reference's label: its own figure, not a ratio
 LEVEL: Final = 0.95
 GUARD_P: Final = 0.005  # a guard that called one quiet night in twenty bad would be switched off
 GUARD_SHIFT: Final = 0.03  # as of a change point
+GUARD: Final = "-guard"  # after the reference's label
+RAW_DAYS: Final = 30
+SERIES_DAYS: Final = 365
+_SECONDS: Final = ("series.csv.gz", "histogram.json")
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Candidate ÷ reference of one night's blocks, with its interval where there were blocks enough. Of the reference
-    itself: its own figure."""
+    """Candidate ÷ reference of a night's blocks, with its interval if there were enough blocks; for the reference, its
+    value."""
 
     ratio: float
     lo: float | None
     hi: float | None
     n: int
     better: str = "higher"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact that differs from the night before: a version, or the host."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} {self.before} → {self.after}"
 
 
 @dataclass(frozen=True)
@@ -54,13 +82,13 @@ class Night:
     failed: int = 0
     ratios: dict[str, Ratio] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)  # kernel, server and package versions
-    breaks: tuple[str, ...] = ()  # facts that differ from the night before
+    changes: tuple[Change, ...] = ()  # facts that differ from the night before
     states: dict[str, str] = field(default_factory=dict)
     confirmations: dict[str, Ratio] = field(default_factory=dict)
 
 
 def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
-    """The line of a run. A night with a failed trial, or whose guard differs from the reference, is not good."""
+    """Return the line of a run. A night with a failed trial, or whose guard differs from the reference, is not good."""
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
     if loaded.unfinished:
@@ -71,9 +99,9 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
         reasons += [f"{said} ({title})" for said in _guard_says(group, loaded.run.baseline, metric)]
         ratios |= {f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)}
     facts = _facts(loaded)
-    breaks = () if before is None else tuple(_breaks(before.facts, facts))
+    changes = () if before is None else tuple(_changes(before.facts, facts))
     created = loaded.run.created
-    return Night(created[:10], loaded.path.name, created, not reasons, tuple(reasons), failed, ratios, facts, breaks)
+    return Night(created[:10], loaded.path.name, created, not reasons, tuple(reasons), failed, ratios, facts, changes)
 
 
 def _metric(run: Run, workload: str) -> Metric:
@@ -82,7 +110,8 @@ def _metric(run: Run, workload: str) -> Metric:
 
 
 def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[tuple[str, Ratio]]:
-    """(arm, ratio) of every arm but the guard; of the reference its own figure, which shows what all arms share."""
+    """Yield (arm, ratio) of every arm except the guard; of the reference its own value, which shows changes common to
+    all."""
     for row in compare.rows(group, baseline, metric.name):
         if row.verdict == "baseline" and row.value is not None:
             yield baseline + ITSELF, _own(group, baseline, metric)
@@ -91,7 +120,7 @@ def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[t
 
 
 def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
-    """Geometric mean of the arm's trials that count, with the t interval of their logarithms."""
+    """Return the geometric mean of the arm's valid trials, with the t interval of their logarithms."""
     mine = [trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm]
     guess = estimate([(1.0, value) for value in mine if value])
     if guess.n < LEAST_BLOCKS:
@@ -101,7 +130,7 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
 
 
 def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
-    """One line where the guard differs from the reference that it is."""
+    """Yield a line if the guard differs from the reference."""
     values = [
         (one.summary.get(metric.name), other.summary.get(metric.name))
         for one, other in paired(group, baseline, baseline + GUARD)
@@ -127,46 +156,76 @@ def _facts(loaded: LoadedRun) -> dict[str, str]:
     }
 
 
-def _breaks(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
+def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
     for name in now:
         if name in before and before[name] != now[name]:
-            yield f"{name} {before[name]} → {now[name]}"
+            yield Change(name, before[name], now[name])
+
+
+def document_of(night: Night) -> dict[str, Any]:
+    """Return the line of a night; `breaks` are its changes in words."""
+    return {**plain(night), "breaks": [change.text for change in night.changes]}
 
 
 def known(results: Path, plan: str) -> list[Night]:
-    """All nights of the plan, the eldest first. ResultDamaged names a line that cannot be read."""
+    """Return all nights of the plan, the oldest first. Raises ResultDamaged with the line that cannot be read."""
     path = results / FOLDER / f"{plan}.jsonl"
-    if not path.is_file():
+    if not os.path.lexists(path):
         return []
+    try:
+        lines = read_bytes(path, results).splitlines()
+    except OSError as error:
+        raise ResultDamaged(f"{path} cannot be read: {error.strerror}") from error
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
-            found.append(_night(json.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
+            found.append(_night(sound_json(line)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ResultDamaged(f"{path}:{number}: {error}", remedy="Restore the file from a copy.") from error
     return sorted(found, key=lambda night: night.created)
 
 
+def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Night]]:
+    """The nights of all plans, by the plan's name. Errors of files that cannot be read are put into `damaged`."""
+    nights = {}
+    for path in sorted((results / FOLDER).glob("*.jsonl")):
+        try:
+            nights[path.stem] = known(results, path.stem)
+        except ResultDamaged as error:
+            damaged.append(error)
+    return nights
+
+
 def append(results: Path, plan: str, night: Night) -> None:
-    """Add a night, in place of one of the same run; the file is whole or as it was."""
+    """Add a night, or replace that of the same run, atomically."""
     nights = [known_night for known_night in known(results, plan) if known_night.run != night.run]
     folder = results / FOLDER
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         sync(results)
-    lines = [json.dumps(plain(one), ensure_ascii=False, allow_nan=False) for one in (*nights, night)]
+    lines = [json.dumps(document_of(one), ensure_ascii=False, allow_nan=False) for one in (*nights, night)]
     write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
 
 
 def _night(content: dict[str, Any]) -> Night:
+    """Parse the line of a night. Raises ValueError, TypeError, KeyError or AttributeError."""
     kept = {f.name: content[f.name] for f in dataclasses.fields(Night) if f.name in content}
     for name in ("ratios", "confirmations"):
         kept[name] = {key: Ratio(**value) for key, value in kept.get(name, {}).items()}
-    return Night(**kept | {name: tuple(kept.get(name, ())) for name in ("reasons", "breaks")})
+    if "changes" not in content:
+        kept["changes"] = tuple(Change(*break_of(text, content.get("facts", {}))) for text in content.get("breaks", ()))
+    night = TypeAdapter(Night).validate_python(kept)
+    datetime.date.fromisoformat(night.night)
+    datetime.datetime.fromisoformat(night.created)
+    if not NAME.fullmatch(night.run):  # it becomes the name of a folder
+        raise ValueError(f"{night.run!r} is not the name of a run")
+    if any(value.ratio <= 0 for value in (*night.ratios.values(), *night.confirmations.values())):
+        raise ValueError("a ratio is not more than 0")
+    return night
 
 
 def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str]:
-    """Dates between the first night and `until` (or the last night) on which there was none."""
+    """Return dates without a night between the first night and `until` (or the last night)."""
     dates = {datetime.date.fromisoformat(night.night) for night in nights}
     if not dates:
         return []
@@ -177,16 +236,66 @@ def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str
 
 @contextlib.contextmanager
 def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
-    """Keep a second nightly of the same plan out. NightlyLocked."""
-    folder = results / FOLDER
+    """Prevent a second nightly run of the same plan. Raises NightlyLocked."""
+    folder = real_folder(results / FOLDER, results)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with exclusive(
         folder / f".{plan}.lock",
         lambda pid: NightlyLocked(
-            f"nightly {plan} is going on in process {pid}",
+            f"a nightly run of {plan} is in progress (process {pid})",
             effect="Nothing was changed.",
-            remedy="Wait for it; a timer starts the next one.",
+            remedy="Wait until it has ended.",
         ),
     ):
         yield
+
+
+def guarded(plan: Plan) -> Plan:
+    """Return the plan with the guard among its arms; the reference is its baseline.
+
+    With kind `dir` and one directory per arm, the guard would need its own directory: it is omitted unless the plan has
+    it.
+    """
+    reference = next(arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label))
+    label = reference.label + GUARD
+    if label in {arm.label for arm in plan.fs_setups} or (plan.device.paths and isinstance(plan.device.paths, dict)):
+        return plan
+    arms = (*plan.fs_setups, dataclasses.replace(reference, label=label))
+    return dataclasses.replace(plan, fs_setups=arms, baseline=reference.label)
+
+
+def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[str]:
+    """Remove expired data from the runs of these nights, never from other runs; return one line for each run."""
+    told = []
+    for night in nights:
+        age = (today - datetime.date.fromisoformat(night.night)).days
+        trials = results / night.run / "trials"
+        if age <= RAW_DAYS or not real_folder(trials, results).is_dir():
+            continue
+        folders = [folder for folder in sorted(trials.glob("[!.]*")) if folder.is_dir() and not folder.is_symlink()]
+        removed = sum(_pruned(folder, age > SERIES_DAYS) for folder in folders)
+        if removed:
+            told.append(f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of {removed} trials")
+    return told
+
+
+def _pruned(trial: Path, seconds_too: bool) -> bool:
+    """Remove expired data; return whether there was any.
+
+    Checksums are written first, so that an interrupted removal leaves a valid directory.
+    """
+    gone = [trial / "raw", *((trial / name for name in _SECONDS) if seconds_too else ())]
+    gone = [path for path in gone if os.path.lexists(path)]
+    if not gone:
+        return False
+    with writing(trial):
+        kept = sorted(p for p in trial.rglob("*") if p.is_file() and p.name != SUMS
+                      and not any(p == path or path in p.parents for path in gone))  # fmt: skip
+        write_text(trial / SUMS, "".join(f"{sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept))
+        for path in gone:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return True

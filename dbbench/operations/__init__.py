@@ -1,7 +1,6 @@
-"""Operations on the filled filesystem, timed after the load: check, snapshot, clone, grow, backup, crash,
-repair. One file each.
+"""Operations on the filled filesystem, timed after the load: check, snapshot, clone, grow, backup, crash, repair.
 
-What a filesystem or layer must be able to do for them is in `port.py`, who can in `abilities.py`.
+`storage/filesystems/port.py` describes what a filesystem or layer must support for them.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from typing import Final
 from dbbench.errors import CopyWrong, DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 from dbbench.model import OperationFacts
 from dbbench.operations.backup import base_backup
-from dbbench.operations.copying import clone, snapshot
+from dbbench.operations.copies import clone, snapshot
 from dbbench.operations.crash import crash_recovery
-from dbbench.operations.fsck import fsck
-from dbbench.operations.growing import grow
-from dbbench.operations.port import Filled, Operation
-from dbbench.operations.repair import repair
+from dbbench.operations.maintenance import fsck, grow, repair
+from dbbench.operations.steps import Filled, Operation
 
 __all__ = ["OPERATIONS", "Filled", "operated"]
 
@@ -36,18 +33,21 @@ _THE_TRIALS: Final = (FilesystemDamaged, CopyWrong, FilesystemGone, Interrupted,
 
 
 def operated(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
-    """The steps of these operations, in order. One that fails is told and ends them: the load's figures stand, but
-    what the filesystem is like now is not known. FilesystemDamaged, CopyWrong."""
-    found: list[OperationFacts] = []
+    """Run the steps of these operations, in order. Raises FilesystemDamaged, CopyWrong.
+
+    If a step fails, this is recorded and no further operation runs: the load's results are valid, but the state of the
+    filesystem is unknown.
+    """
+    steps: list[OperationFacts] = []
     for number, name in enumerate(names):
         try:
             for facts in OPERATIONS[name](filled):
-                found.append(facts)
+                steps.append(facts)
         except _THE_TRIALS:
             raise
         except (DbbenchError, OSError) as error:
-            found.append(OperationFacts(name, None, text=str(error), failed=True))
+            steps.append(OperationFacts(name, None, text=str(error), failed=True))
             left = names[number + 1 :]
-            found += [OperationFacts(later, None, text=f"not tried: {name} failed before") for later in left]
+            steps += [OperationFacts(later, None, text=f"not tried: {name} failed before") for later in left]
             break
-    return tuple(found)
+    return tuple(steps)

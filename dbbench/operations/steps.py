@@ -1,58 +1,54 @@
-"""What operations are made of: a timed step, and the filesystem unmounted for a while."""
+"""What operations use: the filled filesystem with its servers, and a timed step."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 
-from dbbench import filesystems
-from dbbench.errors import OperationFailed
-from dbbench.filesystems import mounting
-from dbbench.model import OperationFacts
-from dbbench.operations.port import Filled
+from dbbench.engines.port import Server
+from dbbench.model import CacheFacts, OperationFacts
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import Stored
+
+
+@dataclass(frozen=True)
+class Filled(Stored):
+    """A filesystem that contains the dataset, and the ways to use its files."""
+
+    serving: Callable[[Path], AbstractContextManager[Server]]  # the trial's server, on its data directory
+    second: Callable[[Path], AbstractContextManager[Server]]  # another one beside it, on a clone
+    cold: Callable[[], CacheFacts] | None = None  # empty the cache of the data files, and prove it; no server runs
+    check: Callable[[Path], str] | None = None  # the engine's integrity check of the stopped data
+    data_files: Callable[[Path], Sequence[Path]] | None = None
+
+
+Operation = Callable[[Filled], Iterator[OperationFacts]]
 
 
 def ended(name: str, began: float, text: str | None = None, bytes: int | None = None) -> OperationFacts:
-    """A step that was begun at `began` of the monotonic clock and ends now."""
+    """Return a step that began at `began` (monotonic clock) and ends now."""
     return OperationFacts(name, round(time.monotonic() - began, 6), bytes, text or "")
 
 
 def timed(name: str, work: Callable[[], str | None]) -> OperationFacts:
-    """Do it: how long that took, and what it said."""
+    """Run `work`; return its duration and its text."""
     began = time.monotonic()
     text = work()
     return ended(name, began, text)
 
 
 def impossible(name: str, why: str) -> OperationFacts:
-    """An operation that this filesystem does not have, or that cannot be done on it here."""
+    """Return an operation that this filesystem does not support, or that is not possible here."""
     return OperationFacts(name, None, text=why)
 
 
 def cold(filled: Filled) -> str:
-    """Empty the cache of the data files; what can be said of it afterwards."""
+    """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
     if filled.cold is None:
         return "caches as they were"
     facts = filled.cold()
     return "from a cold cache" if facts.proved else f"the cache was not proved cold: {facts.reason}"
-
-
-@contextlib.contextmanager
-def unmounted(filled: Filled) -> Iterator[None]:
-    """The filesystem is not mounted while the block lasts, and is again afterwards, with the same options."""
-    if filled.fs.pool is not None:
-        raise OperationFailed("a pool is not unmounted for an operation")
-    filesystems.sync(filled.fs.path)
-    mounting.unmount(filled.fs.path, filled.volume)
-    try:
-        yield
-    finally:
-        mounting.mount(filled.setup, filled.volume, filled.fs.path)
-
-
-def remounted(filled: Filled, *options: str) -> None:
-    """Mounted again with these options more: another subvolume in the place of the filesystem."""
-    mounting.unmount(filled.fs.path, filled.volume)
-    mounting.mount(filled.setup, filled.volume, filled.fs.path, *options)

@@ -1,4 +1,4 @@
-"""What a plan expands to: complete cells, and every cell once in each block in random order."""
+"""Expand a plan: complete cells, each once per block in random order, and the blocks of one host."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import dataclasses
 import hashlib
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dbbench.catalog import Catalog, dataset_of, defaults, parameters
+from dbbench.errors import PlanInvalid
 from dbbench.model import (
     Arm,
     Cell,
@@ -22,11 +23,13 @@ from dbbench.model import (
     WorkloadSpec,
     plain,
 )
-from dbbench.plan.checks import engines_of
-from dbbench.plan.sizes import sized
-from dbbench.plan.sources import dataset_of as dataset_from
-from dbbench.plan.sources import own_values
-from dbbench.plan.variants import Variant, variants
+from dbbench.model.base import NAME
+from dbbench.plan.arms import Variant, variants
+from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
+from dbbench.plan.checks import MOST_TRIALS, engines_of, too_many
+from dbbench.plan.workloads import dataset_of as dataset_from
+from dbbench.plan.workloads import own_values, placed, sized
+from dbbench.results.fileio import given
 
 
 class Expanded(NamedTuple):
@@ -37,26 +40,33 @@ class Expanded(NamedTuple):
 
 
 def expand(plan: Plan, catalog: Catalog) -> Expanded:
-    """All of a plan's cells, and the trials in the order in which they are to be driven.
+    """Return all cells of a plan, and its trials in the order in which they run.
 
-    A script that lies beside its workload's file is named by its whole path in the cell.
+    A script next to its workload's file is named by its absolute path in the cell. Raises PlanInvalid if there are more
+    cells or trials than a run can have.
     """
+    if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
+        raise PlanInvalid(many, effect="Nothing was changed.")
     cells = tuple(_cells(plan, catalog))
+    for cell in cells:
+        if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # it becomes the name of a folder
+            raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names',
+                              effect="Nothing was changed.")  # fmt: skip
     return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
 
 
 def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
-    """SHA-256 over all that decides what is measured: plan, setups, workloads, scripts by their content.
+    """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
 
-    Comments, the order of keys and where the files lie do not change it.
+    Comments, the order of keys and the location of files do not change it.
     """
     whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
     for cell in whole["cells"]:
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
-            cell["workload"]["script"] = hashlib.sha256(script.read_bytes()).hexdigest()
+            cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()
         beside = map(Path, cell["workload"]["beside"])
-        cell["workload"]["beside"] = [hashlib.sha256(path.read_bytes()).hexdigest() for path in beside]
+        cell["workload"]["beside"] = [hashlib.sha256(given(path, MOST_SCRIPT)).hexdigest() for path in beside]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -100,7 +110,7 @@ def _cell(
         engine=variant.engine,
         workload=workload,
         parameters=values,
-        dataset=loaded or dataset_of(workload, values),
+        dataset=loaded or placed(dataset_of(workload, values), spec),
         window=_window(plan, spec, workload),
         memory_bytes=variant.memory_bytes,
         checkpoints=plan.checkpoints,
@@ -117,10 +127,10 @@ def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:
 
 
 def ordered(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
-    """Blocks of all cells, each in random order.
+    """Return blocks of all cells, each in random order.
 
-    Cells are sorted by draws of `Random(seed).random()`, whose sequence Python promises to keep between
-    versions; of `shuffle` it does not.
+    Cells are sorted by draws of `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it
+    does not guarantee this for `shuffle`.
     """
     draw = random.Random(seed)
     order: list[TrialSpec] = []
@@ -130,3 +140,19 @@ def ordered(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
             cell = cells[index].id
             order.append(TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1))
     return order
+
+
+def dealt(order: Sequence[TrialSpec], index: int, of: int) -> tuple[TrialSpec, ...]:
+    """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order.
+
+    The shares together are the whole order; two shares differ by at most one block.
+    """
+    return tuple(spec for spec in order if (spec.block - index) % of == 0)
+
+
+def blocks(order: Sequence[TrialSpec]) -> dict[int, tuple[TrialSpec, ...]]:
+    """Return the trials of each block, in the order in which blocks and trials first occur."""
+    found: dict[int, tuple[TrialSpec, ...]] = {}
+    for spec in order:
+        found[spec.block] = (*found.get(spec.block, ()), spec)
+    return found

@@ -1,20 +1,37 @@
-"""What a plan asks for beside the load: a past of the filesystem, snapshots, and operations after it."""
+"""Checks of a plan's optional parts: the client's host, CPUs and sizes, filesystem ageing, snapshots, operations after
+the load."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
-from dbbench.datasets.methods import REFLINKING
-from dbbench.engines import SERVERLESS
-from dbbench.model import Ageing, DeviceSpec, EngineSpec, FsSetup, Plan, SnapshotSpec, Workload
+from dbbench.drivers import AWAY
+from dbbench.engines import SERVERLESS, profile_of
+from dbbench.machine.limits import cores
+from dbbench.model import (
+    Ageing,
+    ClientSpec,
+    DeviceSpec,
+    EngineSpec,
+    FsSetup,
+    Plan,
+    SnapshotSpec,
+    Workload,
+    WorkloadSpec,
+)
+from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
-from dbbench.operations.abilities import GROWING, of
-from dbbench.tomlfile import Document, did_you_mean
+from dbbench.plan.tomlfile import Document, Key, did_you_mean
+from dbbench.storage.filesystems import FAMILIES, growing_of
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
 ANYWHERE = ("clone", "base-backup", "crash-recovery")  # operations that change no filesystem
-OWN = "wants a filesystem of its own: [device] of kind loop or block"
+OWN = 'requires a filesystem of its own: set kind = "loop" or "block" in [device]'
+_MOST_FACTOR: Final = 1000  # times the data's bytes
 
 
 def check_extras(
@@ -25,14 +42,15 @@ def check_extras(
     engines: Iterable[EngineSpec] = (),
     workloads: Iterable[Workload] = (),
 ) -> None:
-    """Note the flaws of `age`, `snapshots` and `operations`, as written."""
+    """Note the errors of `age`, `snapshots` and `operations`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
     if plan is not None:
         _check_restore(document, plan, setups)
         if plan.snapshots is not None:
             _check_snapshots(document, plan, plan.snapshots, all(one.window == "fixed" for one in workloads))
-    standby = any(one.driver == "apply" for one in workloads) and any(one.name == "postgres" for one in engines)
+    applied = any(workload.driver == "apply" for workload in workloads)
+    standby = applied and any(profile_of(engine.name).standby for engine in engines)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
         _check_operation(document, ("operations", index), name, asked[:index], device, setups)
@@ -41,65 +59,82 @@ def check_extras(
         for engine in engines:
             if engine.name in SERVERLESS and name in OPERATIONS and name not in OF_FILES:
                 document.flaw(
-                    ("operations", index), f'operation "{name}" starts a server; engine "{engine.name}" has none'
+                    ("operations", index),
+                    (f'operation "{name}" requires a server, but engine "{engine.name}" has none'),
                 )
 
 
 def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) -> None:
-    """PostgreSQL is still a standby after it."""
+    """Note an operation that writes into the server: after an apply, PostgreSQL is still a standby."""
     if name in OPERATIONS and name not in OF_FILES:
-        document.flaw(key, f'operation "{name}" writes into the server; an apply of PostgreSQL leaves a standby')
+        document.flaw(
+            key,
+            (
+                f'operation "{name}" writes to the server, but an apply workload of PostgreSQL leaves a read-only '
+                "standby"
+            ),
+        )
 
 
 def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec, fixed: bool) -> None:
     if asked.every_s < 1:
-        document.flaw(("snapshots", "every"), f'"every" should be 1 s or more, not {asked.every_s:g} s')
+        document.flaw(("snapshots", "every"), f'"every" must be 1 s or more, not {asked.every_s:g} s')
     elif fixed and asked.every_s >= plan.measure_s:
-        text = f'"every" should be less than the window of {plan.measure_s:g} s, or none is taken'
+        text = f'"every" must be less than the window of {plan.measure_s:g} s, or none is taken'
         document.flaw(("snapshots", "every"), text)
     if asked.keep < 1:
-        document.flaw(("snapshots", "keep"), f'"keep" should be 1 or more, not {asked.keep}')
+        document.flaw(("snapshots", "keep"), f'"keep" must be 1 or more, not {asked.keep}')
 
 
 def _check_restore(document: Document, plan: Plan, setups: Iterable[FsSetup]) -> None:
-    """A way of restoring that a filesystem cannot go; a tablespace beside what works on whole data directories."""
-    if plan.restore == "reflink" and plan.device.kind != "dir":
+    """Note a restore method that a filesystem does not support, and a tablespace with operations on whole data
+    directories."""
+    if plan.restore == "reflink" and not plan.device.existing:
+        reflinking = sorted(name for name, family in FAMILIES.items() if family.reflinks)
         for setup in setups:
-            if setup.mkfs.family not in REFLINKING:
-                document.flaw(("restore",), f'restore = "reflink": fs setup "{setup.name}" cannot share blocks between '
-                                            f'files; {", ".join(REFLINKING)} can')  # fmt: skip
+            if setup.mkfs.family not in reflinking:
+                document.flaw(
+                    ("restore",),
+                    (
+                        f'restore = "reflink": fs setup "{setup.name}" does not support reflinks (supported by: '
+                        f"{', '.join(reflinking)})"
+                    ),
+                )
     for name in ("operations", "snapshots", "age_engine"):
         if getattr(plan, name) and any(spec.tablespace for spec in plan.workload):
-            document.flaw((name,), f'"{name}" work on a whole data directory, not beside a "tablespace"')
+            document.flaw((name,), f'"{name}" require a whole data directory and cannot be combined with "tablespace"')
 
 
 def check_age_engine(
     document: Document, plan: Plan | None, windows: Iterable[tuple[str, str]], engines: Iterable[str]
 ) -> None:
-    """Note the flaws of `age_engine`. `windows`: each workload of the plan with its kind of window."""
+    """Note the errors of `age_engine`. `windows`: each workload of the plan with its kind of window."""
     if "age_engine" not in document.data:
         return
     for name in engines:
         if name in SERVERLESS:
-            document.flaw(("age_engine",), f'"age_engine" wants tables; engine "{name}" has none')
+            document.flaw(("age_engine",), f'"age_engine" requires tables, but engine "{name}" has none')
     for name, window in windows:
         if window != "fixed":
-            document.flaw(("age_engine",), f'"age_engine" wants loads that go on; workload "{name}" runs to its end')
+            document.flaw(
+                ("age_engine",),
+                (f'"age_engine" requires a load of fixed duration, but workload "{name}" runs to completion'),
+            )
     factors = plan.age_engine.write_factors if plan and plan.age_engine else (0.0,)
-    if not factors or min(factors) < 0 or len(set(factors)) < len(factors):
-        text = f'"write_factors" should be different numbers, 0 or more, not {list(factors)}'
+    if not factors or not 0 <= min(factors) <= max(factors) <= _MOST_FACTOR or len(set(factors)) < len(factors):
+        text = f'"write_factors" must be different numbers from 0 to {_MOST_FACTOR}, not {list(factors)}'
         document.flaw(("age_engine", "write_factors"), text)
 
 
 def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:
-    if device is not None and device.kind == "dir":
+    if device is not None and device.existing:
         document.flaw(("age",), f'"age" {OWN}')
     if age is None:
         return
     if not 0 < age.fill < 1:
-        document.flaw(("age", "fill"), f'"fill" should be a share between 0 and 1, not {age.fill:g}')
+        document.flaw(("age", "fill"), f'"fill" must be between 0 and 1, not {age.fill:g}')
     if age.churn < 0:
-        document.flaw(("age", "churn"), f'"churn" should be 0 or more, not {age.churn:g}')
+        document.flaw(("age", "churn"), f'"churn" must be 0 or more, not {age.churn:g}')
 
 
 def _check_operation(
@@ -114,10 +149,10 @@ def _check_operation(
         return  # told already, by its type
     if name not in OPERATIONS:
         hint = did_you_mean(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
-        document.flaw(key, f'"{name}" is no operation{hint}')
+        document.flaw(key, f'unknown operation "{name}"{hint}')
     elif name in before:
-        document.flaw(key, f'operation "{name}" stands twice')
-    elif device is not None and device.kind == "dir" and name not in ANYWHERE:
+        document.flaw(key, f'operation "{name}" is listed twice')
+    elif device is not None and device.existing and name not in ANYWHERE:
         document.flaw(key, f'operation "{name}" {OWN}')
     elif device is not None and name == "grow":
         _check_spare(document, key, device, setups)
@@ -125,6 +160,100 @@ def _check_operation(
 
 def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceSpec, setups: Iterable[FsSetup]) -> None:
     for setup in setups:
-        if of(GROWING, setup) is not None and device.given <= setup.devices.min:
-            document.flaw(key, f'operation "grow" wants one device more than fs setup "{setup.name}" needs, which is '
-                               f"{setup.devices.min}; the plan has {device.given}")  # fmt: skip
+        if growing_of(setup) is not None and device.given <= setup.devices.min:
+            document.flaw(key, (f'operation "grow" requires one device more than the {setup.devices.min} of fs setup '
+                f'"{setup.name}", but the plan has {device.given}'))  # fmt: skip
+
+
+_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # of ssh: a first "-" would be an option
+
+
+def check_client(
+    document: Document, plan: Plan | None, engines: Mapping[Key, EngineSpec], workloads: Iterable[tuple[Key, Workload]]
+) -> None:
+    """Note all errors of `client` and of keys that depend on it."""
+    if "client" not in document.data:
+        return
+    if plan is not None and plan.client is not None:
+        _check_spec(document, plan.client)
+    for key, workload in workloads:
+        if workload.driver not in AWAY:
+            document.flaw(
+                (*key, "name"),
+                (
+                    f'the driver {workload.driver} of "{workload.name}" runs only on this host; with [client] use a '
+                    f"workload of {' or '.join(AWAY)}"
+                ),
+            )
+        elif workload.during:
+            document.flaw(
+                (*key, "name"), f'"{workload.name}" has a "during" statement, which cannot be combined with [client]'
+            )
+    for key, engine in engines.items():
+        if engine.cpus_client is not None:
+            document.flaw((*key, "cpus_client"), '"cpus_client" has no effect with [client]; remove it')
+    if "age_engine" in document.data:
+        document.flaw(("age_engine",), '"age_engine" cannot be combined with [client]')
+
+
+def _check_spec(document: Document, client: ClientSpec) -> None:
+    if not _DESTINATION.fullmatch(client.host):
+        document.flaw(
+            ("client", "host"), f'"host" must be a destination for ssh such as "user@db2", not "{client.host}"'
+        )
+    try:
+        address = ipaddress.ip_address(client.address)
+    except ValueError:
+        document.flaw(("client", "address"), f'"address" must be an IP address of this machine, not "{client.address}"')
+    else:
+        if address.is_unspecified or address.is_multicast:
+            document.flaw(("client", "address"), f'"address" must be a specific address, not "{client.address}"')
+        elif address.is_loopback:
+            document.flaw(
+                ("client", "address"), f'"address" cannot be "{client.address}", which other hosts cannot connect to'
+            )
+    if not 1024 <= client.port <= 65535:
+        document.flaw(("client", "port"), f'"port" must be between 1024 and 65535, not {client.port}')
+    if not Path(client.password_file).is_absolute():
+        document.flaw(("client", "password_file"), '"password_file" must be an absolute path')
+
+
+def check_fair(
+    document: Document,
+    engines: Mapping[Key, EngineSpec],
+    workloads: Mapping[Key, tuple[WorkloadSpec, Workload]],
+) -> None:
+    """Note errors in the CPUs of an engine, its NUMA node, `equal_readahead`, and the size of the load."""
+    for key, engine in engines.items():
+        for name in ("cpus_server", "cpus_client"):
+            _check_cores(document, (*key, name), getattr(engine, name))
+        if engine.numa_node is not None and engine.numa_node < 0:
+            document.flaw((*key, "numa_node"), '"numa_node" must be 0 or more')
+    device = document.data.get("device")
+    if "equal_readahead" in document.data and isinstance(device, dict) and device.get("kind") == "dir":
+        document.flaw(("equal_readahead",), '"equal_readahead" has no effect with kind = "dir"; remove it')
+    for key, (spec, workload) in workloads.items():
+        _check_size(document, key, spec, workload)
+
+
+def _check_cores(document: Document, key: Key, words: str | None) -> None:
+    if words is None:
+        return
+    try:
+        cores.parsed(words)
+    except ValueError:
+        document.flaw(key, f'"{key[-1]}" must be a list of CPUs such as "0-3,8", not "{words}"')
+
+
+def _check_size(document: Document, key: Key, spec: WorkloadSpec, workload: Workload) -> None:
+    asked: list[Any] = [*spec.sweeps.get("size", ()), spec.parameters.get("size", "")]
+    if not any(asked):
+        return
+    if not document.data.get("memory"):
+        document.flaw(
+            (*key, "size"),
+            ('"size" is relative to the memory, so the plan must set memory, for example memory = "2GiB"'),
+        )
+    grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")
+    if grows in spec.parameters or grows in spec.sweeps:
+        document.flaw((*key, "size"), f'"size" and "{grows}" cannot be combined')

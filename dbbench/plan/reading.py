@@ -1,25 +1,31 @@
-"""A plan's file as a `Plan`. Every part is read by itself, so that one error does not hide the next."""
+"""Read a plan file as a `Plan`, with the overrides of the command line.
+
+Every part is read separately, so that one error does not hide the next.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from dbbench.catalog import Catalog
 from dbbench.engines.settings import respelt_size
+from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
-from dbbench.plan.checks import check
-from dbbench.plan.labels import default_label, label_of
-from dbbench.plan.workloads import check_list, read_workload
-from dbbench.tomlfile import Document, Key, read, typed
+from dbbench.plan.arms import default_label, label_of
+from dbbench.plan.catalog import Catalog
+from dbbench.plan.checks import MOST_TRIALS, check
+from dbbench.plan.tomlfile import Document, Key, did_you_mean, read, typed
+from dbbench.plan.workloads import check_length, check_list, read_workload
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
+_MOST_ENTRIES: Final = 200  # of each of them
 
 
 @dataclasses.dataclass
-class Parts:
-    """What of a plan could be read, by its place in the file. A part with an error is not among them."""
+class PlanParts:
+    """The parts of a plan that could be read, by their place in the file, without the parts that have an error."""
 
     plan: Plan | None
     arms: dict[Key, Arm]
@@ -30,9 +36,9 @@ class Parts:
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
-    """The plan in `path`, checked against `catalog`.
+    """Return the plan in `path`, checked against `catalog`.
 
-    FileMissing, or PlanInvalid with all errors, each with file:line and what may have been meant.
+    Raises FileMissing, or PlanInvalid with all errors, each with file:line and a suggestion.
     """
     document = read(path)
     parts = _parts(document, catalog)
@@ -43,7 +49,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
     return parts.plan
 
 
-def _parts(document: Document, catalog: Catalog) -> Parts:
+def _parts(document: Document, catalog: Catalog) -> PlanParts:
     arms: dict[Key, Arm] = {}
     engines: dict[Key, EngineSpec] = {}
     workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {}
@@ -61,7 +67,7 @@ def _parts(document: Document, catalog: Catalog) -> Parts:
         if found := read_workload(document, item, key, catalog):
             workloads[key] = found
     count = sum(len(document.data.get(name, ())) for name in _LISTS if isinstance(document.data.get(name), list))
-    return Parts(
+    return PlanParts(
         plan=_plan(document, arms, engines, workloads, device),
         arms=arms,
         engines=engines,
@@ -78,7 +84,7 @@ def _plan(
     workloads: dict[Key, tuple[WorkloadSpec, Workload]],
     device: DeviceSpec | None,
 ) -> Plan | None:
-    """The plan of the parts that could be read, so that its own keys are checked whatever they are worth."""
+    """Return a plan of the parts that could be read, so that its own keys are checked regardless of the others."""
     read_parts: dict[str, Any] = {
         "fs_setups": tuple(arms.values()),
         "engine": tuple(engines.values()),
@@ -92,7 +98,7 @@ def _plan(
 
 
 def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
-    """The elements of a list of the plan; a single table counts as a list of one."""
+    """Return the elements of a list of the plan; a single table counts as a list of one."""
     given = document.data.get(name)
     if given is None:
         return []
@@ -101,17 +107,20 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
         aliases = {(name, 0, *key[1:]): line for key, line in document.lines.items() if key[0] == name}
         document.lines.update(aliases)
     if not isinstance(given, list):
-        document.flaw((name,), f'"{name}" should be a list')
+        document.flaw((name,), f'"{name}" must be a list')
         return []
     if not given:
         document.flaw((name,), f'"{name}" is empty')
+    if len(given) > _MOST_ENTRIES:
+        document.flaw((name,), f'"{name}" has {len(given)} entries, but the limit is {_MOST_ENTRIES}')
+        document.finish()
     return [((name, index), item) for index, item in enumerate(given)]
 
 
 def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
-    """An entry of `engine`; a list in the place of one of its settings' values is a sweep."""
+    """Return an entry of `engine`; a list instead of a setting's value is a sweep."""
     if isinstance(item, dict) and "sweeps" in item:
-        document.flaw((*key, "sweeps"), 'unknown key "sweeps"; a list in "settings" is one')
+        document.flaw((*key, "sweeps"), 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"')
     if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
         return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
     lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}
@@ -119,11 +128,12 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     single |= {name: values[0] for name, values in lists.items() if len(values) == 1}
     _check_sizes(document, item, key)
     for name, values in lists.items():
+        check_length(document, (*key, "settings", name), values)
         check_list(document, (*key, "settings", name), values, values, "setting")
         for index, value in enumerate(values):
             if not isinstance(value, bool | int | float | str):
                 document.flaw(
-                    (*key, "settings", name, index), f'a value of "{name}" should be one value, not {value!r}'
+                    (*key, "settings", name, index), f'each value of "{name}" must be a single value, not {value!r}'
                 )
     engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
     sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
@@ -131,15 +141,72 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
 
 
 def _check_sizes(document: Document, item: dict[str, Any], key: Key) -> None:
-    """Sizes in the server's own unit: it would refuse another one, in every trial."""
+    """Check sizes in the server's own unit: the server would refuse another unit in every trial."""
     for name, given in item["settings"].items():
         for value in given if isinstance(given, list) else [given]:
             if own := respelt_size(str(item.get("name")), value):
-                document.flaw((*key, "settings", name), f'"{value}" is no size for this server; it writes "{own}"')
+                document.flaw(
+                    (*key, "settings", name), f'"{value}" is not a size in the format of this server; write "{own}"'
+                )
 
 
 def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:
     if not isinstance(item, dict):
-        document.flaw(key, f'an entry of "{key[0]}" should be a table, not {item!r}')
+        document.flaw(key, f'each entry of "{key[0]}" must be a table, not {item!r}')
         return None
     return typed(document, kind, item, key)
+
+
+# Long enough for every part to say something, short enough to wait for.
+QUICK_WARMUP_S: Final = 2.0
+QUICK_MEASURE_S: Final = 5.0
+
+
+def narrowed(
+    plan: Plan,
+    *,
+    fs: Sequence[str] = (),
+    blocks: int | None = None,
+    seed: int | None = None,
+    quick: bool = False,
+) -> Plan:
+    """Return `plan` with only the arms `fs` and with other blocks or seed; `quick`: one block of the shortest windows.
+
+    If `fs` excludes the baseline, the first remaining arm replaces it. Raises UnknownName, PlanInvalid.
+    """
+    if blocks is not None and blocks < 1:
+        raise PlanInvalid(f"invalid --blocks {blocks}: must be 1 or more", effect="Nothing was changed.")
+    if blocks is not None and blocks > MOST_TRIALS:
+        raise PlanInvalid(f"invalid --blocks {blocks}: must be at most {MOST_TRIALS}", effect="Nothing was changed.")
+    if fs:
+        plan = _only(plan, fs)
+    if quick:
+        short = tuple(
+            dataclasses.replace(spec, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S) for spec in plan.workload
+        )
+        plan = dataclasses.replace(
+            plan, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S, workload=short, blocks=1, repeat_suspect=False
+        )
+    return dataclasses.replace(
+        plan,
+        blocks=plan.blocks if blocks is None else blocks,
+        seed=plan.seed if seed is None else seed,
+    )
+
+
+def _only(plan: Plan, labels: Sequence[str]) -> Plan:
+    known, kept = [arm.label for arm in plan.fs_setups], set()
+    for word in labels:
+        if (label := label_of(word, plan.fs_setups)) is None:
+            raise UnknownName(
+                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, known)}',
+                effect="Nothing was changed.",
+            )
+        kept.add(label)
+    arms = tuple(arm for arm in plan.fs_setups if arm.label in kept)
+    device = plan.device
+    if isinstance(device.paths, dict):
+        paths = {label: path for label, path in device.paths.items() if label in kept}
+        device = dataclasses.replace(device, paths=paths)
+    baseline = plan.baseline if plan.baseline in kept else arms[0].label
+    return dataclasses.replace(plan, fs_setups=arms, baseline=baseline, device=device)

@@ -1,27 +1,34 @@
-"""One `[[workload]]` of a plan: which workload, where, how long, and its own parameters by its schema."""
+"""A `[[workload]]` of a plan: its place, length and parameters, the size of its dataset, and the user's data as
+`source`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from dbbench.catalog import Catalog, checked, parameters
+from dbbench.datasets import generated, sources, tpcc
+from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Parameter, Scalar, Workload, WorkloadSpec
-from dbbench.plan.sources import check_source
-from dbbench.plan.variants import twins
-from dbbench.tomlfile import Document, Key, did_you_mean, typed
+from dbbench.model import Dataset, Parameter, Scalar, Workload, WorkloadSpec
+from dbbench.model.base import SIZE_PARAMETERS
+from dbbench.plan.arms import twins
+from dbbench.plan.catalog import Catalog, checked, parameters
+from dbbench.plan.tomlfile import Document, Key, did_you_mean, typed
 from dbbench.units import seconds_of
 
-_TYPED: Final = ("name", "engines", "source", "tablespace", "database")
+_TYPED: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums")
+_SESSIONS: Final = ("clients", "threads", "jobs")
+_MOST_SESSIONS: Final = 10_000
+_MOST_VALUES: Final = 200  # of one list
 _COMMON: Final = (*_TYPED, "warmup", "measure")  # every workload has these; the rest are its own
 
 
 def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> tuple[WorkloadSpec, Workload] | None:
-    """The entry and the workload that it names; None where it has flaws, which are noted."""
+    """Return the entry and its workload, or note the errors and return None."""
     if not isinstance(item, dict):
-        document.flaw(key, f'an entry of "workload" should be a table, not {item!r}')
+        document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
     spec = typed(document, WorkloadSpec, {name: item[name] for name in _TYPED if name in item}, key)
     warmup_s, measure_s = (_seconds(document, item, name, key) for name in ("warmup", "measure"))
@@ -36,7 +43,7 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if spec is None or workload is None:
         return None
     own = _own(document, item, key, workload)
-    check_source(document, key, spec, own)
+    check_source(document, key, spec, own, str(workload.dataset["kind"]))
     lists = {name: values for name, values in own.items() if len(values) > 1}
     single = {name: values[0] for name, values in own.items() if len(values) == 1}
     spec = dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=single, sweeps=lists)
@@ -44,7 +51,7 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
 
 
 def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload) -> dict[str, tuple[Scalar, ...]]:
-    """The workload's own parameters as given, each value of its type; flaws are noted."""
+    """Return the given parameters of the workload, each value converted to its type; note errors."""
     known = parameters(workload)
     taken: dict[str, tuple[Scalar, ...]] = {}
     for name, value in item.items():
@@ -59,24 +66,39 @@ def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload)
 
 
 def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
-    """The value of a parameter, or those of a list."""
+    """Return the value of a parameter, or those of a list."""
     found: list[Scalar] = []
+    check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
-            found.append(checked(parameter, value))
+            found.append(_possible(str(key[-1]), checked(parameter, value)))
         except ValueError as error:
             place = (*key, index) if isinstance(given, list) else key
-            document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "should be", 1)}')
+            document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "must be", 1)}')
     check_list(document, key, given, found, parameter.type)
     return tuple(found)
 
 
+def _possible(name: str, value: Scalar) -> Scalar:
+    """Raise ValueError for more sessions than a server or load generator can have."""
+    if name in _SESSIONS and isinstance(value, int) and value > _MOST_SESSIONS:
+        raise ValueError(f"must be at most {_MOST_SESSIONS}, not {value}")
+    return value
+
+
+def check_length(document: Document, key: Key, given: Any) -> None:
+    """Raise PlanInvalid if a list has more values than a plan can have cells."""
+    if isinstance(given, list) and len(given) > _MOST_VALUES:
+        document.flaw(key, f'"{key[-1]}" has {len(given)} values, but the limit is {_MOST_VALUES}')
+        document.finish()
+
+
 def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
-    """Note a list that is empty, or that has a value twice. `kind`: "size", "path" or another."""
+    """Note a list that is empty or has a value twice. `kind`: "size", "path" or another."""
     if given == []:
         document.flaw(key, f'"{key[-1]}" is an empty list')
     for value in twins(values, kind):
-        document.flaw(key, f'"{key[-1]}" has {value!r} twice')
+        document.flaw(key, f'"{key[-1]}" lists {value!r} twice')
 
 
 def _seconds(document: Document, item: dict[str, Any], name: str, key: Key) -> float | None:
@@ -85,5 +107,110 @@ def _seconds(document: Document, item: dict[str, Any], name: str, key: Key) -> f
     try:
         return seconds_of(item[name])
     except ValueError as error:
-        document.flaw((*key, name), f'"{name}" {str(error).replace("expected", "should be", 1)}')
+        document.flaw((*key, name), f'"{name}" {str(error).replace("expected", "must be", 1)}')
         return None
+
+
+_MADE: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # of what is generated alone
+
+
+def check_source(document: Document, key: Key, spec: WorkloadSpec, own: Mapping[str, Any], kind: str) -> None:
+    """Note errors of `source`, `tablespace` and `database`, and keys that have no effect with them.
+
+    `kind`: of the dataset that is generated without a source.
+    """
+    if not spec.source:
+        _check_without_source(document, key, spec, kind)
+        return
+    for engine in spec.source:
+        if engine not in ("", *SERVERS):
+            document.flaw((*key, "source", engine), f'unknown engine "{engine}" (engines: {", ".join(SERVERS)})')
+    for engine in spec.engines:
+        if "" not in spec.source and engine not in spec.source:
+            document.flaw((*key, "source"), f'"source" has no path for {engine}')
+    for name in own:
+        if name in _MADE:
+            document.flaw((*key, name), f'"{name}" applies to generated datasets and cannot be combined with "source"')
+
+
+def _check_without_source(document: Document, key: Key, spec: WorkloadSpec, kind: str) -> None:
+    placed = generated.TABLESPACE in generated.PARAMETERS[kind]
+    given = {"tablespace": spec.tablespace and not placed, "database": spec.database, "settle": not spec.settle,
+             "checksums": spec.checksums is not None}  # fmt: skip
+    for name in (name for name, value in given.items() if value):
+        document.flaw((*key, name), f'"{name}" has no effect without a "source"; remove it')
+
+
+def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
+    """Return the source of that engine as a dataset, inspected now; None if the workload's own dataset is used.
+
+    Raises what `sources.look` raises, and PlanInvalid if the plan names no source for the engine.
+    """
+    if not spec.source:
+        return None
+    path = spec.source.get(engine, spec.source.get(""))
+    if path is None:
+        raise PlanInvalid(f'"source" of {spec.name} has no path for {engine}', remedy=f'{engine} = "PATH" in it')
+    source = sources.look(Path(path))
+    if spec.tablespace and not (source.physical and profile_of(source.engine).tablespaces):
+        raise PlanInvalid(f'"tablespace" requires a physical copy of PostgreSQL, but {source.path} is {source.form}')
+    if not spec.settle and not source.physical:
+        raise PlanInvalid(f"settle = false requires a physical copy, but {source.path} is {source.form}; remove it")
+    if spec.checksums is not None and not (source.physical and profile_of(source.engine).chosen_checksums):
+        raise PlanInvalid(
+            f'"checksums" requires a physical copy of PostgreSQL, but {source.path} is {source.form}; remove it'
+        )
+    return sources.dataset_of(source, spec.tablespace, spec.database, spec.settle, spec.checksums)
+
+
+def placed(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
+    """Return the generated dataset with its tables in the tablespace that the plan names."""
+    if not spec.tablespace:
+        return dataset
+    return Dataset(dataset.kind, {**dataset.parameters, generated.TABLESPACE: spec.tablespace})
+
+
+def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the parameters that apply to the user's own data; those of generated data only if the plan sets them."""
+    implied = {name for name in workload.dataset if name != "kind"} | {"size"}
+    if workload.driver == "scan":
+        implied -= {"tables"}  # how many of the user's are scanned
+    known = parameters(workload)
+    return {name: value for name, value in values.items() if name in given or name not in implied or name not in known}
+
+
+CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
+IO_BOUND: Final = 2.0  # from here on most reads are
+# Dataset ÷ memory: well inside the limits of the three words (0.8 and 2), so that a few per cent of error in what a
+# row takes do not change the word.
+RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
+
+
+def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
+    """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's rows, TPC-C's
+    warehouses.
+
+    Raises ValueError if the plan sets no memory to which the size could refer.
+    """
+    own = {name: value for name, value in values.items() if name != "size"}
+    word = str(values.get("size", ""))
+    if not word:
+        return own
+    if memory_bytes is None:
+        raise ValueError(f'size = "{word}" needs `memory` in the plan')
+    name = SIZE_PARAMETERS[kind]
+    return {**own, name: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, own)))}
+
+
+def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
+    """Return the bytes of one more unit of what the dataset grows by."""
+    if kind == "tpcc":
+        return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
+    return generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
+
+
+def label(ratio: float | None) -> str | None:
+    """Return the word for a dataset of `ratio` × the memory."""
+    if ratio is None:
+        return None
+    return "cached" if ratio < CACHED else "io-bound" if ratio >= IO_BOUND else "edge"

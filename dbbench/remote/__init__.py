@@ -1,11 +1,12 @@
-"""A load generator on another host, reached by ssh: `session` speaks to `agent`, which runs there; `client` is one
-trial's; `network` is how the server is reached from there, over TLS and with a password; `before` looks at all of it
-before a run."""
+"""A load generator on another host, reached by ssh.
+
+`session` talks to `agent`, which runs on that host. `client` is the load generator of one trial, and checks that host
+before a run (`lacking`). `network` is how it reaches the server, with TLS and a password.
+"""
 
 from __future__ import annotations
 
-from dbbench.remote.before import lacking
-from dbbench.remote.client import Client, Program
+from dbbench.remote.client import Client, RemoteProgram, lacking
 from dbbench.remote.network import Network
 
-__all__ = ["Client", "Network", "Program", "lacking"]
+__all__ = ["Client", "Network", "RemoteProgram", "lacking"]

@@ -1,13 +1,14 @@
-"""What runs on the client's host: it starts the load generator there, answers questions, and leaves nothing behind.
+"""The program on the client's host: it starts the load generator, answers requests, and leaves nothing behind.
 
-`session` sends the text of this file through ssh, so nothing of dbbench is installed there: Python 3.7 or later with
-its standard library is enough. Requests are lines of JSON on stdin, {"do": NAME, ...}, some with bytes behind them;
-answers are lines of JSON on stdout, {"answer": ...} or {"error": TEXT}, some with bytes behind them; {"output": ...}
-and {"ended": ...} come between them while the load generator runs.
+`session` sends the text of this file through ssh, so that nothing of dbbench has to be installed there: Python 3.7 or
+later with its standard library is sufficient. Requests are lines of JSON on stdin, {"do": NAME, ...}, some followed by
+bytes; answers are lines of JSON on stdout, {"answer": ...} or {"error": TEXT}, some followed by bytes; {"output": ...}
+and {"ended": ...} occur between them while the load generator runs.
 
-Two processes: the outer one waits for the inner one, which works. Whichever is killed, the other one removes the
-folder; the load generator dies with the inner one (PR_SET_PDEATHSIG, by setpriv). The inner one ends when stdin does,
-which is when ssh ends on the other side, and when nothing was heard for SILENCE_S, which is when the network is cut.
+There are two processes: the outer one waits for the inner one, which works. If either is killed, the other one removes
+the directory; the load generator dies with the inner one (PR_SET_PDEATHSIG, set by setpriv). The inner one ends when
+stdin ends, which happens when ssh ends on the other side, and after SILENCE_S without data, which means that the
+network is interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _OLDEST = (3, 7)  # Python
 
 
 class Agent:
-    """The inner process. `folder` is private and goes with it."""
+    """The inner process. `folder` is private and removed with it."""
 
     def __init__(self, folder: Path, parent: int) -> None:
         self.folder, self.parent = folder, parent
@@ -43,7 +44,7 @@ class Agent:
         self.pipes: dict[int, str] = {}  # file descriptor -> "out" or "err"
 
     def serve(self) -> None:
-        """Answer until the other side is gone."""
+        """Answer requests until the other side ends."""
         tell({"hello": self.facts()})
         while os.getppid() == self.parent and time.monotonic() - self.heard < SILENCE_S:
             for fd in select.select([0, *self.pipes], [], [], _LOOK_S)[0]:
@@ -53,14 +54,14 @@ class Agent:
                     return
 
     def stop(self) -> None:
-        """The load generator and all that it started are gone."""
+        """End the load generator and all processes that it started."""
         if self.child is not None and self.child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, signal.SIGKILL)
             self.child.wait()
 
     def pass_on(self, fd: int) -> None:
-        """What the load generator printed; its end when it has closed both its streams."""
+        """Forward what the load generator prints, and its end when it has closed both its streams."""
         said = os.read(fd, _CHUNK)
         if said:
             tell({"output": self.pipes[fd], "text": said.decode("utf-8", "replace")})
@@ -73,7 +74,7 @@ class Agent:
             tell({"ended": code, "cpu_s": used.ru_utime + used.ru_stime})
 
     def answer_next(self) -> bool:
-        """Carry out one request, or several that came together; False at the end of stdin."""
+        """Carry out one request, or several that arrived together; return False at the end of stdin."""
         came = os.read(0, _CHUNK)
         self.unread, self.heard = self.unread + came, time.monotonic()
         while b"\n" in self.unread:
@@ -106,19 +107,19 @@ class Agent:
         return {"utc": time.time(), "monotonic": time.monotonic()}
 
     def find(self, names: list[str], patterns: list[str]) -> list[str]:
-        """Paths of programs: by patterns of paths, and by their names in PATH."""
+        """Return paths of programs: by patterns of paths, and by their names in PATH."""
         places = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         found = [str(path) for pattern in patterns for path in sorted(Path("/").glob(pattern.lstrip("/")))]
         return found + [path for path in (shutil.which(name, path=places) for name in names) if path]
 
     def run(self, argv: list[str], within_s: float) -> list[Any]:
-        """A short program: its status, and what it printed."""
+        """Run a short program; return its status and output."""
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=within_s, check=False)  # fmt: skip
         return [done.returncode, done.stdout.decode("utf-8", "replace")]
 
     def reach(self, host: str, port: int, times: int, within_s: float) -> dict[str, Any]:
-        """Connect, so many times: what each took in seconds, a round trip of the network."""
+        """Connect so many times; return the seconds of each, which is a network round trip."""
         took = []
         for _ in range(times):
             began = time.monotonic()
@@ -127,7 +128,7 @@ class Agent:
         return {"took_s": took}
 
     def put(self, name: str, size: int) -> str:
-        """Write the bytes that follow into a file of the folder, readable by this account alone."""
+        """Write the following bytes to a file in the directory, readable only by this account."""
         while len(self.unread) < size:
             came = os.read(0, _CHUNK)
             if not came:
@@ -140,7 +141,7 @@ class Agent:
         return str(path)
 
     def start(self, argv: list[str], env: dict[str, str], stdin: str) -> dict[str, float]:
-        """The load generator, in a session of its own and in the folder; the moments of both clocks before it."""
+        """Start the load generator in a new session in the directory; return the time of both clocks before."""
         clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         began = self.clock()
         own = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}
@@ -156,7 +157,7 @@ class Agent:
         return began
 
     def cpu(self) -> dict[str, Any]:
-        """Seconds since the host's start: of all its processors, and of the load generator while it runs."""
+        """Return CPU seconds since boot: of all processors, and of the load generator while it runs."""
         ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         tick = os.sysconf("SC_CLK_TCK")
         busy = sum(ticks) - ticks[3] - ticks[4] - ticks[7]  # without idle, iowait and steal (proc_stat(5))
@@ -169,11 +170,11 @@ class Agent:
         return (int(fields[11]) + int(fields[12])) / tick
 
     def files(self) -> dict[str, int]:
-        """The files of the folder, with their sizes in bytes."""
+        """Return the files of the directory, with their sizes in bytes."""
         return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
 
     def get(self, name: str) -> None:
-        """The bytes of a file of the folder, behind a line that says how many."""
+        """Send a file of the directory: a line with its size, then its bytes."""
         with (self.folder / Path(name).name).open("rb") as file:
             left = os.fstat(file.fileno()).st_size
             tell({"bytes": left})
@@ -184,18 +185,18 @@ class Agent:
 
 
 def tell(what: dict[str, Any]) -> None:
-    """One line of JSON to the other side."""
+    """Send one line of JSON to the other side."""
     write(json.dumps(what).encode() + b"\n")
 
 
 def write(piece: bytes) -> None:
-    """All of the bytes."""
+    """Write all of the bytes."""
     while piece:
         piece = piece[os.write(1, piece) :]
 
 
 def main() -> None:
-    """Make the folder, be two processes, and remove the folder at the end of both."""
+    """Make the directory, start both processes, and remove the directory at the end."""
     if sys.version_info[:2] < _OLDEST:
         sys.exit(f"Python {platform.python_version()} is too old: 3.7 or later is needed")
     folder, outer = Path(tempfile.mkdtemp(prefix="dbbench-client-")), os.getpid()

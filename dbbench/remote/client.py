@@ -1,5 +1,5 @@
-"""The client's host in one trial: what is asked of it before the server starts, the load generator there, and what is
-brought home when the server has stopped."""
+"""The client's host in one trial: checks before the server starts, the load generator, and the transfer of its logs
+after the server has stopped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.clock import Clock
-from dbbench.errors import AddressUnusable, ClientLacks
+from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
+from dbbench.metrics.clock import Clock
 from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, answering, certified, password
 from dbbench.remote.session import Session, opened
@@ -31,8 +32,8 @@ _RUN_S: Final = 10.0
 
 
 @dataclass
-class Program:
-    """A load generator that runs there; what `process.Running` is to one that runs here."""
+class RemoteProgram:
+    """A load generator on that host; corresponds to `process.Running` for a local one."""
 
     session: Session
     argv: tuple[str, ...]
@@ -41,7 +42,7 @@ class Program:
     pids: tuple[int, ...] = ()  # none is of this machine
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it runs. ClientLost where that cannot be known."""
+        """Return its exit status, or None while it runs. Raises ClientLost if it cannot be determined."""
         if (ended := self.session.ended) is not None:
             return int(ended["ended"])
         if self.session.gone:
@@ -51,7 +52,7 @@ class Program:
 
 @dataclass
 class Client:
-    """The load generator's host. `folder`: private, for keys; gone with the trial."""
+    """The load generator's host. `folder`: private, for keys; removed with the trial."""
 
     spec: ClientSpec
     driver: str
@@ -67,8 +68,11 @@ class Client:
 
     @contextlib.contextmanager
     def reached(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
-        """Connect, look at all that is needed there, make the certificates; at the end of a block that ends well bring
-        what the load generator has written into `scratch`. Afterwards nothing is left there."""
+        """Connect, check the requirements, make the certificates.
+
+        At the end of a block that ends normally, the load generator's files are copied into `scratch`. Afterwards
+        nothing is left on that host.
+        """
         secret = password(self.spec)
         with opened(self.spec.host, raw / "client_ssh.err") as session:
             self._session = session
@@ -107,7 +111,7 @@ class Client:
 
     @property
     def at(self) -> str:
-        """The private folder there."""
+        """Return the private directory on that host."""
         return str(self.session.facts["folder"])
 
     @property
@@ -115,20 +119,20 @@ class Client:
         return self.env["PGPASSWORD"]
 
     def placed(self, path: Path) -> str:
-        """Send a script; its path there."""
+        """Send a script; return its path there."""
         return self.session.put(path.name, path.read_bytes())
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path) -> Program:
-        """Start the load generator; what it prints comes into these files, line by line as it does here."""
+    def start(self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path) -> RemoteProgram:
+        """Start the load generator; its output goes into these files line by line, as for a local one."""
         for path in (out, err):
             path.touch()
         self.session.prints = {"out": out, "err": err}
         began = self.session.ask("start", argv=list(argv), env=dict(env), stdin=stdin)
         assert self.facts is not None and self.facts.clock_offset_s is not None
-        return Program(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
+        return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
 
     def _bring(self, scratch: Path) -> None:
-        """All files there but those that were sent."""
+        """Copy all files from there except those that were sent."""
         sent = {CA, CERT, KEY}
         for name in self.session.ask("files"):
             if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
@@ -137,12 +141,14 @@ class Client:
     # --- CPU of its host -----------------------------------------------------------------------------
 
     def read_cpu(self) -> None:
-        """At the begin of the window."""
+        """Read the CPU times at the beginning of the window."""
         self._cpu = self.session.ask("cpu")
 
     def cpu(self) -> dict[str, float | None]:
-        """At the end of the window: `seconds`, `client_cpu_s` of the load generator, `others_share` of the time of all
-        processors of its host that others used."""
+        """Return the CPU use of the window: `seconds`, `client_cpu_s` of the load generator, `others_share`.
+
+        `others_share` is the share of the host's CPU time that other processes used.
+        """
         before, after = self._cpu, self.session.ask("cpu")
         seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
         now = ended["cpu_s"] if ended is not None else after["tool_s"]
@@ -157,13 +163,15 @@ class Client:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """The cores there that the load generator may use."""
+        """Return the CPUs of that host that the load generator may use."""
         return tuple(self.session.facts["cores"])
 
 
 def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
-    """Path and version of the load generator there: of several pgbench that of the server's own major version, else the
-    newest. ClientLacks."""
+    """Return path and version of the load generator there. Raises ClientLacks.
+
+    Of several pgbench versions it is the server's major version, otherwise the newest.
+    """
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
     found = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
@@ -173,13 +181,17 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     same = [path for path, text in told.items() if major(text) == major(version)]
     path = same[0] if same and driver == "pgbench" else max(told, key=lambda one: major(told[one]))
     if driver == "sysbench" and f" {_SYSBENCH}" not in told[path]:
-        raise ClientLacks(f"{session.host} has {told[path]}; sysbench 1.0 is needed", effect="No load was started.")
+        raise ClientLacks(
+            f"{session.host} has {told[path]}, but sysbench 1.0 is required", effect="No load was started."
+        )
     return path, told[path]
 
 
 def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
-    """The client's address as it is seen here, and what each connection to the server's address took, in seconds.
-    AddressUnusable."""
+    """Return the client's address as seen here, and the seconds of each connection to the server's address.
+
+    Raises AddressUnusable.
+    """
     with answering(spec) as peers:
         try:
             took = session.ask("reach", host=spec.address, port=spec.port, times=ROUNDS, within_s=5.0)["took_s"]
@@ -187,7 +199,10 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
             raise AddressUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
                 effect="No load was started.",
-                remedy="`address` is one by which that host reaches this one; a firewall must let the port through.",
+                remedy=(
+                    "Set `address` to an address of this host that the client host can connect to, and open the "
+                    "port in the firewall."
+                ),
             ) from None
     if len(peers) != 1:
         raise AddressUnusable(f"{spec.host} came from {', '.join(sorted(peers)) or 'nowhere'}: one address is needed",
@@ -196,8 +211,10 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
 
 
 def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
-    """By how much the clock there is ahead of ours, and how wrong that may be at most: half of the quickest of
-    ROUNDS questions (Cristian's method, 1989). Seconds."""
+    """Return how far that clock is ahead of this one and the maximum error, in seconds.
+
+    The error is half of the fastest of ROUNDS round trips (Cristian's method, 1989).
+    """
     found = []
     for _ in range(ROUNDS):
         asked = clock.now_utc()
@@ -209,19 +226,19 @@ def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
 
 
 def punctual(session: Session, offset: float, wait: Callable[[float], None] = time.sleep) -> None:
-    """Return when certificates that are made now hold there too. ClientLacks where that clock is far behind."""
+    """Wait until certificates made now are valid there too. Raises ClientLacks if that clock is far behind."""
     if offset < -SKEW_S:
         raise ClientLacks(
-            f"the clock of {session.host} is {-offset:.0f} s behind: a certificate of now would not hold there yet",
+            f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not yet valid there",
             effect="No load was started.",
-            remedy="Set both clocks by the same time server (timedatectl set-ntp true).",
+            remedy="Synchronize both clocks with a time server (timedatectl set-ntp true).",
         )
     if offset < 0:
         wait(-offset)
 
 
 def tool_here(driver: str, version: str) -> str:
-    """What the same program is on this machine; "" where there is none."""
+    """Return the version of the same program on this machine; "" if there is none."""
     if driver == "pgbench":
         return f"pgbench (PostgreSQL) {version}"
     path = process.find(driver)
@@ -229,7 +246,7 @@ def tool_here(driver: str, version: str) -> str:
 
 
 def major(version: str) -> int:
-    """15 of "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 where there is no number."""
+    """Return 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
     found = re.search(r"\d+", version)
     return int(found[0]) if found else 0
 
@@ -243,7 +260,8 @@ def _run(session: Session, path: str) -> tuple[int, str]:
 
 
 def _libpq(folder: str, secret: str) -> dict[str, str]:
-    """The environment of a client of PostgreSQL: it speaks to a server of our authority and of that address alone."""
+    """Return the environment of a PostgreSQL client that accepts only a server of this authority and of that
+    address."""
     return {
         "PGSSLMODE": "verify-full",
         "PGSSLROOTCERT": f"{folder}/{CA}",
@@ -254,6 +272,43 @@ def _libpq(folder: str, secret: str) -> dict[str, str]:
     }
 
 
-def _lacks(session: Session, program: str, package: str) -> ClientLacks:
-    return ClientLacks(f"{session.host} has no {program}", effect="No load was started.",
-                       remedy=f"There:  apt-get install --no-install-recommends {package}")  # fmt: skip
+def _lacks(session: Session, program: str, package: str) -> DbbenchError:
+    return ClientLacks(
+        f"{session.host} has no {program}",
+        effect="No load was started.",
+        remedy=f"Install it on that host: apt-get install --no-install-recommends {package}",
+    )
+
+
+def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchError]:
+    """Yield all problems: the password's file, ssh, programs, the way to the server's address, the clock.
+
+    `drivers`: each load generator of the plan with the version of its server.
+    """
+    if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
+        yield ProgramMissing(f"not installed: {', '.join(absent)}", effect="No load was started.",
+                             remedy="apt-get install --no-install-recommends openssh-client openssl")  # fmt: skip
+        return
+    try:
+        password(spec)
+    except DbbenchError as error:
+        yield error
+    with tempfile.TemporaryDirectory(prefix="dbbench-") as folder:
+        try:
+            yield from _of_host(spec, drivers, Path(folder) / "ssh.err")
+        except DbbenchError as error:
+            yield error
+
+
+def _of_host(spec: ClientSpec, drivers: Mapping[str, str], log: Path) -> Iterator[DbbenchError]:
+    with opened(spec.host, log) as session:
+        for driver, version in drivers.items():
+            try:
+                tool_of(session, driver, version)
+            except DbbenchError as error:
+                yield error
+        try:
+            reachable(session, spec)
+            punctual(session, offset_of(session, Clock())[0])
+        except DbbenchError as error:
+            yield error

@@ -1,8 +1,16 @@
-"""How a server is reached from another host: one address, one port, TLS on both sides, a password from a file."""
+"""How another host reaches a server: one address, one port, TLS on both sides, a password from a file.
+
+Certificates of a private authority, for the machines of a fleet and for a server whose load generator is on another
+host.
+
+The `openssl` program makes them; keys use elliptic curves and have mode 0600.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import ipaddress
 import os
 import re
 import socket
@@ -11,11 +19,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from dbbench import certificates
-from dbbench.certificates import Pair
-from dbbench.errors import AddressUnusable, PasswordUnusable
+from dbbench import process
+from dbbench.errors import AddressUnusable, DbbenchError, PasswordUnusable
+from dbbench.machine import threads
 from dbbench.model import ClientSpec
 
 ROLE: Final = "dbbench_client"  # of the database; it may log in from the client's address alone
@@ -23,11 +31,33 @@ ROLE: Final = "dbbench_client"  # of the database; it may log in from the client
 CA, CERT, KEY = "cacert.pem", "client-cert.pem", "client-key.pem"
 _TEXT: Final = re.compile(r"[!#-&(-\[\]-~]{8,100}")  # ASCII without space, quotes and backslash
 _PROBES_S: Final = 10.0
+DAYS: Final = 825  # longer ones are refused by some libraries
+_NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+_OPENSSL_S: Final = 60.0
+# What RFC 5280 demands, and Python from 3.13 on with it. Written out, because /etc/ssl/openssl.cnf differs by release.
+_AUTHORITY: Final = """\
+[req]
+distinguished_name = name
+x509_extensions = authority
+[name]
+[authority]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign,cRLSign
+subjectKeyIdentifier = hash
+"""
+_SIGNED: Final = """\
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+extendedKeyUsage = serverAuth,clientAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = {kind}:{name}
+"""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What a server needs to let the client's host in."""
+    """What a server needs to accept the client's host."""
 
     address: str  # of this machine, the only one that is listened on
     port: int
@@ -38,14 +68,14 @@ class Network:
     key: Path = Path()
 
     def own(self, uid: int, gid: int) -> None:
-        """The server's account reads its key."""
+        """Give the key to the server's account."""
         if os.geteuid() == 0:
             for path in (self.key.parent, self.ca, self.cert, self.key):
                 os.chown(path, uid, gid)
 
 
 def password(spec: ClientSpec) -> str:
-    """The password, from its file. PasswordUnusable where others can read it, or it is none."""
+    """Return the password from its file. Raises PasswordUnusable if others can read it, or if it is not valid."""
     path = Path(spec.password_file)
     try:
         with path.open() as file:
@@ -65,19 +95,21 @@ def password(spec: ClientSpec) -> str:
 
 
 def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
-    """The server's certificate and key in `folder`, which hold for this trial, and the files that the client needs.
-    The authority's own key is gone when this returns: nobody can sign with it again."""
+    """Make the server's certificate and key in `folder`; return them with the files for the client.
+
+    The authority's own key is deleted before this returns, so that nothing else can be signed with it.
+    """
     folder.mkdir(exist_ok=True)
     folder.chmod(0o711)  # the server's account gets through to its own
-    with certificates.private():
+    with private():
         for name in ("server", "client"):
             (folder / name).mkdir(exist_ok=True)
         ca = Pair(folder / "server" / "ca.pem", folder / "ca.key")
         server = Pair(folder / "server" / "server.pem", folder / "server" / "server.key")
         client = Pair(folder / "client" / CERT, folder / "client" / KEY)
-        certificates.make_authority(ca, "dbbench trial")
-        certificates.sign(ca, spec.address, server)
-        certificates.sign(ca, ROLE, client)
+        make_authority(ca, "dbbench trial")
+        sign(ca, spec.address, server)
+        sign(ca, ROLE, client)
         ca.key.unlink()
         found = {CA: ca.cert.read_bytes(), CERT: client.cert.read_bytes(), KEY: client.key.read_bytes()}
         client.key.unlink()
@@ -86,8 +118,10 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
 
 @contextlib.contextmanager
 def answering(spec: ClientSpec) -> Iterator[set[str]]:
-    """Listen in the server's place while the block lasts; the addresses from which somebody connects.
-    AddressUnusable where it is none of this machine, or the port is taken."""
+    """Listen in the server's place within the block; yield the set of addresses that connect.
+
+    Raises AddressUnusable if the address does not belong to this machine, or the port is in use.
+    """
     family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
     peers: set[str] = set()
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -99,16 +133,10 @@ def answering(spec: ClientSpec) -> Iterator[set[str]]:
             raise AddressUnusable(
                 f"{spec.address} port {spec.port} cannot be listened on: {error.strerror}",
                 effect="No load was started.",
-                remedy="`address` is one that this machine has (ip -brief address), `port` one that is free.",
+                remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
             ) from None
-        ended = threading.Event()
-        thread = threading.Thread(target=_accept, args=(listener, peers, ended), daemon=True)
-        thread.start()
-        try:
+        with threads.beside("probes", functools.partial(_accept, listener, peers), limit_s=_PROBES_S):
             yield peers
-        finally:
-            ended.set()
-            thread.join(_PROBES_S)
 
 
 def _accept(listener: socket.socket, peers: set[str], ended: threading.Event) -> None:
@@ -120,5 +148,59 @@ def _accept(listener: socket.socket, peers: set[str], ended: threading.Event) ->
             connection.close()
 
 
-def _unusable(evidence: str, remedy: str) -> PasswordUnusable:
+def _unusable(evidence: str, remedy: str) -> DbbenchError:
     return PasswordUnusable(evidence, effect="No load was started.", remedy=remedy)
+
+
+class Pair(NamedTuple):
+    """A certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Make files that are created within the block readable only by their owner."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_authority(ca: Pair, name: str) -> None:
+    """Make a self-signed authority. Raises CommandFailed, ProgramMissing."""
+    config = ca.cert.parent / "authority.cnf"
+    config.write_text(_AUTHORITY)
+    _openssl("req", "-x509", *_NEW_KEY, "-nodes", "-days", str(DAYS), "-subj", f"/CN={name}", "-config", config,
+             "-keyout", ca.key, "-out", ca.cert)  # fmt: skip
+    config.unlink()
+
+
+def sign(ca: Pair, name: str, own: Pair) -> None:
+    """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection.
+
+    The name is also the common name: libpq before version 15 looks for an address only there.
+    """
+    folder = own.cert.parent
+    request, extension = folder / "request.pem", folder / "extension.cnf"
+    kind = "IP" if is_address(name) else "DNS"
+    extension.write_text(_SIGNED.format(kind=kind, name=name))
+    _openssl("req", "-new", *_NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", own.key, "-out", request)
+    _openssl("x509", "-req", "-in", request, "-CA", ca.cert, "-CAkey", ca.key, "-CAcreateserial",
+             "-days", str(DAYS), "-extfile", extension, "-out", own.cert)  # fmt: skip
+    request.unlink()
+    extension.unlink()
+
+
+def is_address(name: str) -> bool:
+    """Whether it is an IP address."""
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+def _openssl(*words: str | Path) -> None:
+    process.run(["openssl", *words], timeout_s=_OPENSSL_S)

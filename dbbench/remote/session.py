@@ -1,4 +1,4 @@
-"""A conversation with the agent on another host, through one ssh that lives as long as its block."""
+"""The connection to the agent on another host, through one ssh that lives as long as its block."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from dbbench import process
-from dbbench.errors import ClientLacks, ClientLost, ClientUnreachable
+from dbbench.errors import ClientLacks, ClientLost, ClientUnreachable, DbbenchError
+from dbbench.machine import threads
 
 CONNECT_S: Final = 20.0  # for ssh, its login and Python's start
 ASK_S: Final = 60.0
 _BEAT_S: Final = 5.0  # the agent gives up after a minute without a word
 _END_S: Final = 15.0  # the agent ends the load generator and removes its folder; then ssh ends
+_THREADS_S: Final = 1.0  # for a thread that has nothing left to read
 _OF_PYTHON: Final = (1, 126, 127)  # it is too old; the shell found none that it may start. ssh's own status is 255
 # Nobody is asked for anything, no connection of others is shared, and a network that is cut is noticed after 30 s.
 OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
@@ -28,7 +30,7 @@ OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", 
 
 
 class Session:
-    """Asks the agent, one request at a time. What the load generator prints there goes to `prints` ("out", "err")."""
+    """Sends requests to the agent, one at a time. Output of the load generator goes to `prints` ("out", "err")."""
 
     def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
         self.host, self.log = host, log
@@ -39,8 +41,8 @@ class Session:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._target: Path | None = None  # of the bytes that come next
         self._done = threading.Event()
-        self._threads = [threading.Thread(target=work, name=f"client {work.__name__}", daemon=True)
-                         for work in (self._listen, self._beat)]  # fmt: skip
+        self._helpers = [threads.Helper(f"client {what}", work)
+                         for what, work in (("listen", self._listen), ("beat", self._beat))]  # fmt: skip
 
     @property
     def gone(self) -> bool:
@@ -48,11 +50,11 @@ class Session:
         return self._done.is_set()
 
     def begin(self, agent: bytes) -> None:
-        """Send the agent and wait until it speaks. ClientUnreachable; ClientLacks where Python is missing."""
+        """Send the agent and wait for its first message. Raises ClientUnreachable, or ClientLacks without Python."""
         with contextlib.suppress(BrokenPipeError):
             self._write(agent)
-        for thread in self._threads:
-            thread.start()
+        for helper in self._helpers:
+            helper.start()
         try:
             first = self._answers.get(timeout=CONNECT_S)
         except queue.Empty:
@@ -66,7 +68,7 @@ class Session:
         self.facts = first["hello"]
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
-        """The agent's answer to a request. ClientLost; ClientLacks where it could not be carried out there."""
+        """Send a request; return the agent's answer. Raises ClientLost, or ClientLacks if it failed there."""
         try:
             self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
             answer = self._answers.get(timeout=timeout_s)
@@ -79,21 +81,27 @@ class Session:
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
-        """Write a file into the agent's folder; its path there."""
+        """Write a file into the agent's directory; return its path there."""
         return str(self.ask("put", content, name=name, size=len(content)))
 
     def get(self, name: str, target: Path) -> None:
-        """Bring a file of the agent's folder. ClientLost."""
+        """Copy a file of the agent's directory. Raises ClientLost."""
         self._target = target
         self.ask("get", name=name, timeout_s=3600.0)
 
-    def lost(self, what: str) -> ClientLost:
-        """The error of a connection that broke."""
-        return ClientLost(f"{self.host}: {what}; ssh says: {self._said()}", effect="The trial does not count.",
-                          remedy=f"ssh {self.host} true  and the network between the two hosts.")  # fmt: skip
+    def lost(self, what: str) -> DbbenchError:
+        """Return the error for a broken connection: HelperDied if a thread of dbbench caused it."""
+        if self.gone:
+            self._helpers[0].join(_THREADS_S)
+        self.check()
+        return ClientLost(
+            f"{self.host}: {what}; ssh says: {self._said()}",
+            effect="The trial does not count.",
+            remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",
+        )
 
     def close(self) -> None:
-        """Let the agent end the load generator and remove its folder; then ssh ends by itself."""
+        """Have the agent end the load generator and remove its directory; then ssh ends by itself."""
         pipe = self._ssh.popen.stdin
         with self._writing, contextlib.suppress(OSError):
             if pipe is not None:
@@ -101,6 +109,14 @@ class Session:
         with contextlib.suppress(Exception):
             self._ssh.wait(_END_S)
         self._done.set()
+        for helper in self._helpers:
+            if helper.started:
+                helper.join(_THREADS_S)
+
+    def check(self) -> None:
+        """Raise the exception of a thread of this connection."""
+        for helper in self._helpers:
+            helper.check()
 
     def _write(self, content: bytes) -> None:
         pipe = self._ssh.popen.stdin
@@ -118,11 +134,12 @@ class Session:
     def _listen(self) -> None:
         pipe = self._ssh.popen.stdout
         assert pipe is not None
-        with contextlib.suppress(OSError, ValueError):  # a pipe that was closed
-            while line := pipe.readline():
+        try:
+            while line := _line(pipe):
                 self._hear(line, pipe)
-        self._done.set()
-        self._answers.put(None)
+        finally:
+            self._done.set()
+            self._answers.put(None)
 
     def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
         try:
@@ -141,7 +158,7 @@ class Session:
             self._answers.put(said)
 
     def _took(self, size: int, pipe: IO[bytes]) -> bool:
-        """Write the next bytes into the file that was asked for; False where they did not all come."""
+        """Write the next bytes into the requested file; return False if they did not all arrive."""
         assert self._target is not None
         with self._target.open("wb") as file:
             while size and (piece := pipe.read(min(size, 1 << 20))):
@@ -150,25 +167,27 @@ class Session:
         return size == 0
 
     def _said(self) -> str:
-        """The last lines of ssh's own complaints."""
+        """Return the last lines of ssh's error messages."""
         try:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:
             lines = []
         return "; ".join(lines[-3:]) or "nothing"
 
-    def _unreachable(self, why: str) -> ClientUnreachable:
+    def _unreachable(self, why: str) -> DbbenchError:
         return ClientUnreachable(
             f"{self.host}: {why}",
             effect="No load was started.",
-            remedy=f"ssh -o BatchMode=yes {self.host} true  must work for this user without a question.",
+            remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
         )
 
 
 @contextlib.contextmanager
 def opened(host: str, log: Path) -> Iterator[Session]:
-    """A session with an agent on `host`, an ssh destination; at its end nothing of it is left there. `log` takes what
-    ssh complains of. ClientUnreachable, ClientLacks, ProgramMissing."""
+    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there.
+
+    `log` takes ssh's error messages. Raises ClientUnreachable, ClientLacks, ProgramMissing.
+    """
     agent = Path(__file__).with_name("agent.py").read_bytes()
     start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
     argv = ["ssh", *OPTIONS, "--", host, shlex.join(["python3", "-I", "-c", start])]
@@ -181,6 +200,14 @@ def opened(host: str, log: Path) -> Iterator[Session]:
             yield session
         finally:
             session.close()
+        session.check()
+
+
+def _line(pipe: IO[bytes]) -> bytes:
+    """Return the next line; b"" at the end, and for a pipe that was closed."""
+    with contextlib.suppress(OSError, ValueError):
+        return pipe.readline()
+    return b""
 
 
 def _append(path: Path | None, text: str) -> None:

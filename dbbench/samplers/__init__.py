@@ -1,4 +1,4 @@
-"""What is read once a second beside the load. One module a sampler, registered here by one line."""
+"""Samplers: what is recorded once per second during the load. One module per sampler, registered here."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
-from dbbench.samplers import counters, iostat, sar, server_log, stops
-from dbbench.samplers.port import Sampler, Sampling, Target
-from dbbench.series import Series
+from dbbench.samplers import engine_counters, iostat, machine, sar, server_log
+from dbbench.samplers.sampler import Sampled, Sampler, Sampling
 
-__all__ = ["SAMPLERS", "Sampler", "Samples", "Sampling", "Target", "beside", "programs"]
+__all__ = ["SAMPLERS", "Sampled", "Sampler", "Samples", "Sampling", "beside", "programs"]
 
 SAMPLERS: Final[dict[str, Sampler]] = {
     "sar": sar,
     "iostat": iostat,
-    "counters": counters,
+    "counters": engine_counters,
     "server_log": server_log,
-    "stops": stops,
+    "machine": machine,
 }
 
 
 class Samples:
-    """All samplers of one trial, by name; after the block their columns side by side."""
+    """All samplers of a trial by name, and after the block their columns."""
 
     def __init__(self, parts: dict[str, Sampling]) -> None:
         self.parts = parts
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Every sampler's columns, one value a second from `begin_utc`."""
+        """Return every sampler's columns, one value per second from `begin_utc`."""
         merged = Series(seconds)
         for part in self.parts.values():
             merged.update(part.series(begin_utc, seconds))
         return merged
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """W013, W014 and W129 of every sampler, to be asked after `series`."""
+        """Return the warnings of every sampler; call it after `series`."""
         return tuple(warning for part in self.parts.values() for warning in part.warnings())
 
     def first(self) -> dict[str, float] | None:
-        """The engine's counters when the samplers started; None: never readable, or no server."""
+        """Return the engine's counters when the samplers started, or None if they were never readable."""
         part = self.parts.get("counters")
-        return part.first() if isinstance(part, counters.Counters) else None
+        return part.first() if isinstance(part, engine_counters.Counters) else None
 
     def last(self) -> dict[str, float] | None:
-        """The engine's counters of the last second that could be read."""
+        """Return the engine's counters of the last readable second."""
         part = self.parts.get("counters")
-        return part.last() if isinstance(part, counters.Counters) else None
+        return part.last() if isinstance(part, engine_counters.Counters) else None
 
 
 @contextlib.contextmanager
-def beside(target: Target, raw: Path) -> Iterator[Samples]:
-    """Run every sampler while the block runs. ProgramMissing before any has started something lasting."""
+def beside(target: Sampled, raw: Path) -> Iterator[Samples]:
+    """Run every sampler within the block. Raises ProgramMissing before any of them has started."""
     with contextlib.ExitStack() as running:
         yield Samples({name: running.enter_context(sampler.beside(target, raw)) for name, sampler in SAMPLERS.items()})
 
 
 def programs() -> tuple[str, ...]:
-    """Every program of every sampler, for `doctor` and for checks before a run."""
+    """Return every program of every sampler, for `doctor` and for checks before a run."""
     return tuple(program for sampler in SAMPLERS.values() for program in sampler.programs())

@@ -1,7 +1,7 @@
-"""Who used the CPU, and what reached the disks, between two moments of a trial.
+"""CPU use and disk traffic between two moments of a trial.
 
-CPU per transaction = (system total - client - dbbench) / transactions: the server and the kernel workers of
-filesystem, loop device and block layer, which are in nobody's process tree, are what is left.
+CPU per transaction = (system total - client - dbbench) / transactions: what remains is the server and the kernel
+workers of filesystem, loop device and block layer, which are in no process tree.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbbench.devices import counters
-from dbbench.host.proc import PROC, CpuTimes, ProcessTimes, cpu_times, processes, tree
+from dbbench.machine.host.proc import PROC, CpuTimes, ProcessTimes, cpu_times, processes, tree
+from dbbench.storage.devices import sysfs
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class _CpuReading:
 
 
 class CpuClock:
-    """CPU seconds from its making to `difference`.
+    """CPU seconds from its creation to `difference`.
 
-    `client` and `server` are the first processes of the load generator and of the server (when it is known);
-    dbbench is this process and its other children, the samplers. A load that runs within this process has no
-    `client`: its time is dbbench's.
+    `client` and `server` are the first processes of the load generator and of the server (if known); dbbench is this
+    process and its other children, the samplers. A load that runs within this process has no `client`: its time counts
+    as dbbench's.
     """
 
     def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
@@ -38,10 +38,11 @@ class CpuClock:
         self._before = self._read()
 
     def difference(self) -> dict[str, float | None]:
-        """Seconds since the making: `seconds`, `cpus`; `system_cpu_s` (user, nice, system, irq, softirq),
-        `steal_s`, `iowait_s`, `guest_s`; `client_cpu_s`, `server_cpu_s`, `dbbench_cpu_s`. None: not known.
+        """Return seconds since the creation, None for what is not known.
 
-        A client that has ended and was waited for by this process counts to its end.
+        Keys: `seconds`, `cpus`; `system_cpu_s` (user, nice, system, irq, softirq), `steal_s`, `iowait_s`, `guest_s`;
+        `client_cpu_s`, `server_cpu_s`, `dbbench_cpu_s`. A client that has ended and was waited for by this process
+        counts up to its end.
         """
         before, after = self._before, self._read()
         me = os.getpid()
@@ -63,7 +64,7 @@ class CpuClock:
         return all_s - (mine_after.reaped_s - mine_before.reaped_s)  # that is the client's, who has ended
 
     def _client_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
-        """None where a client has ended and somebody else has taken its CPU time."""
+        """Return None if a client has ended and another process has reaped it with its CPU time."""
         if not self._client:
             return 0.0
         gone = [pid for pid in self._client if pid not in after.processes]
@@ -83,7 +84,7 @@ class CpuClock:
 
 
 def cpu_ms_per_tx(difference: Mapping[str, float | None], transactions: int) -> float | None:
-    """(system total - client - dbbench) / transactions, in ms; None where a part is not known."""
+    """Return (system total - client - dbbench) / transactions in ms, or None if a part is not known."""
     system, client, own = (difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench"))
     if system is None or client is None or own is None or transactions <= 0:
         return None
@@ -105,9 +106,9 @@ def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float 
 def _tree_s(
     roots: Sequence[int], before: _CpuReading, after: _CpuReading, without: Collection[int] = ()
 ) -> float | None:
-    """CPU seconds of process trees, dead children that were waited for included; None without a root.
+    """Return CPU seconds of process trees, including reaped children, or None without a root.
 
-    What a root has inherited of a branch in `without` is not told apart: those are alive in the window.
+    Time that a root inherited from a branch in `without` is not separated: those processes are alive in the window.
     """
     present = [pid for pid in roots if pid in after.processes]
     if not present:
@@ -120,10 +121,74 @@ def _tree_s(
     return total
 
 
-class DiskClock:
-    """Bytes and flush requests of whole disks (kernel names) from its making to `difference`.
+class IoClock:
+    """Bytes read and written with system calls by this process and its ended children since the clock was made.
 
-    Loop numbers are reused and keep their counters, so only differences mean anything.
+    A child counts with its whole life when it has been waited for (proc_pid_io(5)).
+    """
+
+    def __init__(self, *, proc: Path = PROC) -> None:
+        self._file = proc / "self/io"
+        self._before = self._read()
+
+    def difference(self) -> dict[str, int | None]:
+        """Return `read_bytes` and `write_bytes`, None if the kernel does not count them.
+
+        The larger of the bytes of system calls and the bytes transferred from or to the disk: asynchronous I/O has no
+        calls.
+        """
+        after = self._read()
+        if self._before is None or after is None:
+            return {"read_bytes": None, "write_bytes": None}
+        grown = {name: value - self._before.get(name, 0) for name, value in after.items()}
+        return {
+            "read_bytes": max(grown["rchar"], grown["read_bytes"]),
+            "write_bytes": max(grown["wchar"], grown["write_bytes"]),
+        }
+
+    def _read(self) -> dict[str, int] | None:
+        try:
+            pairs = (line.split(": ") for line in self._file.read_text().splitlines())
+            return {name: int(value) for name, value in pairs}
+        except (OSError, ValueError):
+            return None
+
+
+class TreeIoClock:
+    """Bytes that this process and its descendants caused to be read from and written to any disk since the clock was
+    made. What ended descendants moved is in their parent's account once it has waited for them (proc_pid_io(5))."""
+
+    def __init__(self, *, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._before = self._read()
+
+    def difference(self) -> int | None:
+        """Bytes read and written; None if the kernel does not count them."""
+        after = self._read()
+        return None if self._before is None or after is None else max(0, after - self._before)
+
+    def _read(self) -> int | None:
+        counted = [
+            bytes_moved
+            for pid in tree((os.getpid(),), processes(self._proc))
+            if (bytes_moved := _moved_bytes(self._proc / str(pid) / "io")) is not None
+        ]
+        return sum(counted) if counted else None
+
+
+def _moved_bytes(file: Path) -> int | None:
+    """`read_bytes` and `write_bytes` of one process; None where it has ended or is another's."""
+    try:
+        values = dict(line.split(": ") for line in file.read_text().splitlines())
+        return int(values["read_bytes"]) + int(values["write_bytes"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+class DiskClock:
+    """Bytes and flush requests of whole disks (kernel names) from its creation to `difference`.
+
+    Loop numbers are reused and keep their counters, so only differences are meaningful.
     """
 
     def __init__(self, disks: Sequence[str]) -> None:
@@ -131,7 +196,7 @@ class DiskClock:
         self._before = self._read()
 
     def difference(self) -> dict[str, int | None]:
-        """`read_bytes`, `write_bytes`, `flushes`; None where they cannot be read or are not counted."""
+        """Return `read_bytes`, `write_bytes`, `flushes`; None if they cannot be read or are not counted."""
         after = self._read()
         return {
             name: None if old is None or (new := after[name]) is None else new - old
@@ -139,10 +204,10 @@ class DiskClock:
         }
 
     def _read(self) -> dict[str, int | None]:
-        found = [one for disk in self._disks if (one := counters.io_counters(disk)) is not None]
+        found = [one for disk in self._disks if (one := sysfs.io_counters(disk)) is not None]
         known = bool(found) and len(found) == len(self._disks)
         return {
             "read_bytes": sum(one.read_bytes for one in found) if known else None,
             "write_bytes": sum(one.write_bytes for one in found) if known else None,
-            "flushes": counters.flushes(self._disks),
+            "flushes": sysfs.flushes(self._disks),
         }

@@ -1,55 +1,45 @@
-"""sar: sysstat's binary recorder beside the load, `sadf` afterwards. Raw file: `sar.bin`."""
+"""sar: sysstat's binary recorder during the load, read afterwards with `sadf -j`. Raw file: `sar.bin`."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from dbbench import process
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.process import find, run, running
-from dbbench.samplers.port import Sampling, Target
-from dbbench.samplers.sar_parse import parse
-from dbbench.samplers.sysstat import Entry, Recording
+from dbbench.process import run, running
+from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, missing_keys, statistics, unread
 
-# The recorder is in no PATH: Debian and Ubuntu; Fedora and SUSE, 64 and 32 bit.
-SADC: Final = ("/usr/lib/sysstat/sadc", "/usr/lib64/sa/sadc", "/usr/lib/sa/sadc")
 _OPTIONS: Final = ("-u", "ALL", "-d", "-r", "ALL", "-B", "-b", "-q", "LOAD")
 _PRESSURE: Final = ("-q", "CPU", "-q", "IO", "-q", "MEM")
 
 
 def programs() -> tuple[str, ...]:
-    """sadc (by path: it is in no PATH) and sadf."""
-    return (_sadc() or SADC[0], "sadf")
+    """Return the recorder and the program that prints its file."""
+    return ("sadc", "sadf")
 
 
 @contextlib.contextmanager
-def beside(target: Target, raw: Path) -> Iterator[Sampling]:
-    """Record into `raw/sar.bin` once a second. ProgramMissing where sysstat is not installed."""
-    sadc = _sadc()
-    if sadc is None:
-        raise ProgramMissing(
-            f"sysstat's recorder sadc is in none of {', '.join(SADC)}", remedy="Install the package sysstat."
-        )
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
+    """Record into `raw/sar.bin` once per second. Raises ProgramMissing if sysstat is not installed."""
     binary, log = raw / "sar.bin", raw / "sar.log"
     names = _names(target.disk)
-    with running([sadc, "-S", "DISK", "1", binary], stdout=log) as program:
-        recording = Recording("sar", "cpu_user_pct", time.time(), lambda: _read(binary, names))
+    with running(["sadc", "-S", "DISK", "1", binary], stdout=log) as program:
+        recording = Recorder("sar", "cpu_user_pct", time.time(), lambda: _read(binary, names))
         try:
             yield recording
         finally:
             recording.note_end(program, log)
 
 
-def _sadc() -> str | None:
-    return next((path for path in SADC if find(path)), None)
-
-
 def _names(disk: str | None) -> tuple[str, ...]:
-    """The disk's kernel name, and what sysstat calls it once the device is gone."""
+    """Return the disk's kernel name, and sysstat's name for it once the device is gone."""
     if disk is None:
         return ()
     with contextlib.suppress(OSError):
@@ -58,17 +48,144 @@ def _names(disk: str | None) -> tuple[str, ...]:
     return (disk,)
 
 
-def _read(binary: Path, disk_names: tuple[str, ...]) -> tuple[list[Entry], str | None]:
-    """The entries of a binary file, and what is wrong with it. sadf prints whole records up to a cut."""
-    options = (*_OPTIONS, *(_PRESSURE if Path("/proc/pressure").is_dir() else ()))
+def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
+    """Return the entries of a binary file. If the file is truncated, sadf prints the complete records before that."""
+    pressure = Path("/proc/pressure").is_dir()
+    options = (*_OPTIONS, *(_PRESSURE if pressure else ()))
     try:
         done = run(["sadf", "-j", binary, "--", *options], timeout_s=120, ok=range(256))
     except (CommandFailed, DeadlinePassed, ProgramMissing) as error:
-        return [], f"sar: {error}"
+        return SysstatDocument(fault=str(error))
     with gzip.GzipFile(binary.with_suffix(".json.gz"), "wb", 6, mtime=0) as packed:
         packed.write(done.stdout.encode())
-    entries, whole = parse(done.stdout, disk_names)
-    said = done.stderr.strip().splitlines()
-    if done.returncode == 0 and whole and not said:
-        return entries, None
-    return entries, f"sar: sadf says {said[0]!r}" if said else f"sar: sadf ended with status {done.returncode}"
+    document, printed = parse(done.stdout, disk_names, pressure), done.stderr.strip().splitlines()
+    if printed:
+        return document._replace(fault=f"sadf says {printed[0]!r}")
+    if done.returncode != 0:
+        return document._replace(fault=f"sadf ended with status {done.returncode}")
+    if not document.whole:
+        return document._replace(unexpected=f"expected a JSON document of sadf, read {done.stdout[:60]!r}")
+    return document
+
+
+# sysstat's key -> (our column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
+_CPU: Final = {
+    "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
+    "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
+    "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
+    "idle": ("cpu_idle_pct", 1),
+}  # fmt: skip
+_DISK: Final = {
+    "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
+    "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
+}  # fmt: skip
+_PER_REQUEST: Final = {"await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1)}
+_READS: Final = {"bread": ("total_read_kb_per_s", 0.5)}  # blocks of 512 bytes
+_WRITES: Final = {"bwrtn": ("total_write_kb_per_s", 0.5)}
+_IO: Final = {"tps": ("total_io_per_s", 1)}
+_MEMORY: Final = {  # kB
+    "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
+    "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
+    "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
+    "slab": ("mem_slab_bytes", 1024),
+}  # fmt: skip
+_PAGING: Final = {
+    "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
+    "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
+    "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
+    "pgsteal": ("paging_reclaimed_per_s", 1),
+}  # fmt: skip
+_QUEUE: Final = {
+    "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
+    "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
+}  # fmt: skip
+_PSI: Final[
+    dict[str, _Table]
+] = {  # `some_avg`: of this interval; `some_avg10` and the like are the kernel's running means
+    "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
+    "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
+    "psi-mem": {"some_avg": ("psi_memory_some_pct", 1), "full_avg": ("psi_memory_full_pct", 1)},
+}
+
+_Table = Mapping[str, tuple[str, float]]
+_Sections = Mapping[str, Mapping[str, Any] | None]
+_TABLES: Final[dict[str, _Table]] = {
+    "cpu-load": _CPU, "disk": {**_DISK, **_PER_REQUEST}, "io": _IO, "io-reads": _READS, "io-writes": _WRITES,
+    "memory": _MEMORY, "paging": _PAGING, "queue": _QUEUE,
+}  # fmt: skip
+_STAMP: Final = '{"date", "time", "interval"} with "utc": 1 or "tz": "UTC"'
+
+
+@process.understood("sadf")
+def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> SysstatDocument:
+    """Return the entries in order, with only the disks in `disk_names`.
+
+    `disk_names` are the kernel's name and sysstat's spelling of a device that is gone (`dev7-0`), or nothing;
+    `pressure`: whether sadf was asked for pressure stall information.
+    """
+    found, whole = statistics(text)
+    entries, strange, read = [], [], []
+    for raw in found:
+        stamp = _stamp(raw.get("timestamp"))
+        if stamp is None:
+            strange.append(raw.get("timestamp"))
+            continue
+        sections = _sections(raw, disk_names)
+        read.append(sections)
+        entries.append(Interval(*stamp, dict(_values(sections))))
+    tables = _TABLES | (_PSI if pressure else {})
+    return SysstatDocument(entries, whole, unread(strange, _STAMP) or _unexpected(read, tables, disk_names))
+
+
+def _unexpected(read: list[_Sections], tables: Mapping[str, _Table], disk_names: tuple[str, ...]) -> str:
+    """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it is sufficient."""
+    said = []
+    for name, table in tables.items():
+        rows = [row for sections in read if (row := sections[name]) is not None]
+        if name == "disk" and not rows:
+            said += [f"disk: expected {' or '.join(disk_names)}, read none of them"] if disk_names else []
+        else:
+            said += [missing_keys(name, rows, table)]
+    return "; ".join(filter(None, said)) if read else ""
+
+
+def _stamp(found: Any) -> tuple[int, float] | None:
+    """Return the end of an interval and its length. sysstat up to 12.6 writes "utc": 1, from 12.7 on "tz": "UTC"."""
+    try:
+        end = datetime.fromisoformat(f"{found['date']}T{found['time']}").replace(tzinfo=UTC)
+        interval = float(found["interval"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (int(end.timestamp()), interval) if found.get("utc") == 1 or found.get("tz") == "UTC" else None
+
+
+def _sections(raw: Mapping[str, Any], disk_names: tuple[str, ...]) -> _Sections:
+    io, psi = raw.get("io", {}), raw.get("psi", {})
+    return {
+        "cpu-load": next((row for row in raw.get("cpu-load", []) if row.get("cpu") == "all"), None),
+        "disk": next((row for row in raw.get("disk", []) if row.get("disk-device") in disk_names), None),
+        "io": io,
+        "io-reads": io.get("io-reads"),
+        "io-writes": io.get("io-writes"),
+        "memory": raw.get("memory"),
+        "paging": raw.get("paging"),
+        "queue": raw.get("queue"),
+        **{name: psi.get(name) for name in _PSI},
+    }
+
+
+def _values(sections: _Sections) -> Iterator[tuple[str, float | None]]:
+    for name, table in (_TABLES | _PSI).items():
+        row = sections[name]
+        if name == "disk" and row is not None:
+            yield from _taken(row, _DISK)
+            # Without a request there is no time per request: unknown, not 0 ms.
+            yield from _taken(row if row.get("tps") else {}, _PER_REQUEST)
+        elif row is not None:
+            yield from _taken(row, table)
+
+
+def _taken(found: Mapping[str, Any], table: _Table) -> Iterator[tuple[str, float | None]]:
+    for key, (column, factor) in table.items():
+        value = found.get(key)
+        yield column, float(value) * factor if isinstance(value, int | float) else None

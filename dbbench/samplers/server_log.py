@@ -1,7 +1,7 @@
-"""server_log: what the server wrote into its log while the load ran: errors, and autovacuum runs that ended.
+"""server_log: what the server logged during the load: errors, and completed autovacuum runs.
 
-The columns count lines a second: `server_log_errors`, and on PostgreSQL `autovacuum_runs`. Zeros are zeros here: a
-log that is written has no gaps.
+The columns count lines per second: `server_log_errors`, and on PostgreSQL `autovacuum_runs`. There are no gaps, because
+a log that is being written has none.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
-from dbbench.samplers.port import Sampling, Target
-from dbbench.series import Column, Series
+from dbbench.samplers.sampler import Sampled, Sampling
 
 # PostgreSQL's `%m [%p] ` with log_timezone UTC, MySQL's ISO time, MariaDB's local time (servers run with TZ=UTC).
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T]+(\d{1,2}:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)? (.*)")
@@ -26,8 +26,8 @@ _SHOWN: Final = 160  # characters of a line that are quoted
 
 
 @dataclass(frozen=True)
-class Event:
-    """One line that matters."""
+class LogEvent:
+    """A relevant line of the log."""
 
     utc: float
     kind: str  # "error", "autovacuum"
@@ -35,13 +35,13 @@ class Event:
 
 
 def programs() -> tuple[str, ...]:
-    """None: a file is read."""
+    """Return (): only a file is read."""
     return ()
 
 
 @contextlib.contextmanager
-def beside(target: Target, raw: Path) -> Iterator[Sampling]:
-    """Read what is added to the log while the block runs; it is kept with the server's other files."""
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
+    """Read what is appended to the log within the block; the log is kept with the server's other files."""
     del raw
     log = target.server.log if target.server is not None else None
     recording = ServerLog(log, log.stat().st_size if log is not None and log.exists() else 0)
@@ -57,18 +57,18 @@ class ServerLog:
 
     log: Path | None
     offset: int
-    events: list[Event] = field(default_factory=list)
+    events: list[LogEvent] = field(default_factory=list)
     _warnings: tuple[TrialWarning, ...] = ()
 
     def stop(self) -> None:
-        """Read it, before the server's own stop adds to it."""
+        """Read the log before the server's shutdown adds to it."""
         if self.log is not None:
             with contextlib.suppress(OSError), self.log.open("rb") as file:
                 file.seek(self.offset)
                 self.events = events(file.read().decode(errors="replace"))
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Counts by second."""
+        """Return counts per second."""
         if self.log is None:
             return Series(seconds)
         inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
@@ -85,12 +85,12 @@ class ServerLog:
         return Series(seconds, columns)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """W025 with the first line; of the last call of `series`."""
+        """Return W025 with the first line, for the last call of `series`."""
         return self._warnings
 
 
-def events(text: str) -> list[Event]:
-    """The lines of a server's log that matter, in order; lines that go on from the one before have no time."""
+def events(text: str) -> list[LogEvent]:
+    """Return the relevant lines of a server's log in order; continuation lines have no time."""
     found = []
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -98,12 +98,12 @@ def events(text: str) -> list[Event]:
             continue
         kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
         if kind and (utc := _utc(match[1], match[2])) is not None:
-            found.append(Event(utc, kind, match[3].strip()))
+            found.append(LogEvent(utc, kind, match[3].strip()))
     return found
 
 
 def _utc(date: str, time: str) -> float | None:
-    """None where it is no time: a damaged line."""
+    """Return epoch seconds, or None for a damaged line."""
     try:
         told = datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}")
     except ValueError:

@@ -1,17 +1,18 @@
-"""What sar and iostat have in common: sysstat's JSON, its whole-second time stamps, recorders that may die."""
+"""What sar and iostat have in common: sysstat's JSON, time stamps of whole seconds, recorders that may die."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dbbench.metrics.series import Series, on_the_second
 from dbbench.model import TrialWarning
 from dbbench.process import Running
-from dbbench.samplers.gaps import gap_warning
-from dbbench.series import Series, on_the_second
+from dbbench.samplers.sampler import gap_warning
 
 # sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over more than that is not the
 # value of any one second: after a stall of the recorder, or where one was started again on the same file.
@@ -22,7 +23,7 @@ FIRST_SAMPLE_S: Final = 2  # a load that is shorter may have ended before the re
 
 
 @dataclass(frozen=True)
-class Entry:
+class Interval:
     """One interval: the whole UTC second of its end, its length, columns with units in their names."""
 
     stamp: int
@@ -30,11 +31,34 @@ class Entry:
     values: dict[str, float | None]
 
 
-def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """The entries of a sysstat document, and whether the document was whole.
+class SysstatDocument(NamedTuple):
+    """The content of a recorder's file."""
 
-    Of a document that was cut anywhere the entries before the cut are returned: a recorder that was killed
-    does not close its brackets.
+    entries: Sequence[Interval] = ()
+    whole: bool = True
+    unexpected: str = ""  # what was read, and what was expected in its place; "": all was as expected
+    fault: str = ""  # why the file could not be read to its end
+
+
+def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:
+    """Return a message about the `expected` keys that no row has, with those that exist; "" if none is missing.
+
+    Without it, a column that the tool does not print would only be empty.
+    """
+    found = dict.fromkeys(key for row in rows for key in row)
+    absent = [key for key in expected if key not in found]
+    return f"{name}: expected {', '.join(absent)}, read {', '.join(found) or 'nothing'}" if absent else ""
+
+
+def unread(stamps: Sequence[object], expected: str) -> str:
+    """Return a message about unreadable time stamps; "" if there are none."""
+    return f"time stamp: expected {expected}, read {json.dumps(stamps[0])} ({len(stamps)} entries)" if stamps else ""
+
+
+def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """Return the entries of a sysstat document, and whether the document was complete.
+
+    For a truncated document the entries before the cut are returned: a killed recorder does not close its brackets.
     """
     try:
         return list(json.loads(text)["sysstat"]["hosts"][0]["statistics"]), True
@@ -55,12 +79,12 @@ def _whole_entries(text: str) -> Iterable[dict[str, Any]]:
         rest = rest[end:]
 
 
-def ends(entries: Sequence[Entry], began_utc: float) -> list[float]:
-    """UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print.
+def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
+    """Return UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print.
 
-    The tools are driven by an alarm once a second from their start, so an end is one second after the last
-    one. The printed second bounds it, so a slow drift is taken over as soon as it shows. After a stall the
-    fraction is lost: half a second is the least error.
+    The tools use an alarm once per second from their start, so each interval ends one second after the previous one.
+    The printed second is a bound, so a slow drift is corrected as soon as it shows. After a stall the fraction is lost:
+    half a second minimises the error.
     """
     found: list[float] = []
     guess = began_utc
@@ -72,8 +96,8 @@ def ends(entries: Sequence[Entry], began_utc: float) -> list[float]:
     return found
 
 
-def to_series(entries: Sequence[Entry], began_utc: float, begin_utc: float, seconds: int) -> Series:
-    """The columns of all entries on the trial's clock."""
+def to_series(entries: Sequence[Interval], began_utc: float, begin_utc: float, seconds: int) -> Series:
+    """Return the columns of all entries on the trial's clock."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     timed = list(zip(ends(entries, began_utc), entries, strict=True))
     kept = [(end, entry.values) for end, entry in timed if entry.interval_s <= LONGEST_INTERVAL_S]
@@ -84,19 +108,13 @@ def to_series(entries: Sequence[Entry], began_utc: float, begin_utc: float, seco
     return Series(seconds, columns)
 
 
-class Recording:
-    """A recorder that runs, or has run. `read` gives its entries and what was wrong with its file, if so.
+class Recorder:
+    """A recorder that is running or has run. `read` returns the document that it wrote.
 
-    `lead` is a column that has a value in every good second: its holes are the recorder's.
+    `lead` is a column that has a value in every good second: its gaps are the recorder's.
     """
 
-    def __init__(
-        self,
-        name: str,
-        lead: str,
-        began_utc: float,
-        read: Callable[[], tuple[list[Entry], str | None]],
-    ) -> None:
+    def __init__(self, name: str, lead: str, began_utc: float, read: Callable[[], SysstatDocument]) -> None:
         self.name = name
         self.lead = lead
         self.began_utc = began_utc
@@ -105,36 +123,47 @@ class Recording:
         self._warnings: list[TrialWarning] = []
 
     def note_end(self, program: Running, log: Path) -> None:
-        """To be called before the program is stopped: one that has ended by now did so by itself."""
+        """Note whether the program ended by itself; call this before stopping it."""
         status = program.poll()
         if status is not None:
             said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            self.ended_early = f"{self.name}: {Path(program.argv[0]).name} {how}" + "".join(
-                f": {line}" for line in said
-            )
+            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in said)
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Columns on the trial's clock; what the recorder did not write is a gap."""
-        entries, fault = self._read()
-        series = to_series(entries, self.began_utc, begin_utc, seconds)
+        """Return columns on the trial's clock; what the recorder did not write is a gap."""
+        document = self._read()
+        series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
             series.set(self.lead, [])
-        column = series[self.lead]
-        self._warnings = []
-        if why := self.ended_early or fault:
-            good = sum(value is not None for value in column)
-            text = f"{why}; {good} of {seconds} seconds have data"
-            short = self.ended_early is None and seconds < FIRST_SAMPLE_S
-            kind = "W014" if short else "W013"
-            self._warnings.append(TrialWarning(kind, text, _first_hole(column), suspect=not short))
-        if gaps := gap_warning(self.name, column):
-            self._warnings.append(gaps)
+        self._warnings = list(self._judged(document, series[self.lead]))
         return series
 
+    def _judged(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
+        good, hole = sum(value is not None for value in column), _first_hole(column)
+        share = f"{good} of {len(column)} seconds have data"
+        short = self.ended_early is None and len(column) < FIRST_SAMPLE_S
+        why, unexpected = self.ended_early or document.fault, document.unexpected
+        if why:
+            kind = "W014" if short else "W013"
+            yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole, suspect=not short)
+        elif not good and not short and not unexpected:
+            unexpected = f"expected an entry for each of {len(column)} seconds, read {_span(document.entries)}"
+        if unexpected:
+            yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole, suspect=True)
+        if gaps := gap_warning(self.name, column):
+            yield gaps
+
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """W013, W014; of the last call of `series`."""
+        """Return W013, W014, W140 for the last call of `series`."""
         return tuple(self._warnings)
+
+
+def _span(entries: Sequence[Interval]) -> str:
+    if not entries:
+        return "none"
+    first, last = (f"{datetime.fromtimestamp(entry.stamp, UTC):%FT%TZ}" for entry in (entries[0], entries[-1]))
+    return f"{len(entries)} entries from {first} to {last}"
 
 
 def _first_hole(column: Sequence[float | None]) -> int | None:

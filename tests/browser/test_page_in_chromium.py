@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from dbbench.compare import rows
-from dbbench.page import render
-from dbbench.page.nights import Course, NightPoint
-from dbbench.page.numbers import number
-from dbbench.store import LoadedRun, load_run
+from dbbench.report.page import render
+from dbbench.report.page.nights import Course, NightPoint
+from dbbench.results import LoadedRun, load_run
+from dbbench.units import number
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -61,7 +61,8 @@ def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str
 
 
 def scroll_through(browser: WebDriver) -> None:
-    """Bring each chart into view, one after the other, and wait for it."""
+    """Bring each chart into view, one after the other, and wait for it; the page unpacks its data after it loads."""
+    until(browser, "return document.querySelector('.timelines.shown .chart')")
     for box in browser.find_elements(By.CSS_SELECTOR, ".timelines.shown .chart"):
         browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
         until(browser, "return arguments[0].dataset.drawn", box)
@@ -105,7 +106,8 @@ def test_copied_csv_has_raw_numbers(browser: WebDriver, demo: LoadedRun, page: s
     )
     browser.find_element(By.CSS_SELECTOR, '[data-copy=csv][data-table="t-c1"]').click()
     table = list(csv.DictReader(io.StringIO(browser.execute_script("return window.copied"))))
-    wanted = {r.fs_setup: r for r in rows(demo.trials, "ext4") if r.engine == "mariadb"}
+    primary = {cell.workload.name: cell.workload.primary for cell in demo.run.cells}
+    wanted = {r.fs_setup: r for r in rows(demo.trials, "ext4", primary) if r.engine == "mariadb"}
     assert {line["fs_setup"] for line in table} == set(wanted)
     for line in table:
         assert float(line["tps"]) == pytest.approx(wanted[line["fs_setup"]].value)
@@ -234,21 +236,37 @@ def test_every_chart_of_the_page_itself_can_be_saved(browser: WebDriver, page: s
     assert errors(browser) == []
 
 
+WIDER = """return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().width &&
+  e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.skip')).map(e => e.outerHTML.slice(0, 120))"""
+
+
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: dict[str, str]) -> None:
-    """At 390 px the page is as wide as the screen, each chart is drawn, and the narrow plot of the trials is seen."""
+    """At 390 px no element is wider than the screen, each chart is drawn, and the narrow plot of the trials is seen."""
     screen(browser, 390, 844)
     command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
     browser.get(page)
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = true")
     scroll_through(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
-    wide = browser.execute_script(
-        "return [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 391 && "
-        "!e.closest('.scroll, pre, nav')).map(e => e.outerHTML.slice(0, 80))"
-    )
-    assert wide == []
+    assert browser.execute_script(WIDER) == []
     assert [e.is_displayed() for e in browser.find_elements(By.CSS_SELECTOR, ".dots svg")] == [False, True] * 3
     assert errors(browser) == []
+
+
+def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: Path) -> None:
+    """Figures of ten digits, and a setup whose name is as long as a line; each figure has its heading next to it."""
+    name = "btrfs-raid10-zstd-nodatacow-space-cache-v2-noatime"
+    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", name), work=TPCB)))
+    large = [
+        replace(trial, summary={key: value and value * 1e7 for key, value in trial.summary.items()})
+        for trial in run.trials
+    ]
+    screen(browser, 390, 844)
+    browser.get(written(tmp_path, replace(run, trials=tuple(large), lab=synthetic.lab())))
+    assert browser.execute_script(WIDER) == []
+    heading = "return getComputedStyle(document.querySelector('#t-c0 td[data-metric=tps]'), '::before').content"
+    assert browser.execute_script(heading) == '"tx/s"'
 
 
 @pytest.mark.parametrize(("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"])
@@ -304,14 +322,16 @@ def test_theme_button_goes_round(browser: WebDriver, page: str) -> None:
     scroll_through(browser)
     ground = "return getComputedStyle(document.body).backgroundColor"
     line = "return document.getElementById('g-c0-tps').data.find(t => t.name === 'ext4').line.color"
-    button, seen = browser.find_element(By.ID, "theme"), []
-    for _ in range(3):
+    button, light = browser.find_element(By.ID, "theme"), browser.execute_script(line)
+    for text, color, holds in (
+        ("Theme: dark", "rgb(17, 21, 25)", "!=="),
+        ("Theme: light", "rgb(252, 252, 250)", "==="),
+        ("Theme: auto", "rgb(252, 252, 250)", "==="),
+    ):
         button.click()
-        time.sleep(0.3)
-        seen.append((button.text, browser.execute_script(ground), browser.execute_script(line)))
-    assert [text for text, _, _ in seen] == ["Theme: dark", "Theme: light", "Theme: auto"]
-    assert seen[0][1] == "rgb(17, 21, 25)" and seen[1][1] == seen[2][1] == "rgb(252, 252, 250)"
-    assert seen[0][2] != seen[1][2]
+        assert button.text == text
+        until(browser, f"{ground} === arguments[0]", color)
+        until(browser, f"{line} {holds} arguments[0]", light)
 
 
 def test_sorting_keeps_durability_classes_apart(browser: WebDriver, tmp_path: Path) -> None:

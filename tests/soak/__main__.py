@@ -20,34 +20,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dbbench.powercut import unavailable
+from dbbench.labs.powercut import unavailable
+from tests.support.leftovers import GONE_S, left_of
+from tests.support.plans import plan
+from tests.support.planted_faults import failing_step
 from tests.system import test_sick_disk
 from tests.system.conftest import Dbbench
-from tests.system.leftovers import left_of
-from tests.system.planted_faults import failing_step
 from tests.system.test_faults import FAULTS, images
-from tests.system.test_moments import AIMS, SIGNALS, Moment, patience, stopped_at, whole
+from tests.system.test_moments import AIMS, SIGNALS, Moment, stopped_at, whole
 from tests.system.test_steps import driven, finished
 
-PLAN = """
-name = "soak"
-fs_setups = ["{setup}"]
-blocks = 1
-warmup = "1s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "{size}"
-[[engine]]
-name = "{engine}"
-[[workload]]
-name = "{workload}"
-clients = 2
-{more}
-"""
-LOADS = (  # engine, workload, its parameters, size of the device
-    ("postgres", "pgbench-tpcb", "scale = 1\nthreads = 2", "512MiB"),
-    ("mariadb", "sysbench-oltp-read-write", "tables = 1\ntable_size = 2000", "1GiB"),
+LOADS = (  # engine, workload, size of the device
+    ("postgres", {"name": "pgbench-tpcb", "scale": 1, "threads": 2, "clients": 2}, "512MiB"),
+    ("mariadb", {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2}, "1GiB"),
 )
 SETUPS = ("ext4", "xfs", "btrfs")
 STEPS = 250  # a run has some two hundred process starts and some sixty writes
@@ -76,7 +61,7 @@ class Soak:
         kinds = [self.quiet, self.fault, self.fault, self.disk, self.stopped, self.stopped, self.step]
         kind = self.draw.choice([kind for kind in kinds if kind != self.disk or unavailable() is None])
         said = kind()
-        if left := left_of(place, within_s=3.0 * patience()):
+        if left := left_of(place, within_s=GONE_S):
             raise Wrong(f"{said}: left {left}")
         whole(place)
         shutil.rmtree(place)
@@ -84,9 +69,9 @@ class Soak:
 
     def planned(self, setup: str = "", engine: str = "") -> str:
         """A plan of chance; what it is."""
-        name, workload, more, size = self.draw.choice([each for each in LOADS if engine in ("", each[0])])
+        name, workload, size = self.draw.choice([each for each in LOADS if engine in ("", each[0])])
         setup = setup or self.draw.choice(SETUPS)
-        self.dbbench.plan(PLAN.format(setup=setup, engine=name, workload=workload, more=more, size=size))
+        self.dbbench.plan(plan(setup, name, workload, measure="2s", device={"size": size}))
         return f"{setup} {name}"
 
     def quiet(self) -> str:

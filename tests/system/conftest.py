@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.system.leftovers import leaving_nothing
+import dbbench
+from dbbench.datasets.cache import cache_folder
+from dbbench.machine import namespaces
+from tests.support.leftovers import below, leaving_nothing, sign
+
+UNUSED_S = 3 * 86400.0  # golden copies of code that no test has used for so long are removed
+
+
+@pytest.fixture(autouse=True, scope="session")
+def lane() -> None:
+    """A process of tests has a mount namespace of its own: every private copy of a mount table that one of its tests
+    makes would otherwise hold the mounts of other lanes' tests, or of another session's."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(namespaces.CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        namespaces.mount("none", Path("/"), flags=namespaces.MS_REC | namespaces.MS_SLAVE)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signed() -> None:
+    """What the tests of this process start can be told from what other processes start."""
+    sign()
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
+def nothing_left(tmp_path: Path) -> Iterator[None]:
     """The test leaves no loop device, mount, process or control group behind."""
-    with leaving_nothing():
+    with leaving_nothing(tmp_path):
         yield
+
+
+HANGS_S = 1200.0  # a command that hangs; the longest run of a test takes 100 s, on a busy machine several times that
 
 
 @dataclass
@@ -38,7 +66,7 @@ class Dbbench:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.env,
         )  # fmt: skip
 
-    def __call__(self, *words: str, status: int = 0, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str, status: int = 0, timeout_s: float = HANGS_S) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "dbbench", *words],
             capture_output=True, text=True, cwd=self.folder, env=self.env, timeout=timeout_s, check=False,
@@ -77,8 +105,7 @@ class Dbbench:
         """Something to do with a run: SIGKILL the eldest process called `name` below it."""
 
         def do(pid: int) -> None:
-            found = [p for p in psutil.Process(pid).children(recursive=True) if p.name() == name]
-            min(found, key=lambda p: p.create_time()).send_signal(signal.SIGKILL)
+            below(pid, name)[0].send_signal(signal.SIGKILL)
 
         return do
 
@@ -97,9 +124,19 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Golden copies of the whole session."""
-    return tmp_path_factory.mktemp("cache")
+def cache() -> Path:
+    """Golden copies of all lanes and later sessions, beside those of the user, under a key of the code that builds
+    them. Deleting the folder costs the time of building them again."""
+    package = Path(dbbench.__file__).parent
+    code = [path for room in ("datasets", "engines") for path in sorted((package / room).rglob("*.py"))]
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:12]
+    folder = cache_folder().with_name("tests") / key
+    for old in folder.parent.glob("*"):
+        if old != folder and time.time() - old.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +145,7 @@ def dbbench_in(cache: Path) -> Callable[[Path], Dbbench]:
     return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"})
 
 
-@pytest.fixture
-def dbbench(tmp_path: Path, dbbench_in: Callable[[Path], Dbbench]) -> Dbbench:
+@pytest.fixture(name="dbbench")
+def dbbench_here(tmp_path: Path, dbbench_in: Callable[[Path], Dbbench]) -> Dbbench:
     """The command line in an empty folder."""
     return dbbench_in(tmp_path)

@@ -8,29 +8,17 @@ from typing import Any
 
 import pytest
 
-PLAN = """
-name = "precise"
-fs_setups = ["ext4", { use = "ext4", label = "ext4-b" }]
-blocks = 1
-warmup = "0s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "400MiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 1
-"""
+from tests.support.plans import plan
 
 
+@pytest.mark.long
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
     """One block, then asked for a width that a quiet machine has after five pairs: what was driven is recorded; the
     same command drives nothing."""
-    dbbench.plan(PLAN)
+    load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
+    pair = ["ext4", {"use": "ext4", "label": "ext4-b"}]
+    dbbench.plan(plan(pair, "postgres", load, warmup="0s", measure="2s", device={"size": "400MiB"}))
     dbbench("run", "plan.toml", "--name", "p", "--progress", "none")
     assert len(dbbench.trials("p")) == 2
     asked = ("run", "plan.toml", "--name", "p", "--progress", "none", "--until-precision", "99%")
@@ -41,5 +29,5 @@ def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
     settled = re.match(r"settled after (\d+) pairs: ±", run["settled"]["ext4-b.postgres.pgbench-tpcb"])
     assert settled
     assert 5 <= int(settled[1]) == driven / 2
-    assert "finished before" in dbbench(*asked).stderr
+    assert "already finished" in dbbench(*asked).stderr
     assert len(dbbench.trials("p")) == driven

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import ageing, filesystems
-from dbbench.devices.port import Device
 from dbbench.errors import FilesystemFull
-from dbbench.filesystems import Mounted
 from dbbench.model import AgeFacts, Ageing, FreeExtents, FsSetup, Mkfs
+from dbbench.storage import ageing, filesystems
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import Mounted
 
 FAMILIES = [pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", tool, f"fs:{name}"))
             for name, tool in (("ext4", "e2freefrag"), ("xfs", "xfs_spaceman"), ("btrfs", "btrfs"))]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,18 @@ from typing import Any
 import pytest
 
 from dbbench import datasets
-from dbbench.clock import Clock
 from dbbench.datasets import Golden
 from dbbench.drivers import apply
-from dbbench.drivers.archive import ARCHIVE, load, save
-from dbbench.drivers.port import Load, Outcome
+from dbbench.drivers.archived_log import ARCHIVE, load, save
+from dbbench.drivers.protocol import Load
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ApplyUnequal, RestoreUnequal
-from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merged
-from tests.conftest import engine_bin
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import Cell, Dataset, FsSetup, Mkfs, Window, Workload, merged
+from tests.support import servers
+from tests.support.plans import plan
 
 MIB = 2**20
 ENGINE = ("postgres", "mariadb", "mysql")
@@ -32,37 +33,24 @@ BYTES = {"postgres": 20 * MIB, "mariadb": MIB, "mysql": MIB}  # binary logs: one
 SMALL = {"postgres": {"shared_buffers": "16MB"}}
 
 
-def spec_of(engine: Any) -> EngineSpec:
-    """MySQL may be one that is not installed."""
-    bin_ = engine_bin(engine) if engine == "mysql" else None
-    return EngineSpec(engine, (str(bin_),) if bin_ else ())
-
-
 @pytest.fixture(scope="module")
 def archive_of() -> Iterator[Callable[[str], Golden]]:
     """The golden copy of an engine, made once, in a folder that servers' accounts can enter."""
-    cache = Path(tempfile.mkdtemp(prefix="dbb", dir="/tmp"))
-    cache.chmod(0o755)
+    with servers.open_folder() as cache:
 
-    def made(engine: str) -> Golden:
-        asked = Dataset("archive", {"scale": 1, "tables": 1, "table_size": 2000, "log_bytes": BYTES[engine]})
-        with place(engine) as where:
-            return datasets.golden.ensure(spec_of(engine), asked, where, cache=cache)
+        def made(engine: str) -> Golden:
+            asked = Dataset("archive", {"scale": 1, "tables": 1, "table_size": 2000, "log_bytes": BYTES[engine]})
+            with place(engine) as where:
+                return datasets.golden.ensure(servers.spec(engine), asked, where, cache=cache)
 
-    yield made
-    shutil.rmtree(cache)
+        yield made
 
 
 @contextlib.contextmanager
 def place(engine: str) -> Iterator[Place]:
-    """Short: the path of a socket has at most 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/tmp"))
-    folder.chmod(0o755)
-    bin_ = spec_of(engine).bin
-    try:
-        yield Place(folder / "s", folder / "log", Path(bin_) if bin_ else None)
-    finally:
-        shutil.rmtree(folder)
+    """In a folder of its own."""
+    with servers.open_folder() as folder:
+        yield servers.place(engine, folder)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +65,7 @@ def applied() -> Callable[..., Outcome]:
 
     def done(engine: Any, golden: Golden, during: Callable[[Server], None] = lambda _: None, **parameters: Any
              ) -> Outcome:  # fmt: skip
-        kind, spec = ENGINES[engine], spec_of(engine)
+        kind, spec = ENGINES[engine], servers.spec(engine)
         settings = merged(("default", kind.defaults(None)), ("plan", SMALL.get(engine, {})))
         with place(engine) as where:
             root = where.sockets.parent
@@ -171,27 +159,13 @@ def test_a_damaged_segment_is_not_applied(archive_of: Any, tmp_path: Path) -> No
     assert not (copy.path / "manifest.json").exists()
 
 
-PLAN = """
-name = "apply"
-fs_setups = ["ext4"]
-blocks = 1
-repeat_suspect = false
-[device]
-size = "512MiB"
-[[engine]]
-name = "postgres"
-settings = { shared_buffers = "16MB" }
-[[workload]]
-name = "archive-apply"
-scale = 1
-log_bytes = "20MiB"
-"""
-
-
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_whole_trial(dbbench: Any, nothing_left: None) -> None:
     """A standby goes the road of every trial: cold, applied, checked, compared; figure and timeline in the result."""
-    dbbench("run", dbbench.plan(PLAN), "--name", "r", "--progress", "none")
+    engine = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
+    load = {"name": "archive-apply", "scale": 1, "log_bytes": "20MiB"}
+    text = plan("ext4", engine, load, warmup=None, measure=None)
+    dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     (trial,) = dbbench.trials().values()
     assert trial["error"] is None
     assert trial["summary"]["kb_per_s"] > 100

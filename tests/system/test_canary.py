@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import canary, process
-from dbbench.devices.port import Device
+from dbbench import process
+from dbbench.storage.devices import condition
+from dbbench.storage.devices.port import Device
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "blkid")
@@ -17,8 +18,8 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
     process.run(["mkfs.ext4", "-q", loop_device.argument], pass_fds=(loop_device.fd,))
     before = process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout
     began = time.monotonic()
-    found = canary.probe(loop_device)
-    assert time.monotonic() - began < 3
+    found = condition.probe(loop_device)
+    assert time.monotonic() - began < 30  # half a second where nobody else computes: it comes before each trial
     assert set(found) == {"cpu_ms", "write_mb_per_s", "fdatasync_ms"}
     assert all(value > 0 for value in found.values())
     assert process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout == before
@@ -26,11 +27,11 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
 
 def test_a_directory_is_probed_by_a_file_that_is_gone_again(tmp_path: Path) -> None:
     """Nothing stays behind."""
-    found = canary.probe(tmp_path)
+    found = condition.probe(tmp_path)
     assert found["cpu_ms"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_measured_is_left_out() -> None:
     """A directory without room or direct I/O gives the CPU's figure alone; never a zero."""
-    assert set(canary.probe(Path("/proc"))) == {"cpu_ms"}
+    assert set(condition.probe(Path("/proc"))) == {"cpu_ms"}

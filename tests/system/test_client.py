@@ -18,7 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.system.ssh_hosts import NEEDS, NETWORK, Lan, lan
+from tests.support.leftovers import below
+from tests.support.plans import plan
+from tests.support.ssh_hosts import NEEDS, NETWORK, Lan, lan, processes_on
 
 pytestmark = [
     pytest.mark.needs(*NEEDS, "setpriv", "mkfs.ext4", "fs:ext4", "sadf"),
@@ -26,25 +28,6 @@ pytestmark = [
 ]
 SECRET = "p4ss-of-no-other-text"
 PORT = 15432
-PLAN = """
-name = "away"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = "1s"
-measure = "{measure}s"
-repeat_suspect = false
-[device]
-size = "{size}"
-[client]
-host = "client"
-address = "{address}"
-password_file = "{secret}"
-[[engine]]
-name = "{engine}"
-[[workload]]
-name = "{workload}"
-{parameters}
-"""
 # An intruder with all that the client has: the right files, from the right address.
 POSTGRES = """
 import psycopg2, sys
@@ -78,26 +61,35 @@ for more in ({}, dict(ssl_disabled=True), dict(ssl_cert="", ssl_key=""), dict(pa
 """
 
 
+AGENTS = "dbbench-client-*"
+
+
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
     """The server's machine and the client's."""
     folder = tmp_path_factory.mktemp("lan")
     (folder / "secret").write_text(f"{SECRET}\n")
     (folder / "secret").chmod(0o600)
-    with lan(folder, ["server", "client"]) as found:
+    with lan(folder, ["server", "client"], private_tmp=True) as found:
         yield found
 
 
-def plan_of(machines: Lan, engine: str, **changed: Any) -> str:
-    """A small plan whose load comes from `client`."""
-    given = {
-        "postgres": {"workload": "pgbench-tpcb", "parameters": "scale = 2\nclients = 2", "size": "384MiB"},
-        "mariadb": {"workload": "sysbench-oltp-read-write", "parameters": "tables = 1\ntable_size = 2000\nclients = 2",
-                    "size": "1GiB"},
-    }[engine]  # fmt: skip
-    words = {"engine": engine, "measure": 6, "address": machines.addresses["server"],
-             "secret": str(machines.folder / "secret"), **given}  # fmt: skip
-    return PLAN.format(**{**words, **changed})
+LOADS: dict[str, tuple[dict[str, Any], str]] = {  # and the size of the device
+    "postgres": ({"name": "pgbench-tpcb", "scale": 2, "clients": 2}, "384MiB"),
+    "mariadb": ({"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2}, "1GiB"),
+}
+
+
+def away(machines: Lan, engine: str, client: dict[str, str] | None = None, **keys: Any) -> str:
+    """A small plan whose load comes from `client`; `client`: other keys of that table."""
+    load, size = LOADS[engine]
+    there = {
+        "host": "client",
+        "address": machines.addresses["server"],
+        "password_file": str(machines.folder / "secret"),
+    }
+    keys = {"measure": "10s", **keys}  # an intruder tries five times meanwhile
+    return plan("ext4", engine, load, device={"size": size}, client=there | (client or {}), **keys)
 
 
 def start(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[str]:
@@ -108,25 +100,37 @@ def start(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def until(found: Callable[[], Any], child: subprocess.Popen[str], seconds: float = 60) -> Any:
+def until(found: Callable[[], Any], child: subprocess.Popen[str], seconds: float = 120) -> Any:
     """What `found` gives as soon as it gives something, while the child runs."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and child.poll() is None:
         if hit := found():
             return hit
         time.sleep(0.02)
-    raise AssertionError(child.communicate(timeout=60)[0])
+    raise AssertionError(child.communicate(timeout=300)[0])
 
 
-def tools() -> list[psutil.Process]:
-    """Load generators that reach their server over that network."""
-    found = [p for p in psutil.process_iter(["name", "cmdline"]) if p.info["name"] in ("pgbench", "sysbench")]
-    return [p for p in found if any(f"host={NETWORK}." in word for word in p.info["cmdline"] or ())]
+def tools(machines: Lan) -> list[psutil.Process]:
+    """Load generators on these machines that reach their server over the network."""
+    found = []
+    for pid in processes_on(machines.holder):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            process = psutil.Process(pid)
+            if process.name() in ("pgbench", "sysbench") and f"host={NETWORK}." in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
-def folders() -> list[Path]:
-    """The agents' folders."""
-    return list(Path("/tmp").glob("dbbench-client-*"))
+def folders(machines: Lan) -> list[Path]:
+    """The agents' folders on the client's machine."""
+    return sorted(machines.tmp("client").glob(AGENTS))
+
+
+def kill_ssh(child: subprocess.Popen[str]) -> None:
+    """The ssh processes that a run has started."""
+    for ssh in below(child.pid, "ssh"):
+        with contextlib.suppress(psutil.NoSuchProcess):  # killed together with the one before
+            ssh.kill()
 
 
 def arguments() -> str:
@@ -161,30 +165,31 @@ def test_load_comes_from_the_other_host(
 ) -> None:
     """A trial with figures and a series. Meanwhile the client's own way in is open, and no other: not without TLS, not
     without the certificate, not with another password, not for the superuser. The password is nowhere."""
-    dbbench.plan(plan_of(machines, engine))
+    dbbench.plan(away(machines, engine))
     child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
-    (loading, *_) = until(tools, child)
+    (loading, *_) = until(lambda: tools(machines), child)
     assert SECRET not in arguments()
-    (at,) = folders()
+    (at,) = folders(machines)
     assert at.stat().st_mode & 0o777 == 0o700
-    assert str(at) in loading.cwd()
+    assert at.name in loading.cwd()
     script = intruder % {"host": machines.addresses["server"], "port": PORT, "secret": SECRET, "at": str(at)}
     tried = subprocess.run(machines.inside([sys.executable, "-c", script]), capture_output=True, text=True, check=False)
-    said = child.communicate(timeout=200)[0]
+    said = child.communicate(timeout=600)[0]
     assert child.returncode == 0, said
 
     answers = tried.stdout.splitlines()
     assert answers[0] == "let in" and len(answers) == 5, tried.stdout + tried.stderr
     assert all(word in answer for word, answer in zip(refusals, answers[1:], strict=True)), answers
-    assert folders() == []
+    assert folders(machines) == []
     assert not [path for path, content in everything_in(dbbench.folder / "results") if SECRET.encode() in content]
 
     (trial,) = dbbench.trials().values()
-    away, figures = trial["client"], trial["summary"]
+    client, figures = trial["client"], trial["summary"]
     assert trial["error"] is None and figures["tps"] > 1
-    assert (away["host"], away["hostname"], away["address"]) == ("client", "client", machines.addresses["server"])
-    assert tool in away["tool"] and 0 < away["round_trip_ms"] < 100
-    assert abs(away["clock_offset_s"]) < 0.05 and abs(away["clock_drift_s"]) < 0.05  # it is the same clock
+    assert (client["host"], client["hostname"], client["address"]) == ("client", "client", machines.addresses["server"])
+    assert tool in client["tool"] and 0 < client["round_trip_ms"] < 1000
+    # It is the same clock: what is measured of it is known to half of a round trip, which a busy machine makes longer.
+    assert abs(client["clock_offset_s"]) < 1 and abs(client["clock_drift_s"]) < 1
     assert figures["client_cpu_s"] > 0 and 0 < trial["cores"]["client_share"] <= 1.1
     assert trial["cores"]["server"] and trial["cores"]["shared"] == 0
     listens = "listen_addresses" if engine == "postgres" else "bind_address"
@@ -196,49 +201,48 @@ def test_load_comes_from_the_other_host(
 def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbench: Any) -> None:
     """A killed ssh fails the trial, which says so; a killed run leaves the next start to it. The load generator and its
     folder are gone both times."""
-    dbbench.plan(plan_of(machines, "postgres", measure=40).replace("blocks = 1", "blocks = 2"))
+    dbbench.plan(away(machines, "postgres", measure="40s", blocks=2))
     child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
-    (loading, *_) = until(tools, child)
-    for ssh in [p for p in psutil.process_iter() if p.name() == "ssh" and "client" in p.cmdline()]:
-        ssh.send_signal(signal.SIGKILL)
-    psutil.wait_procs([loading], timeout=10)
+    (loading, *_) = until(lambda: tools(machines), child)
+    kill_ssh(child)
+    psutil.wait_procs([loading], timeout=60)
     assert not loading.is_running()
 
-    (loading, *_) = until(tools, child)  # of the second trial
+    (loading, *_) = until(lambda: dbbench.trials() and tools(machines), child)  # of the second trial
     (failed,) = dbbench.trials().values()
     assert failed["status"] == "failed" and failed["error"]["id"] == "E334", failed["error"]
-    assert len(folders()) == 1
+    assert len(folders(machines)) == 1
     os.kill(child.pid, signal.SIGKILL)  # nsenter has become dbbench
-    end = time.monotonic() + 10
-    while (folders() or loading.is_running()) and time.monotonic() < end:
+    end = time.monotonic() + 60
+    while (folders(machines) or loading.is_running()) and time.monotonic() < end:
         time.sleep(0.05)
-    assert folders() == [] and not loading.is_running()
-    child.communicate(timeout=10)
+    assert folders(machines) == [] and not loading.is_running()
+    child.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
         ({"address": "192.0.2.99"}, "E332"),
-        ({"secret": "/etc/passwd"}, "E333"),
+        ({"password_file": "/etc/passwd"}, "E333"),
     ],
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(
     machines: Lan, dbbench: Any, changed: dict[str, str], error: str
 ) -> None:
     """By doctor and by run, with an exit code of the environment; no run is made."""
-    dbbench.plan(plan_of(machines, "postgres", **changed))
+    dbbench.plan(away(machines, "postgres", changed))
     child = start(machines, dbbench, "run", "plan.toml", "--progress", "plain")
-    said = child.communicate(timeout=60)[0]
+    said = child.communicate(timeout=300)[0]
     assert child.returncode == 2 and error in said, said
-    assert not (dbbench.folder / "results").exists() and folders() == []
+    assert not (dbbench.folder / "results").exists() and folders(machines) == []
 
 
 def test_host_that_ssh_does_not_know_is_told(machines: Lan, dbbench: Any) -> None:
     """With what ssh said, and the command to try."""
-    dbbench.plan(plan_of(machines, "postgres").replace('host = "client"', 'host = "nowhere.invalid"'))
+    dbbench.plan(away(machines, "postgres", {"host": "nowhere.invalid"}))
     child = start(machines, dbbench, "--json", "doctor", "--plan", "plan.toml")
-    found = json.loads(child.communicate(timeout=60)[0])
+    found = json.loads(child.communicate(timeout=300)[0])
     assert child.returncode == 2
-    (told,) = [one for one in found if "does not answer" in one["check"]]
+    (told,) = [one for one in found if "cannot be reached" in one["check"]]
     assert "nowhere.invalid" in told["found"] and "BatchMode=yes nowhere.invalid true" in told["fix"]

@@ -11,25 +11,18 @@ from typing import Any, Final
 
 import pytest
 
-from dbbench.devices.port import Device
+from dbbench.storage.devices.port import Device
+from tests.support.plans import plan
 
-PLAN: Final = """\
-name = "small"
-fs_setups = ["ext4", "xfs"]
-blocks = 1
-warmup = "1s"
-measure = "3s"
-repeat_suspect = false
-[device]
-size = "600MiB"
-[engine]
-name = "postgres"
-settings = { shared_buffers = "32MB", max_wal_size = "200MB" }
-[workload]
-name = "pgbench-tpcb"
-scale = 1
-clients = 1
-"""
+SERVER: Final = {"name": "postgres", "settings": {"shared_buffers": "32MB", "max_wal_size": "200MB"}}
+
+
+def small(engine: dict[str, Any] = SERVER, **keys: Any) -> str:
+    """A plan of two short trials."""
+    load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
+    return plan(["ext4", "xfs"], engine, load, **{"device": {"size": "600MiB"}, **keys})
+
+
 HEAVY: Final = ("pydantic", "rich", "numpy", "scipy", "plotly", "jinja2", "psutil", "psycopg2", "mysql")
 
 
@@ -57,7 +50,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:
     """`dbbench plan P | head -1` says nothing on stderr and ends as the shell's tools do."""
-    (tmp_path / "plan.toml").write_text(PLAN.replace("blocks = 1", "blocks = 2000"))  # more than a pipe holds
+    (tmp_path / "plan.toml").write_text(small(blocks=2000))  # more than a pipe holds
     command = [sys.executable, "-m", "dbbench", "plan", "plan.toml", "--json"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -73,20 +66,21 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
     done = dbbench("doctor", "--json", cwd=tmp_path)
     rows = json.loads(done.stdout)
     assert done.returncode == 0
-    assert all(set(row) == {"check", "ok", "found", "needed", "fix"} for row in rows)
+    assert all(set(row) == {"purpose", "check", "ok", "found", "needed", "fix", "packages", "optional"} for row in rows)
     checks = {row["check"]: row for row in rows}
     assert {"engine postgres", "sysbench", "mkfs.xfs", "root", "CPU governor", "other load"} <= set(checks)
     assert all(row["ok"] or row["fix"] for row in rows)
+    assert {"measure", "rehearse", "power-loss lab", "fleet", "browser tests"} <= {row["purpose"] for row in rows}
     disks = [row for check, row in checks.items() if check.startswith("device /dev/")]
     assert all("identity " in row["found"] for row in disks)
 
 
 def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
-    """`fs list` and `workload list` have the keys of the contract; what does not work has its reason."""
-    setups = json.loads(dbbench("fs", "list", "--json", cwd=tmp_path).stdout)
+    """`fs` and `workload` have the keys of the contract; what does not work has its reason."""
+    setups = json.loads(dbbench("fs", "--json", cwd=tmp_path).stdout)
     assert {"name", "family", "layers", "devices", "works", "reason", "install", "durability_class", "cow",
             "compresses", "snapshots"} == set(setups[0])  # fmt: skip
-    workloads = json.loads(dbbench("workload", "list", "--json", cwd=tmp_path).stdout)
+    workloads = json.loads(dbbench("workload", "--json", cwd=tmp_path).stdout)
     assert {"name", "driver", "engines", "works", "reason"} <= set(workloads[0])
     assert all(row["works"] == (row["reason"] is None) for row in [*setups, *workloads])
     classes = {row["name"]: row["durability_class"] for row in setups}
@@ -96,10 +90,10 @@ def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
 @pytest.mark.needs("mkfs.xfs")
 def test_show_prints_file_and_commands(tmp_path: Path) -> None:
     """The catalogue's file as it is, and the commands that a trial would run."""
-    text = dbbench("fs", "show", "xfs", cwd=tmp_path).stdout
+    text = dbbench("fs", "xfs", cwd=tmp_path).stdout
     assert 'family = "xfs"' in text
     assert "mkfs.xfs" in text and "mount -t xfs -o noatime" in text
-    assert 'name = "pgbench-tpcb"' in dbbench("workload", "show", "pgbench-tpcb", cwd=tmp_path).stdout
+    assert 'name = "pgbench-tpcb"' in dbbench("workload", "pgbench-tpcb", cwd=tmp_path).stdout
 
 
 # --- a run -----------------------------------------------------------------------------------------
@@ -109,7 +103,7 @@ def test_show_prints_file_and_commands(tmp_path: Path) -> None:
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
     """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's last line."""
     folder = tmp_path_factory.mktemp("driven")
-    (folder / "plan.toml").write_text(PLAN)
+    (folder / "plan.toml").write_text(small())
     command = [sys.executable, "-m", "dbbench", "run", "plan.toml", "--progress", "json"]
     events, rest = [], ""
     with subprocess.Popen(
@@ -140,7 +134,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> Non
     """Exit code 130; the first trial is a result, the second is none; nothing stays attached."""
     folder, events, code, rest = driven
     assert code == 130
-    assert "The same command resumes it:  dbbench run plan.toml --progress json" in rest
+    assert "Resume it with:  dbbench run plan.toml --progress json" in rest
     run = next((folder / "results").iterdir())
     trials = [path.name for path in (run / "trials").iterdir() if not path.name.startswith(".")]
     assert trials == [event["data"]["id"] for event in events if event["kind"] == "trial_end"]
@@ -166,16 +160,16 @@ def test_the_same_command_resumes_then_re_runs_nothing(driven: Any) -> None:
     assert Path(document["report"]).read_text().startswith("<!doctype html")
     again = dbbench("run", "plan.toml", cwd=folder, **cached(folder))
     assert again.returncode == 0
-    assert "was finished before" in again.stderr
+    assert "already finished" in again.stderr
     assert "postgres pgbench-tpcb: throughput" in again.stdout
     assert [path.name for path in (folder / "results").iterdir()] == [first.name]
 
 
 @needs_all
 def test_what_was_driven_is_listed_shown_and_cleaned(driven: Any) -> None:
-    """`list`, `show` and `clean` agree on one real run; no image is left behind it."""
+    """`show` and `clean` agree on one real run; no image is left behind it."""
     folder = driven[0]
-    row = json.loads(dbbench("list", "--json", cwd=folder).stdout)[0]
+    row = json.loads(dbbench("show", "--json", cwd=folder).stdout)[0]
     shown = json.loads(dbbench("show", row["name"], "--json", cwd=folder).stdout)
     assert (row["state"], row["done"]) == ("finished", len(shown["trials"]))
     assert {trial["fs_setup"] for trial in shown["trials"]} == {"ext4", "xfs"}
@@ -198,21 +192,22 @@ def refused(folder: Path, text: str, code: int, told: str) -> None:
 
 @needs_all
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("keys", "told"),
     [
-        ('name = "postgres"', 'name = "postgres"\nbin = "/nonexistent"', "error E201"),
-        ('size = "600MiB"', 'size = "900TiB"', "error E203"),
-        ('size = "600MiB"', 'kind = "block"\npath = "/dev/nonexistent"', "error E101"),
+        ({"engine": {**SERVER, "bin": "/nonexistent"}}, "error E201"),
+        ({"device": {"size": "900TiB"}}, "error E203"),
+        ({"device": {"kind": "block", "path": "/dev/nonexistent"}}, "error E101"),
     ],
+    ids=["program", "size", "device"],
 )
-def test_what_is_lacking_is_told_before_anything_is_changed(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_what_is_lacking_is_told_before_anything_is_changed(tmp_path: Path, keys: dict[str, Any], told: str) -> None:
     """A missing program, too little disk, a device that is not there: nothing was begun."""
-    refused(tmp_path, PLAN.replace(old, new, 1), 5 if "E101" in told else 2, told)
+    refused(tmp_path, small(**keys), 5 if "E101" in told else 2, told)
 
 
 @needs_all
 def test_a_device_with_something_on_it_is_refused(tmp_path: Path, loop_device: Device) -> None:
     """A signature stops the run before its folder is made, and the identity to type is printed."""
     subprocess.run(["mkfs.ext4", "-q", "-F", str(loop_device.path)], check=True)
-    text = PLAN.replace('size = "600MiB"', f'kind = "block"\npath = "{loop_device.path}"')
+    text = small(device={"kind": "block", "path": str(loop_device.path)})
     refused(tmp_path, text, 5, "error E10")

@@ -19,15 +19,29 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import namespaces, store
-from dbbench.devices import loop
+from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
-from dbbench.histogram import Histogram
-from dbbench.model import Plan, Run, Status, Trial, TrialSpec
-from dbbench.powercut import aims, disk, log, unavailable
-from dbbench.powercut.images import Medium, copied
-from dbbench.series import Series
-from dbbench.store.trials import damage
+from dbbench.labs.powercut import aims, disk, log, unavailable
+from dbbench.labs.powercut.images import Medium, copied
+from dbbench.machine import namespaces
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series
+from dbbench.model import (
+    Cell,
+    Dataset,
+    EngineSpec,
+    FsSetup,
+    Mkfs,
+    Plan,
+    Run,
+    Status,
+    Trial,
+    TrialSpec,
+    Window,
+    Workload,
+)
+from dbbench.results.trials import damage
+from dbbench.storage.devices import loop
 
 pytestmark = [
     pytest.mark.needs("root", "mkfs.ext4", "fs:ext4"),
@@ -61,9 +75,12 @@ def memory() -> Iterator[Path]:
 
 
 def a_run() -> Run:
-    """A run of so many trials of no cell at all."""
+    """A run of so many trials of one cell."""
+    workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
+    cell = Cell("ext4.postgres.w", "ext4", FsSetup("ext4", Mkfs("ext4"), name="ext4"), EngineSpec("postgres"), workload,
+                {}, Dataset("pgbench", {"scale": 1}), Window("fixed", 1, 2))  # fmt: skip
     order = tuple(TrialSpec(f"ext4.postgres.w-b{n}-a1", "ext4.postgres.w", n, 1, n) for n in range(1, TRIALS + 1))
-    return Run("r", "2026-01-01T00:00:00Z", Plan("p", (), (), (), blocks=TRIALS), "cafe", (), order)
+    return Run("r", "2026-01-01T00:00:00Z", Plan("p", (), (), (), blocks=TRIALS), "cafe", (cell,), order)
 
 
 @contextmanager
@@ -88,13 +105,14 @@ def published(folder: Path, family: str) -> Published:
     copied(base, live := folder / "live.img")
     done = dict[str, int]()
     with disk.served(folder, [live], logged, folder / "disk.log") as (file,), mounted(file, family, at):
-        run_folder = store.create_run(at / "results", run, "# plan\n")
+        run_folder = results.create_run(at / "results", run, "# plan\n")
         for spec in run.order:
-            draft = store.Draft(run_folder, spec.id)
+            draft = results.Draft(run_folder, spec.id)
             (draft.raw / "pgbench.out").write_text("tps = 9.5\n" * 5000)
             trial = Trial(spec.id, run.name, "h", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
             draft.publish(trial, Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
             done[spec.id] = time.monotonic_ns()
+    assert (folder / "disk.log").read_text() == ""  # nothing of libfuse's, and no warning of Python's
     return Published(base, log.read(logged), run, done)
 
 
@@ -113,7 +131,7 @@ def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list
             before = {name for name, done in seen.done_ns.items() if done < ns}
             said = f"{cut.aim} before request {cut.position}, seed {cut.seed}: "
             try:
-                there = {trial.id for trial in store.load_run(at / "results/r").trials}
+                there = {trial.id for trial in results.load_run(at / "results/r").trials}
                 found += [f"{said}{name} is lost" for name in sorted(before - there)]
                 trials = [at / "results/r/trials" / spec.id for spec in seen.run.order]
                 found += [f"{said}{trial.name} is damaged" for trial in trials if trial.is_dir() and damage(trial)]
@@ -131,7 +149,7 @@ def test_what_was_finished_stands_power_cuts(memory: Path) -> None:
 
 def test_without_fsync_the_cuts_lose_it(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control: of results that nobody wrote through, the same cuts lose some."""
-    monkeypatch.setattr("dbbench.store.trials.sync", lambda path: None)
+    monkeypatch.setattr("dbbench.results.trials.sync", lambda path: None)
     found, _ = missed(published(memory, "ext4"), "ext4", memory, 12)
     assert found
 

@@ -9,33 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.plans import plan
+
 pytestmark = pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:postgres", "sysbench", "sadf")
-PLAN = """
-name = "aged"
-fs_setups = ["btrfs"]
-blocks = 1
-warmup = "1s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "768MiB"
-[age_engine]
-write_factors = [0, 0.5]
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "sysbench-oltp-write-only"
-tables = 2
-table_size = 8000
-clients = 2
-"""
 
 
 @pytest.fixture(scope="module")
 def aged(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, Any]:
     """The only trial of such a run, and its folder."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("aged"))
-    dbbench.plan(PLAN)
+    load = {"name": "sysbench-oltp-write-only", "tables": 2, "table_size": 8000, "clients": 2}
+    device, ageing = {"size": "768MiB"}, {"write_factors": [0, 0.5]}
+    dbbench.plan(plan("btrfs", "postgres", load, measure="2s", device=device, age_engine=ageing))
     dbbench("run", "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
     folder: Path = dbbench.folder / "results/r/trials" / trial["id"]

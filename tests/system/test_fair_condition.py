@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import condition
-from dbbench.devices import loop
-from dbbench.devices.image import image_facts, make_image
+from dbbench.storage.devices import condition, loop
+from dbbench.storage.devices.image import image_facts, make_image
 
 pytestmark = pytest.mark.needs("root")
 

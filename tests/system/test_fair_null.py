@@ -11,43 +11,27 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.plans import plan
+
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio"),
 ]
 
-PLAN: Final = """
-name = "null"
-fs_setups = ["ext4", {{ use = "ext4", label = "again" }}]
-blocks = 5
-seed = {seed}
-warmup = "1s"
-measure = "4s"
-{plan}
-[device]
-{device}
-[[engine]]
-name = "postgres"
-{engine}
-[[workload]]
-name = "pgbench-tpcb"
-scale = 2
-clients = 2
-{tables}
-"""
-LOOP: Final = 'size = "512MiB"'
-CONDITIONS: Final[dict[str, dict[str, str]]] = {
+CONDITIONS: Final[dict[str, dict[str, Any]]] = {  # of a device with a condition the path is added
     "none": {},
-    "memory": {"plan": 'memory = "128MiB"'},
-    "readahead": {"plan": 'equal_readahead = "1MiB"'},
-    "log": {"plan": 'checkpoints = "log"'},
-    "tar": {"plan": 'restore = "tar"'},
-    "cores": {"engine": 'cpus_server = "0"\ncpus_client = "1"'},
-    "wal": {"tables": '[device.wal]\nfs_setup = "ext4"\nsize = "512MiB"'},
-    "aged": {"tables": "[age]\nfill = 0.3\nchurn = 1.0"},
-    "discard": {"device": 'kind = "block"\npath = "{disk}"\ncondition = "discard"'},
-    "precondition": {"device": 'kind = "block"\npath = "{disk}"\ncondition = "precondition"'},
+    "memory": {"memory": "128MiB"},
+    "readahead": {"equal_readahead": "1MiB"},
+    "log": {"checkpoints": "log"},
+    "tar": {"restore": "tar"},
+    "cores": {"engine": {"name": "postgres", "cpus_server": "0", "cpus_client": "1"}},
+    "wal": {"device": {"size": "512MiB", "wal": {"fs_setup": "ext4", "size": "512MiB"}}},
+    "aged": {"age": {"fill": 0.3, "churn": 1.0}},
+    "discard": {"device": {"kind": "block", "condition": "discard"}},
+    "precondition": {"device": {"kind": "block", "condition": "precondition"}},
 }
+SELF: Final = ["ext4", {"use": "ext4", "label": "again"}]
+TPCB: Final = {"name": "pgbench-tpcb", "scale": 2, "clients": 2}
 MOST: Final = 2  # false alarms of ten, each 71 of 1000 at most: three or more are 3 in 100
 
 
@@ -70,15 +54,15 @@ def test_a_setup_is_neither_faster_nor_slower_than_itself(dbbench: Any, disk: st
     """Five blocks under each condition, all trials good or suspect by name; at most two alarms in all of them."""
     seed, told = os.environ.get("DBBENCH_SOAK_SEED", "1"), {}
     for name, given in CONDITIONS.items():
-        parts = dict.fromkeys(("plan", "engine", "tables"), "") | {"device": LOOP} | given
-        parts["device"] = parts["device"].format(disk=disk)
-        dbbench.plan(PLAN.format(seed=seed, **parts))
+        on_disk = "condition" in given.get("device", {})
+        keys = {**given, "device": {**given["device"], "path": disk}} if on_disk else given
+        dbbench.plan(plan(SELF, workload=TPCB, blocks=5, seed=int(seed), measure="4s", repeat_suspect=None, **keys))
         run = ("run", "plan.toml", "--name", name, "--progress", "none")
-        dbbench(*run, *(wiping(dbbench, disk, run) if disk in parts["device"] else ()), timeout_s=1800)
+        dbbench(*run, *(wiping(dbbench, disk, run) if on_disk else ()), timeout_s=1800)
         trials = dbbench.trials(name).values()
         assert len({trial["fs_setup"] for trial in trials}) == 2
         assert all(trial["error"] is None for trial in trials), name
-        if disk in parts["device"]:
+        if on_disk:
             found = [trial["condition"]["how"] for trial in trials if trial["condition"]]  # of a block its first
             assert len(found) >= 5 and set(found) == {name}
         (row,) = (row for row in json.loads(dbbench("compare", name, "--json").stdout)["rows"]

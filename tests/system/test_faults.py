@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
+import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,46 +20,27 @@ from typing import Any
 import psutil
 import pytest
 
-from dbbench.devices.directory import disk_below
-from tests.system.leftovers import left_of
+from dbbench.storage.devices.directory import disk_below
+from tests.conftest import engine_bin
+from tests.support.leftovers import GONE_S, below, left_of, loops_of
+from tests.support.plans import plan
+from tests.support.planted_faults import dying_thread, without_column
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 
-PLAN = """
-name = "faults"
-fs_setups = ["{setup}"]
-blocks = 1
-warmup = "1s"
-measure = "3s"
-repeat_suspect = false
-[device]
-size = "384MiB"
-[[engine]]
-name = "postgres"
-settings = {{ shared_buffers = "16MB" }}
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 2
-threads = 2
-"""
+SERVER = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
+SIZE = {"size": "384MiB"}
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN (linux/fs.h); 2: without its log
-
-
-def below(pid: int, name: str) -> psutil.Process:
-    """The eldest process of that name below a run."""
-    found = [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]
-    return min(found, key=lambda process: process.create_time())
 
 
 def mount_of(pid: int) -> Path:
     """The filesystem under test, seen through the server's own namespace."""
-    return Path(f"/proc/{below(pid, 'postgres').pid}/root/run/dbbench/mnt")
+    return Path(f"/proc/{below(pid, 'postgres')[0].pid}/root/run/dbbench/mnt")
 
 
 def within(pid: int, *argv: str) -> None:
     """Run a program in the trial's namespace of mounts."""
-    subprocess.run(["nsenter", "-t", str(below(pid, "postgres").pid), "-m", *argv], check=True)
+    subprocess.run(["nsenter", "-t", str(below(pid, "postgres")[0].pid), "-m", *argv], check=True)
 
 
 def shut_down(pid: int) -> None:
@@ -77,8 +61,7 @@ def fill(pid: int) -> None:
 
 def truncate(pid: int) -> None:
     """The image below is cut to a quarter: its blocks are gone."""
-    loops = [p for p in Path("/sys/block").glob("loop*/loop/backing_file") if p.read_text().strip() == str(images[0])]
-    assert loops
+    assert loops_of(images[0])
     os.truncate(images[0], images[0].stat().st_size // 4)
 
 
@@ -96,7 +79,7 @@ def reload_with(line: str) -> Callable[[int], None]:
     """Somebody writes a setting into the server's configuration and has it read."""
 
     def plant(pid: int) -> None:
-        server = below(pid, "postgres")
+        server = below(pid, "postgres")[0]
         config = Path(f"/proc/{server.pid}/root/run/dbbench/mnt/data/postgresql.auto.conf")
         with config.open("a") as file:
             file.write(line + "\n")
@@ -107,7 +90,7 @@ def reload_with(line: str) -> Callable[[int], None]:
 
 def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], None]:
     """A process of the trial gets a signal."""
-    return lambda pid: below(pid, name).send_signal(how)
+    return lambda pid: below(pid, name)[0].send_signal(how)
 
 
 def stand_still(process: psutil.Process, seconds: float) -> None:
@@ -119,12 +102,12 @@ def stand_still(process: psutil.Process, seconds: float) -> None:
 
 def stopped(name: str) -> Callable[[int], None]:
     """A process of the trial is stopped for a second and a half."""
-    return lambda pid: stand_still(below(pid, name), 1.5)
+    return lambda pid: stand_still(below(pid, name)[0], 1.5)
 
 
 def stop_trial(pid: int) -> None:
     """The trial's own process, as a virtual machine that is moved."""
-    driving = below(pid, "pgbench").parent()
+    driving = below(pid, "pgbench")[0].parent()
     assert driving is not None
     stand_still(driving, 5)
 
@@ -178,6 +161,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "filesystem-full": ("ext4", fill, "failed", {"E305", "E402", "E602", "E403", "E347"}),
     "journal-aborted": ("ext4", remounted("abort"), "failed", {"E304", "E402", "E602", "E404", "E347"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E304"}),
+    "access-times-changed": ("ext4", remounted("strictatime"), "failed", {"E304"}),
     "image-cut-off": (
         "ext4",
         truncate,
@@ -198,12 +182,29 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
 
 
 # Beside the soak: a filesystem, a disk, a process, a load that stands still.
-QUICK = {"xfs-shut-down", "image-cut-off", "trial-killed", "load-generator-stopped"}
+QUICK = {"xfs-shut-down", "image-cut-off", "load-generator-stopped"}
 
 
 def rows() -> list[Any]:
     """All names; those that are for the soak alone are marked."""
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FAULTS]
+
+
+# What a trial never has whose processes and server belong to it alone, on however busy a machine. W018 is not among it:
+# other tests make swap, which every trial of the machine notices.
+UNDISTURBED = {"W023", "W128", "W129", "W132", "W133", "W134", "W135"}
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Twice as many programs as there are CPUs take all that they get."""
+    burners = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 @contextlib.contextmanager
@@ -225,7 +226,7 @@ def beside(folder: Path) -> Iterator[None]:
 def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
     """It is marked as its row says, and all is given back."""
     setup, plant, marks, ids = FAULTS[name]
-    dbbench.plan(PLAN.format(setup=setup))
+    dbbench.plan(plan(setup, SERVER, device=SIZE))
 
     def do(pid: int) -> None:
         images[:] = list((dbbench.folder / "results/r").glob(".dbbench-*.img"))
@@ -237,14 +238,52 @@ def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None
     assert trial["status"] in marks.split(), (trial["status"], told)
     assert told & ids, (told, trial["error"])
     assert status == (1 if trial["status"] == "failed" else 0), said[-2000:]
-    assert left_of(dbbench.folder, within_s=2.0) == []
+    assert left_of(dbbench.folder, within_s=GONE_S) == []
+
+
+@pytest.fixture
+def umask_000() -> Iterator[None]:
+    """A shell that lets everybody write."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask_000")
+@pytest.mark.long
+def test_a_killed_trial_is_run_again_by_the_same_command(dbbench: Any) -> None:
+    """The first command exits with 1 (E348), the second with 0; neither leaves a file that others can write."""
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, kill_trial)
+    (trial,) = dbbench.trials().values()
+    assert (status, trial["error"]["id"]) == (1, "E348"), said[-2000:]
+    dbbench("run", "plan.toml", "--name", "r", "--quiet")
+    ((name, trial),) = dbbench.trials().items()
+    assert trial["error"] is None and (dbbench.folder / "results/r/set-aside/E348" / name / "trial.json").exists()
+    everything = [dbbench.folder / "results", *(dbbench.folder / "results").rglob("*")]
+    assert [path for path in everything if path.lstat().st_mode & 0o022 and not path.is_symlink()] == []
+
+
+@pytest.mark.parametrize("disappears", ["removed", pytest.param("renamed", marks=pytest.mark.soak)])
+def test_a_results_folder_that_disappears_is_an_error(disappears: str, dbbench: Any) -> None:
+    """E804 and exit 2; the folder is not made again, half empty."""
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
+    folder = dbbench.folder / "results/r"
+
+    def do(_pid: int) -> None:
+        shutil.rmtree(folder) if disappears == "removed" else folder.rename(folder.with_name("elsewhere"))
+
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
+    assert status == 2 and "E804" in said, said[-2000:]
+    assert not folder.exists()
+    assert left_of(dbbench.folder, within_s=GONE_S) == []
 
 
 @pytest.mark.soak
 @pytest.mark.needs("nsenter")
 def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
     """The counters of a processor, as x86 has them, rise from 3 to 7 in the window (W126)."""
-    dbbench.plan(PLAN.format(setup="ext4"))
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
     (folder := dbbench.folder / "cpu0/thermal_throttle").mkdir(parents=True)
     (count := folder / "core_throttle_count").write_text("3\n")
     later = threading.Timer(2.5, lambda: count.write_text("7\n"))
@@ -265,7 +304,7 @@ def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> Non
     """Somebody writes to the same disk in the window (W127)."""
     if disk_below(dbbench.folder) is None:
         pytest.skip("no disk is to be seen below the folder of the tests")
-    dbbench.plan(PLAN.format(setup="ext4"))
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, foreign_writer)
     (trial,) = dbbench.trials().values()
     assert (status, trial["status"]) == (0, "suspect"), said[-2000:]
@@ -273,14 +312,50 @@ def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> Non
 
 
 def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: Path) -> None:
-    """I/O errors of another device in mid-window: no kernel message is this trial's, and it has not failed."""
-    dbbench.plan(PLAN.format(setup="ext4"))
+    """I/O errors of another device in mid-window, and every CPU taken by others: no kernel message is this trial's,
+    it has not failed, and nothing of the trial itself stood still or changed."""
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
 
     def do(_pid: int) -> None:
-        with beside(tmp_path):
-            pass
+        with beside(tmp_path), busy():
+            time.sleep(2)
 
     status, _ = dbbench.run_and("plan.toml", dbbench.in_window, do)
     (trial,) = dbbench.trials().values()
     assert (status, trial["error"]) == (0, None)
-    assert not {"W020", "W125"} & {warning["id"] for warning in trial["warnings"]}
+    assert not {"W020", "W125", *UNDISTURBED} & {warning["id"] for warning in trial["warnings"]}, trial["warnings"]
+
+
+def test_a_helper_thread_that_dies_fails_the_trial(dbbench: Any, nothing_left: None, tmp_path: Path) -> None:
+    """The thread that reads the server's counters raises an error: no figure of that trial counts."""
+    env = {**dbbench.env, **dying_thread(tmp_path / "plant", "counters.jsonl")}
+    dbbench.plan(plan(engine=SERVER, device=SIZE))
+    done = dataclasses.replace(dbbench, env=env)("run", "plan.toml", "--name", "r", "--progress", "none", status=1)
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] == "failed"
+    assert trial["error"]["id"] == "E350"
+    assert 'the thread "counters" ended: RuntimeError: planted' in trial["error"]["text"], done.stderr
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the server's account can enter."""
+    with tempfile.TemporaryDirectory(prefix="dbb", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.long
+def test_a_server_whose_view_lacks_a_column_makes_the_trial_suspect(dbbench: Any, open_folder: Path) -> None:
+    """W146 names release, view and column; the bytes that the server wrote are unknown, not too few."""
+    programs = engine_bin("postgres")
+    assert programs is not None
+    bin_ = without_column(programs.resolve(), open_folder / "bin")
+    dbbench.env["DBBENCH_CACHE"] = str(dbbench.folder / "cache")  # its data is no golden copy for other tests
+    text = plan(engine={**SERVER, "bin": str(bin_)}, device=SIZE)
+    dbbench("run", dbbench.plan(text), "--name", "r", "--quiet")
+    (trial,) = dbbench.trials().values()
+    (told,) = [warning["text"] for warning in trial["warnings"] if warning["id"] == "W146"]
+    assert trial["status"] == "suspect"
+    assert "pg_stat_wal.wal_bytes" in told and f"postgres {trial['engine_version']}" in told
+    assert trial["io"]["engine_write_bytes"] is None

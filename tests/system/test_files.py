@@ -13,48 +13,27 @@ from typing import Any
 
 import pytest
 
-from tests.system.leftovers import leaving_nothing
+from tests.support.leftovers import leaving_nothing
+from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "sadf", "fio", "bonnie++")
 
-PLAN = """
-name = "files"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = "1s"
-measure = "3s"
-repeat_suspect = false
-[device]
-size = "768MiB"
-[[engine]]
-name = "files"
-[[workload]]
-name = "bonnie"
-file_size = "128MiB"
-files = 1
-chars = false
-[[workload]]
-name = "fio-randrw"
-file_size = "32MiB"
-clients = 2
-[[workload]]
-name = "fio-seqread"
-file_size = "64MiB"
-[[workload]]
-name = "copy"
-file_size = "200MiB"
-[[workload]]
-name = "small-files"
-files = 2000
-"""
+
+LOADS: list[Any] = [
+    {"name": "bonnie", "file_size": "128MiB", "files": 1, "chars": False},
+    {"name": "fio-randrw", "file_size": "32MiB", "clients": 2},
+    {"name": "fio-seqread", "file_size": "64MiB"},
+    {"name": "copy", "file_size": "200MiB", "clients": 3},
+    {"name": "small-files", "files": 2000, "clients": 2},
+]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
     """One run of five loads."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("files"))
-    dbbench.plan(PLAN)
-    with leaving_nothing():
+    dbbench.plan(plan("ext4", "files", LOADS, device={"size": "768MiB"}))
+    with leaving_nothing(dbbench.folder):
         dbbench.said = dbbench("run", "plan.toml", "--name", "r", "--progress", "plain")
     return dbbench
 
@@ -123,7 +102,7 @@ def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:
 
 
 def test_copy_has_both_times(done: Any) -> None:
-    """The fsync comes on top; all bytes are there, and the seconds' rates add up to them."""
+    """The fsync comes on top; all bytes of the three writers are there, and the seconds' rates add up to them."""
     found, raw = trial(done, "copy")
     figures = found["summary"]
     assert 0 < figures["copy_s"] < figures["duration_s"]
@@ -147,7 +126,7 @@ def test_the_page_names_what_was_measured(done: Any) -> None:
     page = (done.folder / "results/r/report.html").read_text()
     for words in ("Files · copy", "copy rate with fsync", "Files · fio-randrw", "Read and written by the load"):
         assert words in page
-    assert "no trial has data of the server" not in page
+    assert "no trial has counters of the server" not in page
 
 
 def test_no_trial_failed(done: Any) -> None:

@@ -10,11 +10,10 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +22,15 @@ import pytest
 
 from dbbench.errors import FleetUnreachable
 from dbbench.fleet import security
-from dbbench.fleet.engine import Dask, Lasting
-from dbbench.fleet.starting import free_address, waited
+from dbbench.fleet.processes import free_address, waited
+from dbbench.fleet.transport import Dask, Lasting
+from tests.support.plans import plan
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
 
-PLAN = """
-name = "small"
-fs_setups = ["ext4", "xfs"]
-blocks = 4
-warmup = "1s"
-measure = "3s"
-repeat_suspect = false
-[device]
-size = "320MiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 2
-threads = 2
-"""
+PLAN = plan(["ext4", "xfs"], blocks=4, device={"size": "320MiB"})
 FLEET = ("fleet", "run", "plan.toml", "--local", "4", "--spread", "--name", "r", "--progress", "plain")
 DEADLINE_S = 400
 
@@ -59,6 +43,21 @@ def matching(*words: str) -> list[psutil.Process]:
         if all(word in line for word in words):
             found.append(process)
     return found
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL to each; one may have ended with another."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def ended(find: Callable[[], list[psutil.Process]]) -> bool:
+    """Whether all that `find` finds have ended within a minute."""
+    end = time.monotonic() + 60
+    while (left := find()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left == []
 
 
 class Killing:
@@ -97,8 +96,7 @@ class Killing:
         victims = find(host, trial)
         assert victims, f"no {what}"
         self.struck[what] = trial
-        for victim in victims:
-            victim.send_signal(signal.SIGKILL)
+        kill(victims)
 
     def finish(self) -> int:
         """Wait for the coordinator; its exit status."""
@@ -127,13 +125,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
         fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
         fleet.child.wait()
         fleet.start()
-        fleet.strike("trial", lambda _, trial: matching("dbbench.launcher trial", str(fleet.hosts), trial))
+        fleet.strike("trial", lambda _, trial: matching("dbbench.run.worker trial", str(fleet.hosts), trial))
         fleet.status = fleet.finish()  # type: ignore[attr-defined]
         yield fleet
     finally:
-        for process in matching(str(dbbench.folder)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill(matching(str(dbbench.folder)))
 
 
 def trials_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -184,15 +180,116 @@ def test_hosts_are_kept(killed: Killing) -> None:
 def test_same_command_again_drives_nothing(killed: Killing) -> None:
     """A fleet that is finished is told, with exit 0 or 1 as its trials were; status shows it."""
     again = killed.dbbench(*FLEET, status=1)
-    assert "was finished before" in again.stderr
+    assert "already finished" in again.stderr
     shown = json.loads(killed.dbbench("fleet", "status", "--json").stdout)
     assert (shown["finished"], {row["phase"] for row in shown["hosts"]}) == (True, {"done"})
 
 
 def test_nothing_is_left_running(killed: Killing) -> None:
     """Workers, the scheduler and supervisors have ended; no image lies about."""
-    assert [process.cmdline() for process in matching(str(killed.results))] == []
+    assert ended(lambda: matching(str(killed.results))), matching(str(killed.results))
     assert list(killed.hosts.glob("*/r/.dbbench*.img")) == []
+
+
+# --- hosts without a coordinator -------------------------------------------------------------------
+
+
+class Started:
+    """A fleet of two hosts of this machine in a folder of its own."""
+
+    def __init__(self, dbbench: Any, *more: str) -> None:
+        self.dbbench, self.results = dbbench, dbbench.folder / "results"
+        dbbench.plan(PLAN)
+        words = ("fleet", "run", "plan.toml", "--local", "2", "--spread", "--name", "r", "--progress", "plain", *more)
+        with (dbbench.folder / "coordinator.log").open("w") as self.log:
+            self.child = subprocess.Popen([sys.executable, "-m", "dbbench", *words], stdout=self.log, stderr=self.log,
+                                          cwd=dbbench.folder, env=dbbench.env)  # fmt: skip
+
+    def said(self) -> str:
+        """What its coordinator printed."""
+        return (self.dbbench.folder / "coordinator.log").read_text()
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        end = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.2)
+
+    def states(self) -> list[dict[str, Any]]:
+        """Where its supervisors stand."""
+        found = []
+        for path in self.results.glob(".fleet/r/hosts/*/r/fleet/state.json"):
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                found.append(json.loads(path.read_text()))
+        return found
+
+    def in_window(self) -> bool:
+        """Whether a trial is in its window."""
+        return any(state["phase"] == "measure" for state in self.states())
+
+    def at_work(self) -> list[psutil.Process]:
+        """Its supervisors, and the processes of its trials."""
+        return [p for word in ("fleet.supervise", "dbbench.run.worker") for p in matching(word, str(self.results))]
+
+    def daemons(self) -> list[psutil.Process]:
+        """Its scheduler and its workers."""
+        path = self.results / ".fleet/r/fleet.json"
+        address = json.loads(path.read_text())["scheduler"] if path.exists() else str(self.results)
+        return [*matching("fleet scheduler", address), *matching("fleet worker", str(self.results))]
+
+    def orphan(self) -> None:
+        """Kill the coordinator, the scheduler and the workers."""
+        self.child.kill()
+        self.child.wait()
+        kill(self.daemons())
+
+
+@pytest.fixture
+def fleets(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterator[Callable[..., Started]]:
+    """A maker of fleets; afterwards all of their processes have ended."""
+    made: list[Started] = []
+
+    def start(*more: str) -> Started:
+        made.append(Started(dbbench_in(tmp_path_factory.mktemp("fleet")), *more))
+        return made[-1]
+
+    yield start
+    for fleet in made:
+        fleet.child.kill()
+        fleet.child.wait()
+        kill([*fleet.daemons(), *matching(str(fleet.results))])
+
+
+def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Callable[..., Started]) -> None:
+    """Detached hosts go on without coordinator, scheduler and workers: `status` and `show` have them, another
+    fleet of the disk says that it waits for them, and `stop` ends them."""
+    ours = fleets("--detach")
+    ours.until(ours.in_window)
+    ours.orphan()
+    assert ours.at_work()
+    for words in (("fleet", "status"), ("show",), ("show", "r")):
+        assert "is at work without a coordinator" in ours.dbbench(*words).stdout
+    theirs = fleets()
+    theirs.until(lambda: "waits for the disk, which is used by" in theirs.said())
+    assert str(ours.results) in theirs.said()
+    told = ours.dbbench("fleet", "stop").stdout
+    assert "local-1: stopped" in told or "local-2: stopped" in told
+    assert ended(ours.at_work), ours.at_work()
+    assert "without a coordinator" not in ours.dbbench("fleet", "status").stdout
+
+
+def test_hosts_end_after_their_trial_where_the_coordinator_is_gone(fleets: Callable[..., Started]) -> None:
+    """Not detached: the trial that goes on is finished, and no other one begins (E835)."""
+    fleet = fleets()
+    fleet.until(fleet.in_window)
+    fleet.child.kill()
+    fleet.child.wait()
+    fleet.until(lambda: not fleet.at_work())
+    done = [path.name for path in fleet.results.glob(".fleet/r/hosts/*/r/trials/[!.]*")]
+    assert len(done) == 1, done
+    assert {state["error"]["id"] for state in fleet.states() if state["error"]} == {"E835"}
+    assert ended(fleet.daemons), fleet.daemons()
 
 
 # --- who may speak ---------------------------------------------------------------------------------
@@ -208,14 +305,14 @@ def daemons(dbbench: Any, *commands: tuple[str, ...]) -> Iterator[list[subproces
         for child in reversed(started):
             child.terminate()
         for child in started:
-            child.communicate(timeout=30)
+            child.communicate(timeout=120)
 
 
 def registered(address: str, certs: Path | None, name: str) -> bool:
-    """Whether a host of that name comes to the scheduler within half a minute. FleetUnreachable."""
+    """Whether a host of that name comes to the scheduler within two minutes. FleetUnreachable."""
     engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
     try:
-        return name in waited(engine, lambda found: name in found, 30)
+        return name in waited(engine, lambda found: name in found, 120)
     finally:
         engine.close()
 
@@ -267,4 +364,4 @@ def test_workers_of_others_are_hosts_too(dbbench: Any) -> None:
             assert registered(address, None, "theirs")
         finally:
             child.terminate()
-            child.wait(30)
+            child.wait(120)

@@ -12,28 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.system.ssh_hosts import NEEDS, Lan, lan
+from tests.support.plans import plan
+from tests.support.ssh_hosts import NEEDS, Lan, lan
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs(*NEEDS, "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
 ROOT = Path(__file__).parents[2]
-PLAN = """
-name = "small"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = "0s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "320MiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 1
-"""
+TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
+PLAN = plan(workload=TPCB, warmup="0s", measure="2s", device={"size": "320MiB"})
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +41,7 @@ def coordinate(machines: Lan, dbbench: Any, *words: str) -> subprocess.Completed
     command = machines.inside([sys.executable, "-m", "dbbench", *words])
     env = {**dbbench.env, **machines.env("coordinator")}
     return subprocess.run(
-        command, cwd=dbbench.folder, env=env, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=dbbench.folder, env=env, capture_output=True, text=True, timeout=480, check=False
     )
 
 
@@ -96,7 +83,7 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
         cluster = subprocess.Popen(machines.inside([sys.executable, "cluster.py"]), cwd=dbbench.folder, env=env,
                                    stdout=out, stderr=out)  # fmt: skip
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while "1 hosts" not in log.read_text() and time.monotonic() < until and cluster.poll() is None:
             time.sleep(0.2)
         dbbench.plan(PLAN)
@@ -105,6 +92,6 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
                           "--scheduler", address, "--progress", "plain")  # fmt: skip
     finally:
         cluster.terminate()
-        cluster.wait(30)
+        cluster.wait(120)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log.read_text()}"
     assert set(homes(dbbench, "c").values()) == {"db1"}

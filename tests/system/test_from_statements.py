@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
 import re
-import shutil
 import subprocess
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,52 +14,18 @@ from typing import Final
 import pytest
 
 from dbbench import plan
-from dbbench.catalog import catalog
-from dbbench.datasets import generated
-from dbbench.engines import ENGINES
-from dbbench.engines.asking import execute, rows
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import LiveServerUnreadable
-from dbbench.live import reading
-from dbbench.model import Dataset, Scalar, merged
-from tests.conftest import engine_bin
+from dbbench.introspect.server import reading
+from dbbench.model import Dataset
+from dbbench.plan.catalog import catalog
+from tests.support import plans
+from tests.support.servers import served
 from tests.system.conftest import Dbbench
 
 PGBENCH: Final = Dataset("pgbench", {"scale": 1})
 SYSBENCH: Final = Dataset("sysbench", {"tables": 1, "table_size": 500})
-PLAN: Final = """\
-name = "again"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = 0
-measure = 2
-repeat_suspect = false
-[device]
-size = "512MiB"
-[engine]
-name = "postgres"
-[workload]
-name = "ours"
-clients = 2
-source = "{source}"
-"""
-
-
-@contextlib.contextmanager
-def served(engine: str, dataset: Dataset, **settings: Scalar) -> Iterator[Server]:
-    """A private server with a dataset; gone at the end of the block."""
-    folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
-    folder.chmod(0o755)
-    kind = ENGINES[engine]
-    place = Place(folder / "s", folder / "log", engine_bin(engine) if engine == "mysql" else None)
-    try:
-        kind.create(folder / "data", place)
-        own = merged(("default", kind.defaults(None)), ("plan", settings))
-        with kind.serving(folder / "data", own, place) as server:
-            generated.build(server, dataset)
-            yield server
-    finally:
-        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +65,9 @@ def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server
     ranges = [(int(least), int(most)) for least, most in drawn]
     assert (1, 10) in ranges and any(1 <= least < 2000 and 98_000 < most <= 100_000 for least, most in ranges)
     assert "evil" not in scripts and "owned" not in scripts
-    dbbench("--path", ".", "run", dbbench.plan(PLAN.format(source=dump)), "--name", "r")
+    load = {"name": "ours", "clients": 2, "source": str(dump)}
+    text = plans.plan("ext4", "postgres", load, warmup=0, measure=2)
+    dbbench("--path", ".", "run", dbbench.plan(text), "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
     assert trial["summary"]["tps"] > 10 and trial["summary"]["errors"] == 0
@@ -132,9 +98,11 @@ def test_a_running_postgres_becomes_a_plan(dbbench: Dbbench, postgres: Server) -
 @pytest.mark.parametrize(
     "engine", [pytest.param(name, marks=pytest.mark.needs("root", f"engine:{name}")) for name in ("mariadb", "mysql")]
 )
-def test_a_running_innodb_becomes_a_plan(dbbench: Dbbench, engine: str) -> None:
-    """The same of MariaDB and MySQL."""
+def test_a_running_innodb_becomes_a_plan(dbbench: Dbbench, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of MariaDB and MySQL; the password comes from the environment."""
     with served(engine, SYSBENCH, innodb_io_capacity=1234) as server:
+        monkeypatch.setenv("MYSQL_PWD", server.env["MYSQL_PWD"])
+        dbbench = dataclasses.replace(dbbench, env={**dbbench.env, **server.env})
         dbbench("init", "--from-running", "--socket", str(server.socket), "--user", server.user, "-o", "live.toml")
         _plan_is_of(dbbench, engine, server, {"innodb_io_capacity": "1234"}, "dbbench.sbtest1")
         with (

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +19,9 @@ from dbbench.datasets.manifest import Golden, lock_of
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall
-from dbbench.model import Dataset, EngineSpec, merged
-from tests.conftest import engine_bin
+from dbbench.model import Dataset, merged
+from tests.support import servers
+from tests.support.servers import query, spec
 
 PGBENCH: Final = Dataset("pgbench", {"scale": 1, "fillfactor": 90})
 SYSBENCH: Final = Dataset("sysbench", {"tables": 2, "table_size": 2000})
@@ -33,30 +31,19 @@ CLONES: Final = Dataset("clone-tables", {"tables": 2, "rows": 30_000})
 @pytest.fixture(scope="module")
 def open_folder() -> Iterator[Path]:
     """A folder that the engines' accounts can reach, unlike pytest's own."""
-    folder = Path(tempfile.mkdtemp(prefix="dbbench-test-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with servers.open_folder() as folder:
+        yield folder
 
 
 def place(folder: Path, name: str, engine: str) -> Place:
     """A place of its own for a server."""
-    root = folder / name
-    root.mkdir(exist_ok=True)
-    return Place(root / "s", root / "logs", engine_bin(engine) if engine == "mysql" else None)
+    (folder / name).mkdir(exist_ok=True)
+    return servers.place(engine, folder / name)
 
 
-def spec(engine: str) -> EngineSpec:
-    """The engine as a plan names it."""
-    return EngineSpec(engine, bins=(str(engine_bin(engine)),) if engine == "mysql" else ())  # type: ignore[arg-type]
-
-
-def row(server: Server, query: str) -> tuple[object, ...]:
+def row(server: Server, statement: str) -> tuple[object, ...]:
     """The first row of the query's answer."""
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(query)
-        found: list[tuple[object, ...]] = cursor.fetchall()
-        return found[0]
+    return query(server, statement)[0]
 
 
 def rows(server: Server, table: str) -> object:
@@ -195,7 +182,7 @@ KILLED: Final = """
     from dbbench.engines.port import Place
     from dbbench.model import Dataset, EngineSpec
     root, cache, runtime = map(Path, sys.argv[1:4])
-    from dbbench import namespaces
+    from dbbench.machine import namespaces
     def work():
         place = Place(runtime / "s", root / "logs")
         golden.ensure(EngineSpec("postgres"), Dataset("pgbench", {"scale": 30}), place, print, cache=cache)
@@ -241,7 +228,7 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
     closed = tmp_path / "home"
     closed.mkdir(0o700)
     (tmp_path / "place").mkdir()
-    with pytest.raises(DatasetBuildFailed, match="postgres cannot reach"):
+    with pytest.raises(DatasetBuildFailed, match="postgres cannot access"):
         golden.ensure(spec("postgres"), Dataset("none"), place(tmp_path, "p", "postgres"), cache=closed / "cache")
     assert not [path for path in (closed / "cache").iterdir() if path.is_dir()]
     process.run(
@@ -260,10 +247,10 @@ def test_too_little_disk_is_said_before_anything_is_built(open_folder: Path, mon
     """A dataset that fits neither under the limit nor on the disk is refused with both figures."""
     huge, cache = Dataset("pgbench", {"scale": 10_000_000}), open_folder / "huge"
     here = place(open_folder, "huge-place", "postgres")
-    with process.recording() as started, pytest.raises(DiskTooSmall, match=r"may have 50 GiB"):
+    with process.recording() as started, pytest.raises(DiskTooSmall, match=r"limited to 50 GiB"):
         golden.ensure(spec("postgres"), huge, here, cache=cache)
     monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "1000TiB")
-    with process.recording() as started, pytest.raises(DiskTooSmall, match="are free"):
+    with process.recording() as started, pytest.raises(DiskTooSmall, match=r"has .* free"):
         golden.ensure(spec("postgres"), huge, here, cache=cache)
     assert started == []
     assert [path for path in cache.iterdir() if path.is_dir()] == []

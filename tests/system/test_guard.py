@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dbbench import devices, namespaces, process
-from dbbench.devices import block, guard, loop, naming, sysfs, used
-from dbbench.devices.port import Device
+from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
-from tests.permit import Permit
-from tests.system.planted import (
+from dbbench.machine import namespaces
+from dbbench.model import DeviceSpec, WalDevice
+from dbbench.plan import request
+from dbbench.run import preflight
+from dbbench.storage import devices
+from dbbench.storage.devices import block, guard, hold, loop, naming, sysfs, used
+from dbbench.storage.devices.port import Device
+from tests.support.permit import Permit
+from tests.support.plans import plan
+from tests.support.planted import (
     LOCK,
     OPEN,
     PLANTS,
@@ -31,7 +40,7 @@ from tests.system.planted import (
     opened,
     uuid_of,
 )
-from tests.system.signatures import NAMELESS, SIGNATURES
+from tests.support.signatures import NAMELESS, SIGNATURES
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
 
@@ -141,8 +150,9 @@ def test_our_own_filesystem_yields_by_its_uuid(disk: Disk) -> None:
 def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
     """mkfs gets what was checked; meanwhile another run is refused, and afterwards it is free again."""
     with attached(disk) as device:
-        process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
-        with pytest.raises(DeviceLocked), attached(disk):
+        with hold.lent():
+            process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
+        with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} "), attached(disk):
             pass
     assert (device.facts.name, device.facts.size_bytes) == (disk.path.name, SIZE)
     assert os.makedev(device.major, device.minor) == disk.path.stat().st_rdev
@@ -164,7 +174,7 @@ def test_who_holds_the_lock_is_named(disk: Disk, monkeypatch: pytest.MonkeyPatch
     with beside(sys.executable, "-c", LOCK, disk.path) as holder:
         with pytest.raises(DeviceLocked) as refused, attached(disk):
             pass
-        script = "import os, sys; from dbbench import namespaces; from dbbench.devices import guard\n"
+        script = "import os, sys; from dbbench.machine import namespaces; from dbbench.storage.devices import guard\n"
         script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
         script += "sys.exit(namespaces.isolated(work))\n"
         env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
@@ -189,7 +199,8 @@ def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -
     with block.attached(link, None, Permit()) as device:
         link.unlink()
         link.symlink_to(victim.path)
-        process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
+        with hold.lent():
+            process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
     assert victim.digest() == before
     assert uuid_of(disk)
 
@@ -224,7 +235,7 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: 
     try:
         for _ in range(12):
             try:
-                with block.attached(link, None, Permit(devices.identity(disk.path))) as device:
+                with block.attached(link, None, Permit(devices.identity(disk.path))) as device, hold.lent():
                     process.run(["mkfs.ext4", "-q", "-F", device.argument], pass_fds=(device.fd,))
                     made += 1
             except (DeviceNotEmpty, DeviceUnusable):
@@ -280,7 +291,7 @@ def test_a_tool_that_fails_counts_as_use(
 @pytest.mark.needs("setpriv")
 def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
     """Where /proc hides a process's files, as from a root without CAP_SYS_PTRACE, it might have the device open."""
-    script = "import sys; from pathlib import Path; from dbbench.devices import guard\n"
+    script = "import sys; from pathlib import Path; from dbbench.storage.devices import guard\n"
     script += "print(*guard.reasons(Path(sys.argv[1])), sep='\\n')"
     with opened(disk):
         argv = ["setpriv", "--bounding-set=-sys_ptrace", sys.executable, "-c", script, disk.path]
@@ -289,29 +300,74 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
     assert f"the mounts of process {os.getpid()} " in said
 
 
-def test_unseen_process_yields_only_to_the_typed_identity(disk: Disk) -> None:
-    """A process that hides its files may hold the device open: neither free nor, with its identity typed, a bar.
-    Our own record of a filesystem does not stand in for it, and nothing typed outweighs a use that was seen."""
-    name = Path(disk.path).name
+def test_an_unseen_process_is_no_reason_by_itself(disk: Disk) -> None:
+    """As in a container, where process 1 hides its files: a blank disk is free, and so is one with what this run made.
+    What another process or person left there is refused, and the hidden process is named beside it."""
+    name = disk.path.name
+    word = naming.identity_of(name)
     unseen = guard.Reason("unseen", "the open files of process 1 cannot be read")
+    signature = guard.Reason("signature", "ext4", uuid="u")
+    guard.refuse(disk.path, name, [unseen], Permit())
+    guard.refuse(disk.path, name, [unseen, signature], Permit(made=(word, "u")))
+    guard.refuse(disk.path, name, [unseen, signature], Permit(word))
     with pytest.raises(DeviceNotEmpty, match="process 1 cannot be read"):
-        guard.refuse(Path(disk.path), name, [unseen], Permit())
-    with pytest.raises(DeviceNotEmpty, match="process 1"):
-        guard.refuse(
-            Path(disk.path),
-            name,
-            [unseen, guard.Reason("signature", "ext4", uuid="u")],
-            Permit(made=(naming.identity_of(name), "u")),
-        )
-    typed = Permit(naming.identity_of(name))
-    guard.refuse(Path(disk.path), name, [unseen], typed)
+        guard.refuse(disk.path, name, [unseen, signature], Permit())
     with pytest.raises(DeviceInUse):
-        guard.refuse(Path(disk.path), name, [unseen, guard.Reason("in use", "mounted")], typed)
+        guard.refuse(disk.path, name, [unseen, guard.Reason("in use", "mounted")], Permit(word))
+
+
+def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> None:
+    """Under the same name, under another, or as the device of the log: nothing is opened."""
+    (link := tmp_path / "link").symlink_to(disk.path)
+    twice = DeviceSpec(kind="block", paths=(str(disk.path), str(link)))
+    log = DeviceSpec(kind="block", path=str(link), wal=WalDevice(fs_setup="ext4", path=str(disk.path)))
+    same = DeviceSpec(kind="block", paths=(str(disk.path), str(disk.path)))
+    for spec, said in (
+        (twice, f"{link} is listed twice in [device], also as {disk.path}"),
+        (log, f"{disk.path} is listed twice in [device], also as {link}"),
+        (same, f"{disk.path} is listed twice in [device]"),
+    ):
+        with pytest.raises(DeviceUnusable) as refused, devices.attached(spec, None, Permit(), most=2):
+            pass
+        assert refused.value.evidence == said
+        assert refused.value.id == "E101"
+
+
+@pytest.mark.parametrize("where", ["data", "log"])
+def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, where: str) -> None:
+    """Before the start (E203): MariaDB would wait for ever for space on 64 MiB."""
+    devices = {"data": {"path": str(disk.path)},
+               "log": {"path": "/dev/none", "wal": {"path": str(disk.path), "fs_setup": "xfs"}}}  # fmt: skip
+    (tmp_path / "plan.toml").write_text(
+        plan(engine="mariadb", workload="sysbench-oltp-read-write", device={"kind": "block", **devices[where]})
+    )
+    wanted = request.asked(str(tmp_path / "plan.toml"), [], None, None, False, None)
+    found = list(preflight._space(wanted.plan, wanted.expanded, tmp_path, None))
+    assert [error.id for error in found] == ["E203"]
+    assert "redo" in found[0].evidence
+    assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence
+
+
+def test_a_journal_that_somebody_else_wrote_permits_nothing(disk: Disk, dbbench: Any) -> None:
+    """A run is resumed whose journal claims to have made what lies on the disk: E106, and no byte of it changes."""
+    dbbench.plan(
+        f'name = "p"\nwarmup = "1s"\nmeasure = "1s"\nfs_setups = ["ext4"]\n[device]\nkind = "block"\n'
+        f'path = "{disk.path}"\n[[engine]]\nname = "files"\n[[workload]]\nname = "copy"\n'
+    )
+    dbbench.run_and("plan.toml", lambda _event: True, lambda pid: os.kill(pid, signal.SIGKILL))
+    mkfs(disk)
+    word, before = devices.identity(disk.path), disk.digest()
+    with (dbbench.folder / "results/r/journal.jsonl").open("a") as journal:
+        for event in ("had", "making", "made", "making"):
+            journal.write(json.dumps({"utc": 1.0, "event": event, "device": word, "uuid": uuid_of(disk)}) + "\n")
+    said = dbbench("run", "plan.toml", "--name", "r", "--progress", "none", status=5).stderr
+    assert "E106" in said and disk.digest() == before
 
 
 def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
     """A trial has its own processes and mounts: users of the device outside are found all the same, itself is not."""
-    script = "import sys; from pathlib import Path; from dbbench import namespaces; from dbbench.devices import guard\n"
+    script = "import sys; from pathlib import Path; from dbbench.machine import namespaces\n"
+    script += "from dbbench.storage.devices import guard\n"
     script += "def work():\n    print(*guard.reasons(Path(sys.argv[1])), sep='\\n')\n    return 0\n"
     script += "sys.exit(namespaces.isolated(work))\n"
     argv = [sys.executable, "-c", script, disk.path]
@@ -327,11 +383,14 @@ def test_a_device_that_stays_busy_is_told(disk: Disk, monkeypatch: pytest.Monkey
     monkeypatch.setattr(block, "_FREE_S", 0.2)
     (point := disk.folder / "mnt").mkdir()
     with pytest.raises(UnmountFailed, match=f"is mounted at {point}"), attached(disk) as device:
-        process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
+        with hold.lent():
+            process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
+        hold.release(device.fd)
         namespaces.mount(device.path, point, "ext4")
     namespaces.unmount(point)
     word = devices.identity(disk.path)
     with pytest.raises(ZeroDivisionError) as first, attached(disk, Permit(word)) as device:
+        hold.release(device.fd)
         namespaces.mount(device.path, point, "ext4")
         _ = 1 / 0
     assert "E307" in first.value.__notes__[0]

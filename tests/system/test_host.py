@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import host, process
-from dbbench.host.proc import processes
+from dbbench import process
+from dbbench.machine import host
+from dbbench.machine.host.proc import processes
 
 
 def test_facts_are_this_machines() -> None:
@@ -82,7 +83,7 @@ def test_a_foreign_burner_is_named(burner: str) -> None:
 INSIDE = """
 import json, os, sys, time
 from pathlib import Path
-from dbbench import host
+from dbbench.machine import host
 proc = Path(sys.argv[1])
 before = host.reading(proc=proc)
 end = time.monotonic() + 2

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import filesystems, layers, process
-from dbbench.devices import guard, identity, loop
-from dbbench.devices.joint import joint
-from dbbench.devices.port import Device
+from dbbench import process
 from dbbench.errors import LayerFailed, SnapshotLost
-from dbbench.journal import Journal
-from dbbench.layers import lvm, md
-from dbbench.layers.volume import let_go
 from dbbench.model import FsSetup, Layer, Mkfs, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage import filesystems, layers
+from dbbench.storage.devices import guard, identity, loop
+from dbbench.storage.devices.port import Device, joint
+from dbbench.storage.layers import lvm, md
+from dbbench.storage.layers.volume import let_go
+from tests.support.leftovers import layers_of
 
 MIB = 2**20
 SIZE = 320 * MIB
@@ -53,19 +54,10 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture(autouse=True)
-def no_layer_left() -> Iterator[None]:
+def no_layer_left(tmp_path: Path) -> Iterator[None]:
     """The test leaves no array, volume, or name of one behind."""
-    before = traces()
     yield
-    assert traces() == before
-
-
-def traces() -> set[str]:
-    """Arrays and volumes that the kernel has, and their names in /dev."""
-    arrays = {line.split()[0] for line in read("/proc/mdstat").splitlines() if line.startswith("md")}
-    volumes = {read(str(path)).strip() for path in Path("/sys/block").glob("dm-*/dm/name")}
-    names = {str(path) for path in [*Path("/dev").glob("dbbench*"), *Path("/dev").glob("m*/dbbench*")]}
-    return arrays | volumes | names
+    assert layers_of(tmp_path) == []
 
 
 def read(path: str) -> str:
@@ -241,10 +233,10 @@ def test_layers_lie_on_layers(disks: Disks, journal: Journal, tmp_path: Path) ->
 HOLD = """
 import sys, time
 from pathlib import Path
-from dbbench import layers
-from dbbench.devices import loop
-from dbbench.devices.joint import joint
-from dbbench.journal import Journal
+from dbbench.storage import layers
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import joint
+from dbbench.results.journal import Journal
 from dbbench.model import Layer
 stack = [Layer("md", level=1, groups=2), Layer("lvm", snapshot=sys.argv[1]), Layer("crypt")]
 with joint([loop.attached(Path(image)) for image in sys.argv[3:]], None) as device:
@@ -272,7 +264,7 @@ def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, jo
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     if at == "made":
         assert child.stdout is not None and child.stdout.readline() == "made\n"
-        assert len(traces()) >= 8
+        assert len(layers_of(tmp_path)) >= 8
     while at != "made" and len(journal.outstanding("layer")) < int(at):
         assert child.poll() is None
         time.sleep(0.005)
@@ -351,4 +343,4 @@ def test_a_snapshot_is_copied_merged_and_dropped(kind: str, disks: Disks, journa
         lvm.drop(facts, "taken", "copyroom", "copy")
         lvm.snapshot(facts, "taken", share=0.5)
         lvm.drop(facts, "taken")
-        assert not any("taken" in name for name in traces())
+        assert not any("taken" in name for name in layers_of(tmp_path))

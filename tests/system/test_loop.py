@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import devices, namespaces, process
-from dbbench.devices import directory, loop, loopctl
-from dbbench.devices.image import write_out
-from dbbench.devices.port import Device, Images
+from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
+from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
-from tests.permit import Permit
+from dbbench.storage import devices
+from dbbench.storage.devices import directory, loop, loopctl
+from dbbench.storage.devices.image import write_out
+from dbbench.storage.devices.port import Device, Images
+from tests.support.permit import Permit
 
 pytestmark = pytest.mark.needs("root")
 
@@ -120,7 +122,7 @@ def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkey
 def test_a_sigkill_clears_it(image: Path) -> None:
     """Nobody has to give it back."""
     script = (
-        "import sys, time; from pathlib import Path; from dbbench.devices import loop\n"
+        "import sys, time; from pathlib import Path; from dbbench.storage.devices import loop\n"
         "with loop.attached(Path(sys.argv[1])) as device:\n"
         "    print(device.facts.name, flush=True); time.sleep(600)\n"
     )

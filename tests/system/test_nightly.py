@@ -12,24 +12,20 @@ from typing import Any
 
 import pytest
 
+from tests.support.plans import plan
+
 UNITS = Path(__file__).parents[2] / "docs/systemd"
-PLAN = """
-name = "watched"
-baseline = "ext4"
-fs_setups = ["ext4", {{ use = "{use}", label = "under-test" }}]
-blocks = {blocks}
-warmup = "1s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "400MiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 1
-"""
+
+
+def watched(use: str = "ext4", **keys: Any) -> str:
+    """A plan of nights that watch a setup beside ext4."""
+    load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
+    keys = {"measure": "2s", "device": {"size": "400MiB"}, **keys}
+    return plan(
+        ["ext4", {"use": use, "label": "under-test"}], "postgres", load, name="watched", baseline="ext4", **keys
+    )
+
+
 SLOW = """
 title = "ext4, every write synchronous: the planted regression"
 mkfs = { family = "ext4", options = ["-E", "lazy_itable_init=0,lazy_journal_init=0"] }
@@ -40,10 +36,10 @@ needs_all = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres",
 
 @needs_all
 def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> None:
-    """Reference, guard and arm in one block; a line of history; four files; --check is content."""
-    dbbench.plan(PLAN.format(use="ext4", blocks=1))
+    """Reference, guard and arm in one block; a line of history; four files; status is content."""
+    dbbench.plan(watched())
     files = [word for name in ("junit", "openmetrics", "markdown", "bencher") for word in (f"--{name}", f"{name}.out")]
-    done = dbbench("nightly", "plan.toml", "--progress", "none", "--json", *files)
+    done = dbbench("nightly", "run", "plan.toml", "--progress", "none", "--json", *files)
     document = json.loads(done.stdout)
     assert document["state"] == "ok"
     assert {f["key"]: f["state"] for f in document["findings"]} == {
@@ -58,15 +54,15 @@ def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> N
     assert "postgres pgbench-tpcb: under-test" in json.loads((folder / "bencher.out").read_text())
     assert "| ext4-guard |" in (folder / "markdown.out").read_text()
     assert len((folder / "results/nightly/watched.jsonl").read_text().splitlines()) == 1
-    assert "hours old" in dbbench("nightly", "plan.toml", "--check").stdout
+    assert document["night"]["run"] in dbbench("nightly", "status", "plan.toml").stdout
     run = document["night"]["run"]
-    assert "testcase" in dbbench("export", run, "--to", "junit").stdout
+    assert "testcase" in dbbench("compare", run, "--format", "junit").stdout
 
 
 def test_a_missing_run_is_an_alarm(dbbench: Any) -> None:
     """No night at all: E806, and its exit code."""
-    dbbench.plan(PLAN.format(use="ext4", blocks=1))
-    assert "E806" in dbbench("nightly", "plan.toml", "--check", status=4).stderr
+    dbbench.plan(watched())
+    assert "E806" in dbbench("nightly", "status", "plan.toml", status=4).stderr
 
 
 @pytest.mark.soak
@@ -76,9 +72,19 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     own = dbbench.folder / "own/fs_setups"
     own.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "fs_setups/ext4.toml", own / "watched-setup.toml")
-    plan = PLAN.format(use="watched-setup", blocks=3)
-    dbbench.plan(plan.replace("repeat_suspect = false\n", "").replace('"2s"', '"3s"'))  # steal spoils a trial in ten
-    command = ("nightly", "plan.toml", "--path", "own", "--progress", "none", "--json", "--notify", "tee -a told.txt")
+    dbbench.plan(watched("watched-setup", blocks=3, measure="3s", repeat_suspect=None))  # steal spoils a trial in ten
+    command = (
+        "nightly",
+        "run",
+        "plan.toml",
+        "--path",
+        "own",
+        "--progress",
+        "none",
+        "--json",
+        "--notify",
+        "tee -a told.txt",
+    )
 
     def night(status: int) -> Any:
         child = dbbench.start(*command)
@@ -87,13 +93,13 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
         return json.loads(out)
 
     first = night(0)
-    dbbench("baseline", "set", first["night"]["run"])
+    dbbench("nightly", "baseline", first["night"]["run"])
     (own / "watched-setup.toml").write_text(SLOW)
     second = night(3)
     found = next(f for f in second["findings"] if f["key"].endswith("under-test"))
     assert (found["state"], found["since"]) == ("regression", second["night"]["night"])
-    dbbench("baseline", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
-    shown = json.loads(dbbench("baseline", "show", "--json").stdout)["watched"]
+    dbbench("nightly", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
+    shown = json.loads(dbbench("nightly", "baseline", "--json").stdout)["watched"]
     assert [entry["reason"] for entry in shown][1] == "journalled data is wanted"
 
 

@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
-from dbbench import filesystems, process
-from dbbench.devices import loop
-from dbbench.devices.port import Device
+from dbbench import process
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import Server
 from dbbench.errors import FilesystemDamaged
-from dbbench.filesystems import mountinfo, mounting
-from dbbench.model import FsSetup, Mkfs, OperationFacts, Volume, merged
+from dbbench.model import FsSetup, Mkfs, OperationFacts, Volume
 from dbbench.operations import Filled, operated
-from tests.conftest import engine_bin
+from dbbench.storage import filesystems
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import common
+from dbbench.storage.filesystems.volumes import formatted_of
+from tests.support import servers
+from tests.support.leftovers import loops_of, mounts_of
+from tests.support.plans import plan
 
 MIB = 2**20
 PATTERN = os.urandom(64 * 1024)
@@ -43,9 +47,7 @@ def folder() -> Iterator[Path]:
 def nothing_of_it_left(tmp_path: Path, folder: Path) -> Iterator[None]:
     """No loop device of a test's image and no mount in its folders outlives it."""
     yield
-    files = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    assert [name for name in (*files, *points) if name.startswith((str(tmp_path), str(folder)))] == []
+    assert [left for place in (tmp_path, folder) for left in (*loops_of(place), *mounts_of(place))] == []
 
 
 Filling = Callable[..., contextlib.AbstractContextManager[Filled]]
@@ -63,7 +65,7 @@ def filled(loop_device: Device, folder: Path) -> Filling:
             filesystems.apply_attributes(setup, datadir)
             serving, second = (server(engine, folder / name) for name in ("one", "two"))
             if engine:
-                ENGINES[engine].create(datadir, place(engine, folder / "one"))
+                ENGINES[engine].create(datadir, servers.place(engine, folder / "one"))
             else:
                 (datadir / "t").write_bytes(PATTERN)
             yield Filled(setup, device, fs, datadir, folder / "room", serving, second)
@@ -71,20 +73,12 @@ def filled(loop_device: Device, folder: Path) -> Filling:
     return made
 
 
-def place(engine: str, folder: Path) -> Place:
-    """Sockets and logs of a server; its programs where they are not in PATH."""
-    bin_ = engine_bin(engine) if engine == "mysql" else None
-    return Place(folder / "s", folder / "logs", bin_)
-
-
 def server(engine: str, folder: Path) -> Callable[[Path], contextlib.AbstractContextManager[Server]]:
     """A starter of small servers."""
 
     def serving(datadir: Path) -> contextlib.AbstractContextManager[Server]:
-        kind = ENGINES[engine]
-        settings = merged(("default", kind.defaults(None)), ("plan", SMALL[engine]))
         folder.mkdir(exist_ok=True)
-        return kind.serving(datadir, settings, place(engine, folder))
+        return servers.serving(engine, datadir, servers.place(engine, folder), **SMALL[engine])
 
     return serving
 
@@ -107,9 +101,9 @@ def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
 def test_sound_filesystems_pass(family: str, filled: Filling) -> None:
     """Each check has its time and its words; the filesystem is mounted again as it was, with its files."""
     with filled(plainly(family, mount=("noatime",))) as one:
-        before = mountinfo.of(one.fs.path)
+        before = common.mount_of(one.fs.path)
         steps = named(operated(["fsck"], one))
-        after = mountinfo.of(one.fs.path)
+        after = common.mount_of(one.fs.path)
         assert (before.point, before.options) == (after.point, after.options)
         assert (one.datadir / "t").read_bytes() == PATTERN
     wanted = {"ext4": ["e2fsck -fn"], "xfs": ["xfs_repair -n"], "btrfs": ["scrub", "btrfs check"]}[family]
@@ -122,7 +116,7 @@ def test_damage_of_ext4_is_found(filled: Filling) -> None:
     """An inode that was cleared under a name fails the trial."""
     with filled(plainly("ext4")) as one:
         _while_unmounted(one, ["debugfs", "-w", "-R", "clri /data/t", one.volume.path])
-        with pytest.raises(FilesystemDamaged, match="e2fsck finds errors"):
+        with pytest.raises(FilesystemDamaged, match="e2fsck found errors"):
             operated(["fsck"], one)
 
 
@@ -133,7 +127,7 @@ def test_damage_of_xfs_is_found(filled: Filling) -> None:
         inode = (one.datadir / "t").stat().st_ino
         change = ["xfs_db", "-x", "-c", f"inode {inode}", "-c", "write -d core.nlinkv2 77", one.volume.path]
         _while_unmounted(one, change)
-        with pytest.raises(FilesystemDamaged, match="xfs_repair finds errors"):
+        with pytest.raises(FilesystemDamaged, match="xfs_repair found errors"):
             operated(["fsck"], one)
 
 
@@ -144,18 +138,18 @@ def test_damage_of_btrfs_is_found(filled: Filling, image: Path) -> None:
         filesystems.sync(one.fs.path)
         at = image.read_bytes().find(PATTERN)
         assert at > 0
-        mounting.unmount(one.fs.path, one.volume)
+        formatted_of(one.setup).unmount(one.fs.path, one.volume)
         os.pwrite(one.volume.fd, bytes([PATTERN[0] ^ 1]), at)
         os.fsync(one.volume.fd)
-        mounting.mount(one.setup, one.volume, one.fs.path)
-        with pytest.raises(FilesystemDamaged, match=r"scrub finds errors.*csum_errors"):
+        formatted_of(one.setup).mount(one.setup, one.volume, one.fs.path)
+        with pytest.raises(FilesystemDamaged, match=r"scrub found errors.*csum_errors"):
             operated(["fsck"], one)
 
 
 def _while_unmounted(one: Filled, argv: list[str | Path]) -> None:
-    mounting.unmount(one.fs.path, one.volume)
+    formatted_of(one.setup).unmount(one.fs.path, one.volume)
     process.run(argv)
-    mounting.mount(one.setup, one.volume, one.fs.path)
+    formatted_of(one.setup).mount(one.setup, one.volume, one.fs.path)
 
 
 # --- snapshot and clone ----------------------------------------------------------------------------
@@ -258,33 +252,17 @@ def _allocated(at: Path) -> dict[str, int]:
 
 # --- within a trial --------------------------------------------------------------------------------
 
-PLAN = """
-name = "whole"
-fs_setups = ["btrfs"]
-blocks = 1
-warmup = "0s"
-measure = "2s"
-repeat_suspect = false
-operations = ["fsck", "snapshot", "clone", "grow"]
-[age]
-fill = 0.3
-churn = 0.5
-[device]
-size = "512MiB"
-count = 2
-[[engine]]
-name = "postgres"
-settings = { shared_buffers = "32MB" }
-[[workload]]
-name = "pgbench-select-only"
-scale = 1
-"""
-
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_a_trial_with_a_past_and_operations(dbbench: Any) -> None:
     """The plan's own words: ageing before the restore, operations after the load, in result, `show` and page."""
-    dbbench("run", dbbench.plan(PLAN), "--name", "r", "--progress", "none")
+    server = {"name": "postgres", "settings": {"shared_buffers": "32MB"}}
+    text = plan(
+        "btrfs", server, {"name": "pgbench-select-only", "scale": 1},
+        warmup="0s", measure="2s", operations=["fsck", "snapshot", "clone", "grow"],
+        age={"fill": 0.3, "churn": 0.5}, device={"size": "512MiB", "count": 2},
+    )  # fmt: skip
+    dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     (trial,) = dbbench.trials().values()
     phases = [phase["name"] for phase in trial["phases"]]
     assert phases.index("age") == phases.index("restore") - 1

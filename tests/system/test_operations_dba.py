@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from dbbench import filesystems, pagecache
-from dbbench.devices.port import Device
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place
 from dbbench.errors import CopyWrong
-from dbbench.filesystems import shape
+from dbbench.machine import pagecache
 from dbbench.model import FsSetup, Mkfs, OperationFacts, merged
 from dbbench.operations import Filled, crash, operated
+from dbbench.storage import filesystems
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import common
 from tests.conftest import engine_bin
+from tests.support import servers
 
 MIB = 2**20
 SMALL: dict[str, dict[str, Any]] = {
@@ -43,7 +44,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
         @contextlib.contextmanager
         def made(family: str, engine: str) -> Iterator[Filled]:
             setup, kind = FsSetup("of the test", Mkfs(family)), ENGINES[engine]
-            place = Place(folder / "s", folder / "logs", engine_bin(engine) if engine == "mysql" else None)
+            place = servers.place(engine, folder)
             settings = merged(("default", kind.defaults(None)), ("plan", SMALL[engine]))
             filesystems.make(setup, loop_device)
             with filesystems.mounted(setup, loop_device, folder / "mnt") as fs:
@@ -173,9 +174,9 @@ def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -
     with filled(family, engine) as one:
         fill(one)
         assert one.data_files is not None
-        before = sum(shape.extents(path) or 0 for path in one.data_files(one.datadir))
+        before = sum(common.extents(path) or 0 for path in one.data_files(one.datadir))
         steps = named(operated(["repair"], one))
-        after = sum(shape.extents(path) or 0 for path in one.data_files(one.datadir))
+        after = sum(common.extents(path) or 0 for path in one.data_files(one.datadir))
         by_tool, by_engine = steps["repair: filesystem"], steps["repair: engine"]
         assert by_tool.seconds is not None and by_engine.seconds is not None
         said = re.search(r"(\d+) extents before, (\d+) after", by_tool.text)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from dbbench.filesystems.zfs import driver
-from dbbench.powercut import Order, examined
+from dbbench.labs.powercut import Order, examined
+from dbbench.storage.filesystems.zfs import driver
 from tests.conftest import engine_bin
-from tests.setups import shipped
+from tests.support import plans
+from tests.support.setups import shipped
 from tests.system.conftest import Dbbench
 
 pytestmark = [pytest.mark.needs("root", "mkfs.ext4"), pytest.mark.usefixtures("nothing_left")]
@@ -28,30 +29,18 @@ CONTROLS = {
 }
 
 
-def plan(engine: str, setups: Sequence[str], settings: str = "", device: str = "") -> str:
-    """A plan of that engine on those setups; `device`: further lines of its table."""
-    folder = engine_bin(engine)
-    workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"
-    return f"""
-name = "cut"
-fs_setups = {json.dumps(list(setups))}
-blocks = 1
-[device]
-size = "512MiB"
-{device}
-[[engine]]
-name = "{engine}"
-bin = "{folder}"
-{settings}
-[[workload]]
-name = "{workload}"
-"""
+def plan(engine: str, setups: list[str], **device: Any) -> str:
+    """A plan of that engine on those setups, with everything else as dbbench has it; `device`: keys of its table."""
+    server = {"name": engine, "bin": str(engine_bin(engine))}
+    load = {"name": "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"}
+    unset = dict.fromkeys(("warmup", "measure", "repeat_suspect"))
+    return plans.plan(setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset)
 
 
 def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: bool = False) -> dict[str, Any]:
-    """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `list`."""
-    from dbbench.commands.durability import folder_of_lab
-    from dbbench.commands.planning import asked
+    """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `show`."""
+    from dbbench.commands.powercut import folder_of_lab
+    from dbbench.plan.request import asked
 
     file = dbbench.folder / dbbench.plan(text)
     wanted = asked(str(file), [], fs=None, blocks=None, quick=False, seed=None)
@@ -70,9 +59,9 @@ def invalid(row: dict[str, Any]) -> list[str]:
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
 def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
     """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control loses 5 of 6; the page
-    and --json say so, and `list` shows it."""
+    and --json say so, and `show` lists it."""
     file = dbbench.plan(plan("postgres", ["ext4", "xfs", "btrfs"]))
-    found = json.loads(dbbench("durability", file, "--cuts", "10", "--json", "--progress", "none").stdout)
+    found = json.loads(dbbench("powercut", file, "--cuts", "10", "--json", "--progress", "none").stdout)
     assert {one["name"]: one["blind"] for one in found["controls"]} == dict.fromkeys(CONTROLS["postgres"], False)
     assert all(one["harmed"] >= one["needed"] == 5 and one["tries"] == 6 for one in found["controls"])
     assert [row["fs_setup"] for row in found["rows"]] == ["ext4", "xfs", "btrfs"]
@@ -84,7 +73,7 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
         assert row["acknowledged"] > 10 * 20
     page = Path(found["report"]).read_text()
     assert "0 of 10 cuts" in page and 'id="powercut"' in page
-    assert json.loads(dbbench("list", "--json").stdout)[0]["name"] == found["run"]
+    assert json.loads(dbbench("show", "--json").stdout)[0]["name"] == found["run"]
 
 
 @pytest.mark.soak
@@ -96,7 +85,7 @@ def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) ->
     file = dbbench.plan(plan("postgres", [setup]))
     asked = math.ceil(SOAK_CUTS / (1 - INVALID))
     words = ("--cuts", str(asked), "--seed", os.environ.get("DBBENCH_SOAK_SEED", "1"), "--json", "--progress", "none")
-    done = dbbench("durability", file, *words, timeout_s=60 + 10 * asked)
+    done = dbbench("powercut", file, *words, timeout_s=60 + 10 * asked)
     found = json.loads(done.stdout)
     (row,) = found["rows"]
     print(f"{setup}: {row['valid']} valid cuts in {row['seconds']:.0f} s ({found['seconds']:.0f} s with the controls), "
@@ -107,11 +96,11 @@ def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) ->
     assert row["valid"] * 600 / row["seconds"] >= 200
 
 
-@pytest.mark.parametrize("engine", ["mariadb", "mysql"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
 def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     """5 cuts each, with the settings that are the default here."""
-    if engine_bin(engine) is None:
-        pytest.skip(f"needs {engine}")
     found = lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine])
     assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
     (row,) = found["rows"]
@@ -119,6 +108,7 @@ def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     assert row["valid"] == 5, invalid(row)
 
 
+@pytest.mark.long
 @pytest.mark.needs("engine:postgres")
 def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
     """Imported again after each cut. OpenZFS loses nothing; what zfs-fuse loses contradicts no class."""
@@ -136,9 +126,9 @@ def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
 def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> None:
     """A mirror of two disks, and one of its own for the log: nothing is lost, unless the disks lie; then three images
     are kept of a cut."""
-    devices = 'count = 2\n[device.wal]\nfs_setup = "ext4"\nsize = "512MiB"'
+    log = {"fs_setup": "ext4", "size": "512MiB"}
     cuts = 3 if lying else 5
-    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], device=devices), cuts, [], lying)
+    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), cuts, [], lying)
     (row,) = found["rows"]
     assert (row["fs_setup"], row["durability_class"], row["valid"]) == ("btrfs-raid1+wal:ext4", "full", cuts), invalid(
         row
@@ -171,7 +161,7 @@ def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> 
     """SIGTERM as soon as it works, twice: the second is not refused for what the first has left."""
     file = dbbench.plan(plan("postgres", ["ext4"]))
     for _ in range(2):
-        child = dbbench.start("durability", file, "--cuts", "2", "--name", "again", "--progress", "json")
+        child = dbbench.start("powercut", file, "--cuts", "2", "--name", "again", "--progress", "json")
         assert child.stderr is not None
         said = next((line for line in child.stderr if '"prepare"' in line), "")
         child.terminate()

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import filesystems, process
-from dbbench.devices import loop
-from dbbench.devices.port import Device
-from dbbench.filesystems import Mounted
+from dbbench import process
 from dbbench.model import FsSetup, Mkfs, SpaceFacts
+from dbbench.storage import filesystems
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import Mounted
 
 MIB, GIB = 2**20, 2**30
 Mount = Callable[..., AbstractContextManager[Mounted]]

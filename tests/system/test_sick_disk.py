@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from dbbench import devices
-from dbbench.powercut import unavailable
-from tests.system.leftovers import left_of
-from tests.system.sick_disk import Sick, sick_disk
+from dbbench.labs.powercut import unavailable
+from dbbench.storage import devices
+from tests.support.leftovers import GONE_S, left_of
+from tests.support.plans import plan
+from tests.support.sick_disk import Sick, sick_disk
 from tests.system.test_faults import mount_of
 
 pytestmark = [
@@ -21,25 +22,6 @@ pytestmark = [
     pytest.mark.skipif(unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"),
 ]
 
-PLAN = """
-name = "sick"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = "1s"
-measure = "{measure}s"
-repeat_suspect = false
-[device]
-kind = "block"
-path = "{path}"
-[[engine]]
-name = "postgres"
-settings = {{ shared_buffers = "1MB" }}
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 2
-threads = 2
-"""
 SILENT_S = 6.8  # five whole seconds of iostat's, wherever they begin
 
 
@@ -80,7 +62,8 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
     """Drive the one trial whose disk gets that fault: exit status, trial.json, all IDs that it tells."""
     plant, measure, _, _ = FAULTS[name]
     with sick_disk(dbbench.folder) as disk:
-        dbbench.plan(PLAN.format(path=disk.path, measure=measure))
+        server = {"name": "postgres", "settings": {"shared_buffers": "1MB"}}
+        dbbench.plan(plan(engine=server, measure=f"{measure}s", device={"kind": "block", "path": str(disk.path)}))
         word = devices.identity(disk.path)  # where a process hides its files, a blank disk too wants it typed
         status, said = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: plant(disk, pid), "--wipe", word)
     trials = dbbench.trials()
@@ -101,4 +84,4 @@ def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> 
     assert told & ids, (told, trial["error"])
     assert status == (1 if mark == "failed" else 0)
     assert mark == "failed" or "W020" not in told
-    assert left_of(dbbench.folder, within_s=2.0) == []
+    assert left_of(dbbench.folder, within_s=GONE_S) == []

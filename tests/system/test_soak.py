@@ -11,32 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.system.leftovers import left_of, namespaces_of
-from tests.system.test_moments import GONE_S, patience
+from tests.support.leftovers import GONE_S, left_of, namespaces_of
+from tests.support.plans import plan
 
 pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "engine:postgres")]
 
-PLAN = """
-name = "soak"
-fs_setups = ["ext4", "xfs", "btrfs"]
-blocks = 2
-warmup = "1s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "512MiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-"""
+
+TPCB = {"name": "pgbench-tpcb", "scale": 1}
 
 
 def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbbench: Any) -> None:
     """SIGKILL, SIGTERM and SIGINT at random moments: all gone in time, finished trials as they were, then resumed."""
     rng = random.Random(int(os.environ.get("DBBENCH_SOAK_SEED", "1")))
-    dbbench.plan(PLAN)
+    dbbench.plan(plan(["ext4", "xfs", "btrfs"], workload=TPCB, blocks=2, measure="2s"))
     for number in range(int(os.environ.get("DBBENCH_SOAK_ROUNDS", "40"))):
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         name = f"r{number // 5}"  # each run is stopped five times on its way
@@ -45,10 +32,8 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
         time.sleep(rng.uniform(0.1, 9.0))
         with namespaces_of(child.pid) as namespaces:
             child.send_signal(how)
-            child.communicate(timeout=35)
-            assert left_of(dbbench.folder, namespaces, within_s=GONE_S * patience()) == [], (
-                f"round {number}, {how.name}"
-            )
+            child.communicate(timeout=300)
+            assert left_of(dbbench.folder, namespaces, within_s=GONE_S) == [], f"round {number}, {how.name}"
         assert all(path.stat().st_mtime_ns == written for path, written in before.items())
         assert child.returncode in (0, -how, 130, 143)
     dbbench("run", "plan.toml", "--name", "r0")
@@ -57,8 +42,7 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
 
 def test_same_filesystem_twice_is_never_called_different(dbbench: Any) -> None:
     """A/A: ext4 against ext4, twenty sets of five blocks; at 95 % one or two intervals may exclude 1, not four."""
-    plan = PLAN.replace('["ext4", "xfs", "btrfs"]', '["ext4", { use = "ext4", label = "ext4-b" }]')
-    dbbench.plan(plan.replace("blocks = 2", "blocks = 5"))
+    dbbench.plan(plan(["ext4", {"use": "ext4", "label": "ext4-b"}], workload=TPCB, blocks=5, measure="2s"))
     wrong = 0
     for number in range(20):
         dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1))

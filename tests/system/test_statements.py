@@ -8,45 +8,24 @@ from typing import Any
 
 import pytest
 
+from tests.support.plans import plan
+
 pytestmark = pytest.mark.needs("root", "mkfs.xfs", "fs:xfs", "engine:postgres", "engine:mariadb", "sysbench", "sadf")
-PLAN = """
-name = "dba"
-fs_setups = ["xfs"]
-blocks = 1
-warmup = "1s"
-measure = "4s"
-repeat_suspect = false
-[device]
-size = "768MiB"
-[[engine]]
-name = "postgres"
-[[engine]]
-name = "mariadb"
-[[workload]]
-name = "copy-in"
-engines = ["mariadb"]
-tables = 2
-file_bytes = "2MiB"
-[[workload]]
-name = "index-build"
-engines = ["postgres"]
-tables = 2
-table_size = 8000
-[[workload]]
-name = "drop-table"
-engines = ["postgres"]
-tables = 2
-table_size = 8000
-large_bytes = "48MiB"
-clients = 2
-"""
+
+
+TABLES = {"engines": ["postgres"], "tables": 2, "table_size": 8000}
+LOADS: list[Any] = [
+    {"name": "copy-in", "engines": ["mariadb"], "tables": 2, "file_bytes": "2MiB"},
+    {"name": "index-build", **TABLES},
+    {"name": "drop-table", **TABLES, "large_bytes": "48MiB", "clients": 2},
+]
 
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, dict[str, Any]]:
     """The trials of such a run by workload, each with its folder."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("dba"))
-    dbbench.plan(PLAN)
+    dbbench.plan(plan("xfs", ["postgres", "mariadb"], LOADS, measure="4s", device={"size": "768MiB"}))
     dbbench("run", "plan.toml", "--name", "r")
     root: Path = dbbench.folder / "results/r/trials"
     return {trial["workload"]: {**trial, "folder": root / name} for name, trial in dbbench.trials().items()}

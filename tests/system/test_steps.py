@@ -15,47 +15,33 @@ from typing import Any
 
 import pytest
 
-from dbbench.store.trials import damage
-from tests.system.leftovers import left_of
-from tests.system.planted_faults import clock_an_hour_back, counted, failing_step
+from dbbench.results.trials import damage
+from tests.support.leftovers import GONE_S, left_of
+from tests.support.plans import plan
+from tests.support.planted_faults import clock_an_hour_back, counted, failing_step
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 
-PLAN = """
-name = "steps"
-fs_setups = ["{setup}"]
-blocks = 1
-warmup = "1s"
-measure = "1s"
-repeat_suspect = false
-[device]
-size = "384MiB"
-{at}
-[[engine]]
-name = "{engine}"
-{settings}
-[[workload]]
-{workload}
-"""
-POSTGRES = {
-    "setup": "ext4",
-    "engine": "postgres",
-    "settings": 'settings = { shared_buffers = "16MB" }',
-    "workload": 'name = "pgbench-tpcb"\nscale = 1\nclients = 1\nthreads = 1',
+POSTGRES: dict[str, Any] = {
+    "fs": "ext4",
+    "engine": {"name": "postgres", "settings": {"shared_buffers": "16MB"}},
+    "workload": {"name": "pgbench-tpcb", "scale": 1, "clients": 1, "threads": 1},
 }
-MARIADB = {
-    "setup": "xfs",
-    "engine": "mariadb",
-    "settings": "settings = { innodb_buffer_pool_size = 134217728, innodb_log_file_size = 16777216 }",
-    "workload": 'name = "sysbench-oltp-update-index"\ntables = 1\ntable_size = 100\nclients = 1',
+MARIADB: dict[str, Any] = {
+    "fs": "xfs",
+    "engine": {
+        "name": "mariadb",
+        "settings": {"innodb_buffer_pool_size": 134217728, "innodb_log_file_size": 16777216},
+    },
+    "workload": {"name": "sysbench-oltp-update-index", "tables": 1, "table_size": 100, "clients": 1},
 }
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 SAMPLES = 5  # of each kind, beside the soak
 
 
-def planned(dbbench: Any, at: str = "", pair: dict[str, str] = POSTGRES) -> None:
+def planned(dbbench: Any, at: str | None = None, pair: dict[str, Any] = POSTGRES) -> None:
     """A plan of one short trial of that pair of filesystem and engine."""
-    dbbench.plan(PLAN.format(at=f'at = "{at}"' if at else "", **pair))
+    dbbench.plan(plan(**pair, measure="1s", device={"size": "384MiB", "at": at}))
 
 
 def folders(dbbench: Any) -> dict[str, Path]:
@@ -72,7 +58,7 @@ def driven(dbbench: Any, env: dict[str, str], *words: str) -> subprocess.Complet
     """`run` with that environment beside its own."""
     planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
     child = planted.start("run", "plan.toml", "--name", "r", "--progress", "none", *words)
-    out, err = child.communicate(timeout=180)
+    out, err = child.communicate(timeout=600)
     return subprocess.CompletedProcess([], child.returncode, out, err)
 
 
@@ -91,7 +77,7 @@ def step_fails(
     at: int,
     forever: bool,
     resumed: bool = True,
-    pair: dict[str, str] = POSTGRES,
+    pair: dict[str, Any] = POSTGRES,
 ) -> None:
     """One of them: the end is clean, and the same command goes on."""
     planned(dbbench, pair=pair)
@@ -100,7 +86,7 @@ def step_fails(
     said = f"{kind} {at}{' for ever' if forever else ''}: exit {done.returncode}\n{done.stderr[-2000:]}"
     assert done.returncode in (0, 1, 2, 5), said
     assert "Traceback" not in done.stderr and "E999" not in done.stderr, said
-    assert left_of(dbbench.folder) == [], said
+    assert left_of(dbbench.folder, within_s=GONE_S) == [], said
     before = finished(dbbench)
     assert done.returncode == 0 or done.stderr or "failed" in before.values(), said
     if done.returncode == 0:
@@ -113,7 +99,7 @@ def step_fails(
         assert {name: after.get(name) for name in before} == before and len(after) == 1, said
 
 
-def steps_of(dbbench: Any, pair: dict[str, str] = POSTGRES) -> dict[str, int]:
+def steps_of(dbbench: Any, pair: dict[str, Any] = POSTGRES) -> dict[str, int]:
     """How many steps of each kind a run has where none fails."""
     planned(dbbench, pair=pair)
     done = driven(dbbench, failing_step(dbbench.folder / "plant", folders(dbbench)))
@@ -148,7 +134,7 @@ def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("kind", ["start", "write", "copy"])
 @pytest.mark.parametrize("pair", [POSTGRES, MARIADB], ids=["postgres", "mariadb"])
-def test_every_step_that_fails(pair: dict[str, str], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path) -> None:
+def test_every_step_that_fails(pair: dict[str, Any], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path) -> None:
     """All numbers, one after the other, to the last one, those of the golden copy too; some minutes a kind."""
     (folder := tmp_path / "counted").mkdir()
     steps = steps_of(with_copies_of_its_own(dbbench_in(folder)), pair)
@@ -249,7 +235,7 @@ def test_a_clock_that_is_set_back_moves_no_duration(dbbench: Any, tmp_path: Path
     assert status == 0, said
     (trial,) = dbbench.trials().values()
     assert trial["status"] == "suspect" and "W023" in {warning["id"] for warning in trial["warnings"]}
-    assert all(0 <= phase["seconds"] < 120 for phase in trial["phases"])
+    assert all(0 <= phase["seconds"] < 1800 for phase in trial["phases"])
     assert trial["summary"]["tps"] > 0 and [p["start"] for p in trial["phases"]] == sorted(
         p["start"] for p in trial["phases"]
     )

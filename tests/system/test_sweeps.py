@@ -6,32 +6,19 @@ import json
 
 import pytest
 
+from tests.support.plans import plan
 from tests.system.conftest import Dbbench
-
-PLAN = """\
-name = "sweep"
-fs_setups = ["ext4", { use = "ext4", label = "again" }]
-blocks = 1
-warmup = 0
-measure = 1
-repeat_suspect = false
-[device]
-size = "320MiB"
-[engine]
-name = "postgres"
-[workload]
-name = "pgbench-simple-update"
-clients = [1, 2]
-scale = 1
-"""
 
 
 @pytest.mark.needs("root", "engine:postgres")
 def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
     """Four cells of two values; tables, the plan and the page name the values, and no pair crosses them."""
-    said = dbbench("plan", plan := dbbench.plan(PLAN)).stdout
+    load = {"name": "pgbench-simple-update", "clients": [1, 2], "scale": 1}
+    arms = ["ext4", {"use": "ext4", "label": "again"}]
+    text = plan(arms, "postgres", load, warmup=0, measure=1, device={"size": "320MiB"})
+    said = dbbench("plan", file := dbbench.plan(text)).stdout
     assert "pgbench-simple-update, clients=2" in said and "4 cells" in said
-    dbbench("run", plan, "--name", "r")
+    dbbench("run", file, "--name", "r")
     trials = dbbench.trials()
     assert {(trial["variant"], trial["parameters"]["clients"]) for trial in trials.values()} == {
         ("clients=1", 1), ("clients=2", 2),
@@ -49,29 +36,14 @@ def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
     assert "pgbench-simple-update, clients=1" in page and "pgbench-simple-update, clients=2" in page
 
 
-INTERVALS = """\
-name = "intervals"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = 0
-measure = 36
-repeat_suspect = false
-[device]
-size = "1GiB"
-[engine]
-name = "postgres"
-settings = { checkpoint_timeout = ["30s", "10min"] }
-[workload]
-name = "pgbench-simple-update"
-scale = 1
-"""
-
-
 @pytest.mark.soak
 @pytest.mark.needs("root", "engine:postgres")
 def test_the_checkpoint_interval_is_a_sweep(dbbench: Dbbench) -> None:
     """Every 30 s, which is the server's least: one begins in a window of 36. Every 10 minutes: none does."""
-    dbbench("run", dbbench.plan(INTERVALS), "--name", "r")
+    server = {"name": "postgres", "settings": {"checkpoint_timeout": ["30s", "10min"]}}
+    load = {"name": "pgbench-simple-update", "scale": 1}
+    text = plan("ext4", server, load, warmup=0, measure=36, device={"size": "1GiB"})
+    dbbench("run", dbbench.plan(text), "--name", "r")
     trials = {trial["variant"]: trial for trial in dbbench.trials().values()}
     assert set(trials) == {"checkpoint_timeout=30s", "checkpoint_timeout=10min"}
     for variant, trial in trials.items():

@@ -7,31 +7,11 @@ from typing import Final
 
 import pytest
 
-from dbbench import catalog
+from dbbench.model.base import shipped
+from tests.support.plans import plan
 from tests.system.conftest import Dbbench
 
-PLAN: Final = """\
-name = "orders"
-fs_setups = ["ext4"]
-blocks = 1
-warmup = 0
-measure = 2
-repeat_suspect = false
-[device]
-size = "512MiB"
-[engine]
-name = "postgres"
-[[workload]]
-name = "tpcc"
-warehouses = 1
-districts = 2
-customers = 60
-items = 200
-clients = 2
-[[workload]]
-name = "leaking"
-clients = 2
-"""
+TABLES: Final = {"warehouses": 1, "districts": 2, "customers": 60, "items": 200}
 # The shipped script, whose sessions each take a cent that no district has: condition 1 is broken.
 LEAKING: Final = """\
 dofile("{tpcc}")
@@ -57,17 +37,19 @@ default = 2
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     """E325 with the rows, in the phase of checks; the unbroken load beside it says what was checked and has a tpmC."""
-    shipped, own = catalog.shipped() / "workloads", Path(dbbench.folder, "own/workloads")
+    builtin, own = shipped() / "workloads", Path(dbbench.folder, "own/workloads")
     own.mkdir(parents=True)
     own.joinpath("leaking.toml").write_text(WORKLOAD)
-    own.joinpath("leaking.lua").write_text(LEAKING.format(tpcc=shipped / "tpcc.lua"))
-    own.joinpath("tpcc_transactions.lua").write_bytes((shipped / "tpcc_transactions.lua").read_bytes())
-    dbbench("--path", "own", "run", dbbench.plan(PLAN), "--name", "r", status=1)
+    own.joinpath("leaking.lua").write_text(LEAKING.format(tpcc=builtin / "tpcc.lua"))
+    own.joinpath("tpcc_transactions.lua").write_bytes((builtin / "tpcc_transactions.lua").read_bytes())
+    loads = [{"name": "tpcc", **TABLES, "clients": 2}, {"name": "leaking", "clients": 2}]
+    text = plan("ext4", "postgres", loads, warmup=0, measure=2)
+    dbbench("--path", "own", "run", dbbench.plan(text), "--name", "r", status=1)
     trials = {trial["workload"]: trial for trial in dbbench.trials().values()}
     good, bad = trials["tpcc"], trials["leaking"]
     assert (bad["status"], bad["error"]["id"], bad["error"]["phase"]) == ("failed", "E325", "check")
     assert "condition 1: w_ytd is the sum" in bad["error"]["text"]
-    assert good["error"] is None and good["checked"].endswith("; TPC-C's conditions 1 to 4")
+    assert good["error"] is None and good["checked"].endswith("; TPC-C consistency conditions 1 to 4")
     assert 0.3 < good["summary"]["tpmc"] / good["summary"]["tps"] / 60 < 0.6
     assert {path.name for path in (dbbench.folder / "results/r/scripts").iterdir()} == {
         "tpcc.lua", "tpcc_transactions.lua", "leaking.lua",

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import gzip
+from typing import Any
 
 import pytest
 
-from tests.conftest import engine_bin
+from tests.support.plans import installed, plan
 from tests.system.conftest import Dbbench
 
-PLAN = """\
-name = "wal"
-fs_setups = [{arms}]
-blocks = 1
-warmup = 1
-measure = 3
-repeat_suspect = false
-[device]
-size = "{size}"
-[device.wal]
-fs_setup = "ext4-nobarrier"
-size = "{size}"
-[engine]
-name = "{engine}"
-{more}
-[workload]
-name = "{workload}"
-clients = 2
-{dataset}
-"""
-POSTGRES = {
-    "engine": "postgres",
-    "more": "",
-    "size": "400MiB",
-    "arms": '"ext4", { use = "xfs", wal = false, label = "beside" }',
-    "workload": "pgbench-tpcb",
-    "dataset": "scale = 1",
-}
-SYSBENCH = {
-    "size": "800MiB",
-    "arms": '"ext4"',
-    "workload": "sysbench-oltp-write-only",
-    "dataset": "tables = 1\ntable_size = 1000",
-}
+TPCB = {"name": "pgbench-tpcb", "clients": 2, "scale": 1}
+SYSBENCH = {"name": "sysbench-oltp-write-only", "clients": 2, "tables": 1, "table_size": 1000}
 
 
-def driven(dbbench: Dbbench, **words: str) -> dict[str, dict[str, object]]:
-    """The trials of the plan, by arm."""
-    dbbench("run", dbbench.plan(PLAN.format(**words)), "--name", "r")
+def driven(dbbench: Dbbench, size: str, **cells: Any) -> dict[str, dict[str, object]]:
+    """The trials of such cells with a log on a device of its own, by arm."""
+    device = {"size": size, "wal": {"fs_setup": "ext4-nobarrier", "size": size}}
+    dbbench("run", dbbench.plan(plan(**cells, device=device, warmup=1)), "--name", "r")
     return {str(trial["fs_setup"]): trial for trial in dbbench.trials().values()}
 
 
@@ -55,7 +25,7 @@ def driven(dbbench: Dbbench, **words: str) -> dict[str, dict[str, object]]:
 @pytest.mark.usefixtures("nothing_left")
 def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
     """Both filesystems are made and read back; the class is of both; bytes are counted on both, by themselves too."""
-    trials = driven(dbbench, **POSTGRES)
+    trials = driven(dbbench, "400MiB", fs=["ext4", {"use": "xfs", "wal": False, "label": "beside"}], workload=TPCB)
     assert set(trials) == {"ext4+wal:ext4-nobarrier", "beside"}
     there, here = (_parts(trials[arm]) for arm in ("ext4+wal:ext4-nobarrier", "beside"))
     assert all(trial["status"] != "failed" for trial in trials.values())
@@ -85,9 +55,8 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: str) -> None:
     """The servers' own variables name the place, and what is committed is written there."""
-    bin_ = f'bin = "{engine_bin(engine)}"\n' if engine == "mysql" else ""
-    trial = _parts(driven(dbbench, engine=engine, more=f"{bin_}settings = {{ log_bin = true }}", **SYSBENCH)
-                   ["ext4+wal:ext4-nobarrier"])  # fmt: skip
+    logging = {**installed(engine), "settings": {"log_bin": True}}
+    trial = _parts(driven(dbbench, "800MiB", engine=logging, workload=SYSBENCH)["ext4+wal:ext4-nobarrier"])
     assert trial["status"] != "failed", trial["error"]
     effective = trial["effective_settings"]
     assert (effective["innodb_log_group_home_dir"], effective["log_bin_basename"]) == (
@@ -108,9 +77,8 @@ def _parts(trial: dict[str, object]) -> dict[str, dict[str, object]]:
 @pytest.mark.usefixtures("nothing_left")
 def test_innodb_on_a_bare_device_is_the_floor(dbbench: Dbbench, engine: str) -> None:
     """Its tables lie on the device: read cold from it, written to by a checkpoint, checked; no filesystem is made."""
-    more = f'bin = "{engine_bin(engine)}"' if engine == "mysql" else ""
-    words = {**SYSBENCH, "engine": engine, "more": more, "arms": '"raw"', "size": "1100MiB"}
-    trial = _parts(driven(dbbench, **words)["raw+wal:ext4-nobarrier"])
+    trials = driven(dbbench, "1100MiB", fs="raw", engine=installed(engine), workload=SYSBENCH)
+    trial = _parts(trials["raw+wal:ext4-nobarrier"])
     assert trial["status"] != "failed", trial["error"]
     effective = trial["effective_settings"]
     assert effective["innodb_data_file_path"].startswith("ibdata1:") and effective["innodb_data_file_path"].endswith(

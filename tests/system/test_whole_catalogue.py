@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from dbbench.model import FsSetup
-from tests.setups import ALL, left, two_databases, working
+from tests.support.setups import ALL, left, two_databases, working
 
 pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "engine:postgres", "engine:mariadb", "sysbench", "sadf")]
 
@@ -20,7 +20,7 @@ def kind(setup: FsSetup) -> str:
 
 
 SETUPS: Final = [setup for name in ALL.setups if (setup := ALL.setup(name)).mkfs.family != "raw"]
-SMALL_LOG: Final = "settings = { innodb_log_file_size = 67108864 }\n"  # what a snapshot leaves of a GiB is room for it
+LOG_BYTES: Final = 67108864  # of MariaDB: what a snapshot leaves of a GiB is room for it
 KINDS: Final = sorted({kind(setup) for setup in SETUPS})
 
 
@@ -28,7 +28,9 @@ KINDS: Final = sorted({kind(setup) for setup in SETUPS})
 def test_every_setup_carries_two_databases(wanted: str, dbbench: Any) -> None:
     """One run a kind: no trial fails, each has two, and nothing is left."""
     names = working(setup.name for setup in SETUPS if kind(setup) == wanted)
-    dbbench.plan(two_databases(names, max(ALL.setup(name).devices.min for name in names), SMALL_LOG))
+    dbbench.plan(
+        two_databases(names, max(ALL.setup(name).devices.min for name in names), innodb_log_file_size=LOG_BYTES)
+    )
     child = dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none")
     child.communicate(timeout=600 + 180 * len(names))
     assert [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"] == []

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from dbbench import filesystems, namespaces, pagecache, process
-from dbbench.devices import loop
-from dbbench.devices.joint import as_one
-from dbbench.devices.port import Device
+from dbbench import process
 from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed, ZfsUnavailable
-from dbbench.filesystems import common, zfs
-from dbbench.filesystems.port import Mounted
-from dbbench.filesystems.zfs import daemon, driver, pool
-from dbbench.journal import Journal
+from dbbench.machine import namespaces, pagecache
 from dbbench.model import Durability
-from dbbench.operations import zfs as operations
-from dbbench.operations.port import Filled
-from tests.setups import ALL, flushes, shipped
+from dbbench.results.journal import Journal
+from dbbench.storage import filesystems
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import Device, as_one
+from dbbench.storage.filesystems import common, zfs
+from dbbench.storage.filesystems.port import Mounted, Stored
+from dbbench.storage.filesystems.zfs import driver, pool
+from tests.support.plans import SMALL, plan
+from tests.support.setups import ALL, flushes, shipped
 
-pytestmark = pytest.mark.needs("root")
+pytestmark = [pytest.mark.needs("root"), pytest.mark.long]
 
 MIB = 2**20
 NAMES = [name for name in ALL.setups if ALL.setup(name).mkfs.family == "zfs"]
@@ -84,16 +84,16 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
         assert len(journal.outstanding("pool")) == 1
         with filesystems.mounted(setup, device, tmp_path / "mnt", journal) as fs:
             filesystems.check_claim(setup, fs)
-            asked = {"recordsize": "131072", **zfs.properties.words(setup)}
+            asked = {"recordsize": "131072", **driver.words(setup)}
             if "data" in setup.volumes:
-                asked |= zfs.properties.pairs(setup.volumes["data"].options)
-            assert zfs.properties.differences(asked, zfs.properties.pairs(fs.options_effective)) == []
+                asked |= driver.pairs(setup.volumes["data"].options)
+            assert driver.differences(asked, driver.pairs(fs.options_effective)) == []
             assert not fs.tears
             assert fs.tears_pages_of(16384) is ("-8k" in name or "redundant" in name)
             datadir = filesystems.data_directory(setup, fs)
             files = fill(datadir, 24)
             filesystems.verify_files(setup, files)
-            compressing = zfs.compresses(setup.mount)
+            compressing = driver.compresses(setup.mount)
             space = filesystems.space(fs, 24 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)
@@ -141,7 +141,7 @@ def test_zfs_fuse_is_never_started_over_the_systems_own(tmp_path: Path) -> None:
         pytest.skip("needs zfs-fuse as the driver")
     with disks(tmp_path, 1) as device, pytest.raises(ZfsUnavailable, match="namespace"):
         filesystems.make(shipped("zfs"), device)
-    assert not daemon.NODES.exists()
+    assert not pool.NODES.exists()
 
 
 def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
         fs = opened.__enter__()
         assert isinstance(fs.pool, pool.Pool)
         native, name = fs.pool.driver.native, fs.pool.name
-        assert zfs.give_back(journal) == ([f"pool {name}"] if native else [])
-        assert zfs.give_back(journal) == []
+        assert zfs.FAMILY.give_back(journal) == ([f"pool {name}"] if native else [])
+        assert zfs.FAMILY.give_back(journal) == []
         if not native:  # it ends with its process, of which this test has to take care itself
             opened.__exit__(None, None, None)
 
@@ -191,7 +191,7 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def filled(name: str, folder: Path, count: int) -> Iterator[Filled]:
+def filled(name: str, folder: Path, count: int) -> Iterator[Stored]:
     """A setup on `count` of the devices, with one more as the spare, and a file in its data directory."""
     setup = shipped(name)
     with disks(folder, count + 1) as several:
@@ -200,11 +200,7 @@ def filled(name: str, folder: Path, count: int) -> Iterator[Filled]:
             datadir = filesystems.data_directory(setup, fs)
             (datadir / "a").write_bytes(os.urandom(8 * MIB))
             (folder / "room").mkdir()
-            yield Filled(setup, device, fs, datadir, folder / "room", _no_server, _no_server)
-
-
-def _no_server(_datadir: Path) -> Any:
-    raise AssertionError("no server is started here")
+            yield Stored(setup, device, fs, datadir, folder / "room")
 
 
 def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
@@ -212,27 +208,27 @@ def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
     the newer bytes were read just before; nothing is left of either."""
     with filled("zfs-16k", tmp_path, 1) as found:
         old, file = (found.datadir / "a").read_bytes(), found.datadir / "a"
-        assert operations.lacks(found) is None
-        operations.snapshot(found)
+        assert zfs.FAMILY.snapshots.lacks(found) is None
+        zfs.FAMILY.snapshots.snapshot(found)
         file.write_bytes(os.urandom(8 * MIB))
         (found.datadir / "later").touch()
         assert file.read_bytes() != old
-        with operations.clone(found) as copy:
+        with zfs.FAMILY.snapshots.clone(found) as copy:
             assert (copy / "a").read_bytes() == old
             (copy / "mine").write_bytes(os.urandom(MIB))
-            assert 8 * MIB < (operations.taken_bytes(found) or 0) < 20 * MIB
-        operations.rollback(found)
+            assert 8 * MIB < (zfs.FAMILY.snapshots.taken_bytes(found) or 0) < 20 * MIB
+        zfs.FAMILY.snapshots.rollback(found)
         assert file.read_bytes() == old
         assert not (found.datadir / "later").exists()
-        operations.drop(found)
-        operations.drop(found)
-        assert operations.taken_bytes(found) == 0
+        zfs.FAMILY.snapshots.drop(found)
+        zfs.FAMILY.snapshots.drop(found)
+        assert zfs.FAMILY.snapshots.taken_bytes(found) == 0
 
 
 def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
     """Nothing to say of a sound pool; bytes that were changed below it are found by their checksums."""
     with filled("zfs", tmp_path, 1) as found:
-        (check,) = operations.checks(found)
+        (check,) = zfs.FAMILY.checks()
         assert "no errors" in check.run(found)
         assert found.fs.pool is not None
         found.fs.pool.sync()
@@ -252,8 +248,8 @@ def test_another_device_joins(name: str, count: int, grows: bool, private: None,
         spare, fs = found.volume.spare, found.fs
         assert spare is not None and fs.pool is not None
         before = sum(fs.pool.used_and_free())
-        assert operations.add(found, spare) == f"{count + 1} devices"
-        assert operations.rebalance(found)
+        assert zfs.FAMILY.growing.add(found, spare) == f"{count + 1} devices"
+        assert zfs.FAMILY.growing.rebalance(found)
         fs.pool.sync()
         assert (sum(fs.pool.used_and_free()) > 1.5 * before) is grows
         fs.pool.reopen()
@@ -263,35 +259,6 @@ def test_another_device_joins(name: str, count: int, grows: bool, private: None,
 
 
 # --- whole trials ----------------------------------------------------------------------------------
-
-PLAN = """
-name = "zfs"
-fs_setups = ["zfs-8k"]
-blocks = 1
-warmup = "1s"
-measure = "2s"
-repeat_suspect = false
-[device]
-size = "1GiB"
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-scale = 1
-clients = 2
-threads = 2
-"""
-MARIADB = """
-engines = ["postgres"]
-[[engine]]
-name = "mariadb"
-[[workload]]
-name = "sysbench-oltp-read-write"
-engines = ["mariadb"]
-tables = 2
-table_size = 2000
-clients = 2
-"""
 
 
 def test_what_the_driver_loses_is_in_the_class(private: None, tmp_path: Path) -> None:
@@ -318,7 +285,10 @@ def test_what_the_driver_loses_is_in_the_class(private: None, tmp_path: Path) ->
 def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's honest name."""
     shipped("zfs-8k")
-    dbbench.plan(PLAN + MARIADB)
+    tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
+    sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
+    text = plan("zfs-8k", ["postgres", "mariadb"], [tpcb, sysbench], measure="2s", device={"size": "1GiB"})
+    dbbench.plan(text)
     dbbench("run", "plan.toml", "--name", "r")
     trials = dbbench.trials()
     assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
@@ -340,7 +310,7 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
 def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: None) -> None:
     """SIGKILL in the window: no daemon, mount, pool or loop device; the same command goes on and ends well."""
     shipped("zfs-8k")
-    dbbench.plan(PLAN.replace("2s", "6s").replace("1GiB", "512MiB"))
+    dbbench.plan(plan("zfs-8k", measure="6s"))
     status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))
     assert status == -signal.SIGKILL
     dbbench("run", "plan.toml", "--name", "r")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbbench import cli
+from dbbench import cli, packages
 from dbbench.model import (
     Arm,
     Cell,
@@ -23,8 +23,15 @@ from dbbench.model import (
     Workload,
     WorkloadSpec,
 )
+from tests.support.road import Road
 
 MakeRun = Callable[..., Run]
+
+
+@pytest.fixture(autouse=True)
+def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt-cache knows each package: it is a program, and what it knows differs between machines."""
+    monkeypatch.setattr(packages, "_policy", lambda _name: "  Candidate: 1.0\n")
 
 
 @pytest.fixture
@@ -34,11 +41,17 @@ def make_run() -> MakeRun:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str], results: Path) -> Any:
-    """A function that runs a command line on the fixture `results`: stdout, or stderr where `code` is not 0."""
+def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
+    """Trials of one cell in a directory."""
+    return Road(_run(), tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str], results_folder: Path) -> Any:
+    """A function that runs a command line on the fixture `results_folder`: stdout, or stderr where `code` is not 0."""
 
     def tell(*argv: str, code: int = 0) -> str:
-        assert cli.run([*argv, "--results", str(results)]) == code
+        assert cli.run([*argv, "--results", str(results_folder)]) == code
         out, err = capsys.readouterr()
         return out if code == 0 else err
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from dbbench import ageing
-from dbbench.ageing import Step, sequence
+from dbbench.storage import ageing
+from dbbench.storage.ageing import Step, sequence
 
 MIB = 2**20
 WHOLE = 64 * MIB

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.catalog import Catalog, catalog, checked, dataset_of, defaults, parameters, shipped
 from dbbench.errors import FileMissing, PlanInvalid, UnknownName
-from dbbench.filesystems.families import FAMILIES
 from dbbench.model import Parameter
+from dbbench.model.base import shipped
+from dbbench.plan.catalog import Catalog, catalog, checked, dataset_of, defaults, parameters
+from dbbench.storage.filesystems.families import FAMILIES
 
 WORKLOAD = """\
 title = "own"
@@ -88,18 +89,18 @@ def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
     with pytest.raises(PlanInvalid) as caught:
         catalog([folder]).setup("bad")
     told = caught.value.evidence
-    assert 'bad.toml:2  "claims" should be one of' in told and 'did you mean "no-barrier"?' in told
+    assert 'bad.toml:2  "claims" must be one of' in told and 'did you mean "no-barrier"?' in told
     assert 'bad.toml:3  unknown key "optoins"; did you mean "options"?' in told
-    assert 'bad.toml:4  "mount" should be a list' in told
+    assert 'bad.toml:4  "mount" must be a list' in told
     assert "bad.toml:5" in told and 'did you mean "postgres"?' in told
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('["postgres"]', "[]", "a workload names at least one engine"),
-        ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'no metric "tsp"; did you mean "tps"?'),
-        ('kind = "pgbench"', 'kind = "pgbanch"', "kind should be"),
+        ('["postgres"]', "[]", '"engines" must list at least one engine'),
+        ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'unknown metric "tsp"; did you mean "tps"?'),
+        ('kind = "pgbench"', 'kind = "pgbanch"', "kind must be"),
         ('"90s"', '"ninety"', 'default of "pause"'),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import ceiling
+from dbbench.storage.devices import ceiling
 
 SAID = (Path(__file__).parents[1] / "fixtures/fio/two_rows.json").read_text()
 

@@ -15,6 +15,7 @@ from dbbench.commands import explain
 from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, all_errors
+from dbbench.errors.warnings import WARNINGS
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
 
@@ -89,7 +90,9 @@ def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("argv", [["explian"], ["run"], ["compare"], ["list", "--nonsense"], ["plan", "--format", "x"]])
+@pytest.mark.parametrize(
+    "argv", [["explian"], ["run"], ["compare"], ["show", "--nonsense"], ["compare", "r", "--format", "x"]]
+)
 def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     """click's own errors come on stderr."""
     assert cli.run(argv) == 2
@@ -111,6 +114,42 @@ def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {name} " in listed
         assert cli.run([name, "--help"]) == 0
         assert f"Usage: dbbench {name}" in capsys.readouterr().out
+
+
+def test_help_has_the_groups_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each heading with its commands below it."""
+    cli.run(["--help"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("   ")]
+    shown = [line.split()[0] for line in lines[lines.index("Measure:") + 1 :] if line.startswith("  ")]
+    assert shown == list(cli.COMMANDS)
+    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(cli.GROUPS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It asks dbbench by the variable that `run` looks for."""
+    assert cli.run(["completion", shell]) == 0
+    assert f"_DBBENCH_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("nightl", "nightly"), ("nightly acc", "accept"), ("fs btrfs-z", "btrfs-zstd"), ("study ru", "run"),
+     ("compare --format junit --ba", "--baseline"), ("run pla", "pla"), ("show de", "demo")],
+)  # fmt: skip
+def test_completions(
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands, names of the catalogues, runs of the results folder, options; a plan is a file."""
+    (tmp_path / "results/demo").mkdir(parents=True)
+    (tmp_path / "results/demo/run.json").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_DBBENCH_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"dbbench {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    cli.run([])
+    kind = "file" if words.startswith("run") else "plain"
+    assert f"{kind},{expected}" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -142,6 +181,15 @@ def test_every_error_can_be_explained(capsys: pytest.CaptureFixture[str], name: 
     assert capsys.readouterr().out.startswith(f"{name}: ")
 
 
+def test_all_ids_can_be_explained_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """`explain --all` prints each error and warning with its remedy; no line is wider than 120 characters."""
+    assert cli.run(["explain", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*all_errors(), *WARNINGS]
+    assert sum(line.startswith("  Remedy: ") for line in lines) == len(all_errors()) + len(WARNINGS)
+    assert max(map(len, lines)) <= 120
+
+
 def test_an_unknown_id_names_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
     """An ID that does not exist is answered with those of its group."""
     assert cli.run(["explain", "E199"]) == 2
@@ -168,7 +216,7 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: p
     assert cli.run(["plan", str(path)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"error E001: {path} has 2 errors:"
-    assert lines[1].startswith(f'  {path}:2  no fs setup "ext5"')
+    assert lines[1].startswith(f'  {path}:2  unknown fs setup "ext5"')
     assert lines[2] == f'  {path}:3  unknown key "blcks"; did you mean "blocks"?'
     assert lines[3] == "  Nothing was changed."
 
@@ -203,7 +251,7 @@ def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_text(
         'name = "x"\nfs_setups = ["ext4"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
     )
-    cli.run(["plan", str(path), "--format", "json"])
+    cli.run(["plan", str(path), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
     assert document["trials"] == [

@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog, cli, plan
+from dbbench import cli, plan
 from dbbench.compare.conditions import unequal
-from dbbench.engines import innodb, postgres
+from dbbench.compare.remarks import texts
+from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
+from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
-from dbbench.judging import client as judged
-from dbbench.limits import cores
+from dbbench.labs.second_kernel.small import small
+from dbbench.machine.limits import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
-from dbbench.page import fair
-from dbbench.page.redaction import redactor
-from dbbench.plan.told import sentences
+from dbbench.plan import catalog
+from dbbench.plan.described import sentences
 from dbbench.process import User
-from dbbench.rehearsal.small import small
 from dbbench.remote import Network
+from dbbench.report.page import fair
+from dbbench.report.page.redaction import redactor
+from dbbench.run.evaluate import work as judged
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
 FACTS = ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20", cpus=8)
@@ -66,14 +69,14 @@ def cells(tmp_path: Path, **written: str) -> dict[str, Cell]:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('"load@db2"', '"-oProxyCommand=rm"', '"host" should be what ssh takes'),
-        ('"load@db2"', '"db2 rm"', '"host" should be what ssh takes'),
-        ('"192.0.2.10"', '"0.0.0.0"', "should be one address"),
-        ('"192.0.2.10"', '"::"', "should be one address"),
-        ('"192.0.2.10"', '"127.0.0.1"', "no other host reaches this one"),
-        ('"192.0.2.10"', '"db1"', "should be an IP address of this machine"),
-        ('"/etc/dbbench.password"', '"password"', "should be a full path"),
-        ('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80', '"port" should be 1024 to 65535'),
+        ('"load@db2"', '"-oProxyCommand=rm"', '"host" must be a destination for ssh'),
+        ('"load@db2"', '"db2 rm"', '"host" must be a destination for ssh'),
+        ('"192.0.2.10"', '"0.0.0.0"', "must be a specific address"),
+        ('"192.0.2.10"', '"::"', "must be a specific address"),
+        ('"192.0.2.10"', '"127.0.0.1"', "which other hosts cannot connect to"),
+        ('"192.0.2.10"', '"db1"', "must be an IP address of this machine"),
+        ('"/etc/dbbench.password"', '"password"', "must be an absolute path"),
+        ('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80', '"port" must be between 1024 and 65535'),
         ('"/etc/dbbench.password"', '"/etc/dbbench.password"\npassword = "x"', 'unknown key "password"'),
         ('host = "load@db2"\n', "", '"host" is missing'),
     ],
@@ -88,11 +91,11 @@ def test_flaws_of_the_client_are_told(tmp_path: Path, old: str, new: str, told: 
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ({"workload": "scan"}, 'the load of "scan" is made by scan, which works here'),
-        ({"workload": "copy-in"}, 'the load of "copy-in" is made by statements, which works here'),
-        ({"workload": "drop-table"}, '"drop-table" sends a statement beside its load'),
-        ({"engine": 'cpus_client = "3"'}, '"cpus_client" says nothing'),
-        ({"more": "age_engine = {}"}, '"age_engine" drives its load from here'),
+        ({"workload": "scan"}, 'the driver scan of "scan" runs only on this host'),
+        ({"workload": "copy-in"}, 'the driver statements of "copy-in" runs only on this host'),
+        ({"workload": "drop-table"}, '"drop-table" has a "during" statement'),
+        ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
+        ({"more": "age_engine = {}"}, '"age_engine" cannot be combined with [client]'),
     ],
 )
 def test_what_cannot_come_from_another_host_is_refused(tmp_path: Path, written: dict[str, str], told: str) -> None:
@@ -115,8 +118,8 @@ def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
     """Where it comes from, that the round trip is in the latency, and that no core here is taken."""
     asked = loaded(tmp_path)
     said = " ".join(sentences(asked, plan.expand(asked, catalog.catalog()).cells))
-    assert "The load comes from load@db2 over the network to 192.0.2.10 port 15432, by TLS with a password" in said
-    assert "waits for a round trip of the network" in said and "no load generator is on this machine" in said
+    assert "The load comes from load@db2 over the network to 192.0.2.10 port 15432, with TLS and a password" in said
+    assert "includes a network round trip" in said and "the load generator runs on another host" in said
 
 
 def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
@@ -174,7 +177,9 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
             """Nothing is open."""
 
     monkeypatch.setattr(InnodbServer, "connect", lambda *_: SimpleNamespace(cursor=Cursor, close=lambda: None))
-    server = InnodbServer("mariadb", None, SimpleNamespace(version="", path=Path("/x/y")), Path("/s"), Path("/l"))  # type: ignore[arg-type]
+    server = InnodbServer(
+        mariadb.PROFILE, None, SimpleNamespace(version="", path=Path("/x/y")), Place(Path("/s"), Path("/l"))
+    )  # type: ignore[arg-type]
     server.admit("r", "192.0.2.20", "password")
     assert (said[0], said[2]) == ("SET SESSION sql_log_bin = OFF", "ALTER USER 'o''neill'@'%' ACCOUNT LOCK")
     assert said[4:] == [
@@ -214,8 +219,8 @@ def test_trials_of_both_places_are_not_compared_in_silence() -> None:
     """The difference stands beside the ratio."""
     here = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK)
     away = dataclasses.replace(here, id="b", fs_setup="xfs", client=FACTS)
-    told = "place of the load generator differs: another host, over the network against this machine"
-    assert told in unequal([here], [away])
+    told = "place of the load generator differs (another host, over the network; baseline: this host)"
+    assert told in texts(unequal([here], [away]))
     assert unequal([away], [dataclasses.replace(away, id="c")]) == ()
 
 
@@ -223,9 +228,9 @@ def test_page_says_where_the_load_came_from() -> None:
     """And what of the network is in the figures."""
     trial = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK, cores=CoresFacts("0-3", "0-7"),
                   client=dataclasses.replace(FACTS, round_trip_ms=0.2134))  # fmt: skip
-    assert fair._cores(trial) == "the server ran on cores 0-3, without a load generator beside it"
+    assert fair._cores(trial) == "the server ran on cores 0-3; no load generator ran on its host"
     said = fair._client(trial)
-    assert said is not None and "another host, db2, by TLS" in said and "round trip of about 0.2 ms" in said
+    assert said is not None and "another host, db2, over TLS" in said and "round trip of about 0.2 ms" in said
 
 
 def test_other_people_learn_neither_end_of_the_network() -> None:
@@ -250,4 +255,4 @@ def test_fleet_refuses_a_client(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """Its address is one machine's."""
     loaded(tmp_path)
     assert cli.run(["fleet", "run", str(tmp_path / "p.toml"), "--local", "1", "--each"]) == 2
-    assert "[client] names an address of one machine" in capsys.readouterr().err
+    assert "[client] names the address of one machine" in capsys.readouterr().err

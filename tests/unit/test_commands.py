@@ -6,19 +6,21 @@ import io
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench import cli, store
-from dbbench.commands import checking
-from dbbench.commands.choosing import choose, free_name, keep_scripts
-from dbbench.commands.planning import Asked, asked
-from dbbench.commands.verdicts import KEYS
+from dbbench import cli, packages, results
+from dbbench.commands.run import exit_status, is_finished
 from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
-from dbbench.journal import Journal
+from dbbench.model import Fault, Run, Status, Trial
+from dbbench.plan.request import Asked, asked
+from dbbench.report.verdicts import KEYS
+from dbbench.results.journal import Journal, tag_of
+from dbbench.run import preflight
+from dbbench.run.create import choose, free_name, keep_scripts, set_killed_aside
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -38,7 +40,7 @@ def signals_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results_folder(tmp_path: Path) -> Path:
     """A results folder with a run `demo` of three filesystems, three workloads and three blocks."""
     synthetic.write(tmp_path / "results", Shape())
     return tmp_path / "results"
@@ -60,7 +62,8 @@ def test_the_contract_of_compare_json(told: Any) -> None:
     assert set(document) == {"schema", "baseline", "metric", "rows", "findings"}
     assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
     assert set(KEYS) == {"fs_setup", "engine", "workload", "value", "ratio", "lo", "hi", "verdict", "n", "wins",
-                         "level", "durability_class", "mixed_durability", "notes", "variant"}  # fmt: skip
+                         "level", "durability_class", "mixed_durability", "notes", "variant", "df",
+                             "df_shared"}  # fmt: skip
     assert all(set(row) == {*KEYS, "metric"} for row in document["rows"])
     assert [row["verdict"] for row in document["rows"] if row["fs_setup"] == "ext4"] == ["baseline"] * 3
     assert {row["metric"] for row in document["rows"]} == {"tps", "duration_s"}
@@ -92,13 +95,13 @@ def test_csv_and_markdown_hold_the_same_rows(told: Any) -> None:
     table = list(csv.DictReader(io.StringIO(told("compare", "demo", "--format", "csv"))))
     assert [row["fs_setup"] for row in table] == [row["fs_setup"] for row in rows]
     assert [float(row["value"]) for row in table] == [row["value"] for row in rows]
-    lines = [line for line in told("compare", "demo", "--format", "md").splitlines() if line.startswith("| ")]
-    assert len([line for line in lines if " --- " not in line and "filesystem" not in line]) == len(rows)
+    lines = [line for line in told("compare", "demo", "--format", "markdown").splitlines() if line.startswith("| ")]
+    assert len([line for line in lines if " --- " not in line and "| setup |" not in line]) == len(rows)
 
 
-def test_two_runs_are_paired_within_their_own_blocks(told: Any, results: Path) -> None:
+def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: Path) -> None:
     """Blocks of a second run come after those of the first: pairs add up, none is made across runs."""
-    synthetic.write(results, Shape(name="again", work=TPCB, blocks=2))
+    synthetic.write(results_folder, Shape(name="again", work=TPCB, blocks=2))
     rows = json.loads(told("compare", "demo", "again", "--json"))["rows"]
     assert {row["n"] for row in rows if row["workload"] == "pgbench-tpcb"} == {5}
 
@@ -117,50 +120,50 @@ def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> No
     assert text in told(*argv, code=2)
 
 
-def test_list_has_one_row_a_run(told: Any, results: Path) -> None:
+def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     """Finished, unfinished and damaged runs are all listed; a damaged one does not hide the others."""
-    synthetic.write(results, Shape(name="half", work=TPCB, missing=4))
-    (results / "bad").mkdir()
-    (results / "bad/run.json").write_text("{")
-    rows = {row["name"]: row for row in json.loads(told("list", "--json"))}
+    synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=4))
+    (results_folder / "bad").mkdir()
+    (results_folder / "bad/run.json").write_text("{")
+    rows = {row["name"]: row for row in json.loads(told("show", "--json"))}
     assert {name: row["state"] for name, row in rows.items()} == {
         "bad": "damaged", "demo": "finished", "half": "unfinished",
     }  # fmt: skip
     assert (rows["half"]["done"], rows["half"]["trials"]) == (5, 9)
     assert (rows["demo"]["ok"], rows["demo"]["failed"]) == (27, 0)
-    assert "damaged" in told("list")
+    assert "damaged" in told("show")
 
 
-def test_list_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_show_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """No results folder is an empty list, not an error."""
-    assert cli.run(["list", "--json", "--results", str(tmp_path / "none")]) == 0
+    assert cli.run(["show", "--json", "--results", str(tmp_path / "none")]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_show_has_a_run_and_a_trial(told: Any, results: Path) -> None:
+def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     """JSON is run.json and trial.json as they are stored; the text names errors and warnings."""
-    synthetic.write(results, Shape(name="ill", work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
+    synthetic.write(results_folder, Shape(name="ill", work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
     document = json.loads(told("show", "ill", "--json"))
-    stored = json.loads((results / "ill/run.json").read_text())
+    stored = json.loads((results_folder / "ill/run.json").read_text())
     assert stored.pop("sha256")
     assert document["run"] == stored
     trial = json.loads(told("show", "ill", "xfs.postgres.pgbench-tpcb-b1-a1", "--json"))
     assert trial["error"]["id"] == "E402"
     assert "E402 in measure" in told("show", "ill")
     whole = told("show", "ill", "ext4.postgres.pgbench-tpcb-b1-a1")
-    assert "! W021" in whole and "cold cache by drop_caches: proved" in whole and "throughput" in whole
+    assert "! W021" in whole and "cold cache by drop_caches: verified" in whole and "throughput" in whole
 
 
-def test_a_damaged_result_is_named(told: Any, results: Path) -> None:
+def test_a_damaged_result_is_named(told: Any, results_folder: Path) -> None:
     """A file that was altered after it was written is not shown as a result."""
-    trial = next((results / "demo/trials").iterdir())
+    trial = next((results_folder / "demo/trials").iterdir())
     (trial / "trial.json").write_text((trial / "trial.json").read_text().replace('"ok"', '"suspect"'))
-    assert f"{trial.name}: trial.json was altered" in told("show", "demo", code=1)
+    assert f"{trial.name}: trial.json is altered" in told("show", "demo", code=1)
 
 
-def test_report_writes_one_file(told: Any, results: Path, tmp_path: Path) -> None:
+def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path) -> None:
     """The page goes where it is told, by default into the run's folder."""
-    assert told("report", "demo").strip() == str(results / "demo/report.html")
+    assert told("report", "demo").strip() == str(results_folder / "demo/report.html")
     out = tmp_path / "page.html"
     told("report", "demo", "-o", str(out))
     assert out.read_text().lower().startswith("<!doctype html")
@@ -169,10 +172,10 @@ def test_report_writes_one_file(told: Any, results: Path, tmp_path: Path) -> Non
 # --- cleaning --------------------------------------------------------------------------------------
 
 
-def test_clean_removes_what_is_ours_and_no_result(told: Any, results: Path) -> None:
+def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Path) -> None:
     """Images of the journal and cut-off trials go; finished trials and other files stay."""
-    run = results / "demo"
-    image, other, partial = run / ".dbbench-demo.img", run / "other.img", run / "trials/.partial-x"
+    run = results_folder / "demo"
+    image, other, partial = run / f".dbbench-demo-{tag_of(run)}.img", run / "other.img", run / "trials/.partial-x"
     for path in (image, other):
         path.write_bytes(b"x" * 8192)
     partial.mkdir()
@@ -190,9 +193,9 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results: Path) -> N
     assert told("clean").strip() == "nothing to remove"
 
 
-def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results: Path) -> None:
+def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:
     """A locked run is told and passed over; asked for by name it is refused."""
-    with store.locked(results / "demo"):
+    with results.locked(results_folder / "demo"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "demo", code=5)
 
@@ -213,36 +216,36 @@ def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, monkeypatch
 # --- choosing a run --------------------------------------------------------------------------------
 
 
-def with_hash(results: Path, name: str, sha256: str) -> Path:
+def with_hash(results_folder: Path, name: str, sha256: str) -> Path:
     """Give a run of the folder the hash of a plan."""
-    run = store.load_spec(results / name)
-    store.save_spec(results / name, dataclasses.replace(run, plan_sha256=sha256))
-    return results / name
+    run = results.load_spec(results_folder / name)
+    results.save_spec(results_folder / name, dataclasses.replace(run, plan_sha256=sha256))
+    return results_folder / name
 
 
-def test_the_unfinished_run_of_the_same_plan_goes_on(results: Path, tmp_path: Path) -> None:
+def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_path: Path) -> None:
     """Unfinished before finished; another plan's run is none; --new makes another."""
     wanted = plan_asked(tmp_path)
-    assert choose(results, wanted, new=False, name=None) is None
-    done = with_hash(results, "demo", wanted.sha256)
-    assert choose(results, wanted, new=False, name=None) == done
-    synthetic.write(results, Shape(name="half", work=TPCB, missing=2))
-    half = with_hash(results, "half", wanted.sha256)
-    assert choose(results, wanted, new=False, name=None) == half
-    assert choose(results, wanted, new=True, name=None) is None
+    assert choose(results_folder, wanted, new=False, name=None) is None
+    done = with_hash(results_folder, "demo", wanted.sha256)
+    assert choose(results_folder, wanted, new=False, name=None) == done
+    synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
+    half = with_hash(results_folder, "half", wanted.sha256)
+    assert choose(results_folder, wanted, new=False, name=None) == half
+    assert choose(results_folder, wanted, new=True, name=None) is None
 
 
-def test_a_name_belongs_to_one_plan(results: Path, tmp_path: Path) -> None:
+def test_a_name_belongs_to_one_plan(results_folder: Path, tmp_path: Path) -> None:
     """A fixed name resumes its own plan and refuses another; nothing is overwritten."""
     wanted = plan_asked(tmp_path)
-    with pytest.raises(RunNameTaken, match="holds another plan"):
-        choose(results, wanted, new=False, name="demo")
-    folder = with_hash(results, "demo", wanted.sha256)
-    assert choose(results, wanted, new=False, name="demo") == folder
-    assert choose(results, wanted, new=False, name="fresh") is None
+    with pytest.raises(RunNameTaken, match="belongs to another plan"):
+        choose(results_folder, wanted, new=False, name="demo")
+    folder = with_hash(results_folder, "demo", wanted.sha256)
+    assert choose(results_folder, wanted, new=False, name="demo") == folder
+    assert choose(results_folder, wanted, new=False, name="fresh") is None
     for bad in ("a/b", "..", ".hidden"):
-        with pytest.raises(RunNameTaken, match="no name for a run"):
-            choose(results, wanted, new=False, name=bad)
+        with pytest.raises(RunNameTaken, match="invalid name of a run"):
+            choose(results_folder, wanted, new=False, name=bad)
 
 
 def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
@@ -273,21 +276,39 @@ def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_driven_again(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so on stderr, prints its verdict and page, and exits with 0."""
-    with_hash(results, "demo", plan_asked(tmp_path).sha256)
-    monkeypatch.setattr(checking, "check", lambda *_, **__: pytest.fail("nothing is to be checked"))
-    assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results)]) == 0
+    with_hash(results_folder, "demo", plan_asked(tmp_path).sha256)
+    monkeypatch.setattr(preflight, "check", lambda *_, **__: pytest.fail("nothing is to be checked"))
+    assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results_folder)]) == 0
     out, err = capsys.readouterr()
-    assert "was finished before; --new starts another" in err
-    assert "throughput, tx/s" in out and str(results / "demo/report.html") in out
+    assert "is already finished; --new starts another" in err
+    assert "throughput, tx/s" in out and str(results_folder / "demo/report.html") in out
+
+
+@pytest.mark.parametrize(("error", "again"), [("E601", False), ("E348", True)])
+def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
+    error: str, again: bool, make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A trial whose process died (E348) is run again instead; no other one is."""
+    folder = results.create_run(tmp_path, run := make_run(), "")
+    trial = Trial(run.order[0].id, run.name, "h", "ext4", "postgres", "w", 1, 1, 1, Status.FAILED,
+                  error=Fault(error, "measure", "it failed"))  # fmt: skip
+    results.Draft(folder, trial.id).publish(trial, None, [], None)
+    for spec in run.order[1:]:
+        good = dataclasses.replace(trial, id=spec.id, block=spec.block, position=spec.position, status=Status.OK)
+        results.Draft(folder, spec.id).publish(dataclasses.replace(good, error=None), None, [], None)
+    assert exit_status(results.load_run(folder)) == 1
+    assert is_finished(folder) is not again
+    assert set_killed_aside(folder) == ([trial.id] if again else [])
+    assert bool(results.load_run(folder).unfinished) is again
 
 
 def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two ways to name a run at once are a wrong usage."""
     assert cli.run(["run", "plan.toml", "--new", "--name", "x"]) == 2
-    assert "cannot go together" in capsys.readouterr().err
+    assert "cannot be combined" in capsys.readouterr().err
 
 
 # --- what is checked beforehand --------------------------------------------------------------------
@@ -296,20 +317,20 @@ def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has everything and much space; tests take a thing away."""
-    from dbbench import filesystems
+    from dbbench.storage import filesystems
 
-    monkeypatch.setattr(checking, "missing_programs", lambda _expanded: [])
+    monkeypatch.setattr(preflight, "missing_programs", lambda _expanded: [])
     monkeypatch.setattr(filesystems, "missing_programs", lambda _setup: ())
     monkeypatch.setattr(filesystems, "works", lambda _setup: None)
-    monkeypatch.setattr(checking, "_golden_bytes", lambda _expanded: 10**9)
-    monkeypatch.setattr(checking, "free_bytes", lambda _path: 10**12)
+    monkeypatch.setattr(preflight, "_golden_bytes", lambda _expanded: 10**9)
+    monkeypatch.setattr(preflight, "free_bytes", lambda _path: 10**12)
     monkeypatch.setattr("os.geteuid", lambda: 0)
 
 
 def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
     """The kinds of what is lacking for a plan."""
     wanted = plan_asked(tmp_path, text)
-    return [type(error) for error in checking.lacking(wanted.plan, wanted.expanded, tmp_path / "results")]
+    return [type(error) for error in preflight.lacking(wanted.plan, wanted.expanded, tmp_path / "results")]
 
 
 @pytest.mark.usefixtures("machine")
@@ -337,14 +358,27 @@ def test_a_log_that_does_not_fit_is_told_before(
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(("size", "lacking"), [("400MiB", [DiskTooSmall]), ("1GiB", [])])
+def test_a_log_that_does_not_fit_on_its_own_device(size: str, lacking: list[type[Exception]], tmp_path: Path) -> None:
+    """InnoDB's redo lies on [device.wal] where the plan has one."""
+    plan = (
+        'name = "p"\nwarmup = "1s"\nmeasure = "4s"\nfs_setups = ["xfs"]\n[device]\nsize = "2GiB"\n'
+        f'[device.wal]\nfs_setup = "ext4"\nsize = "{size}"\n[[engine]]\nname = "mariadb"\n'
+        '[[workload]]\nname = "sysbench-oltp-read-write"\ntables = 1\ntable_size = 1000\n'
+    )
+    assert lacks(tmp_path, plan) == lacking
+
+
+@pytest.mark.usefixtures("machine")
 def test_missing_programs_are_told_together_with_their_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One error names all programs, and the one command that brings them."""
-    monkeypatch.setattr(checking, "missing_programs", lambda _expanded: ["sysbench", "/usr/lib/sysstat/sadc"])
+    monkeypatch.setattr(packages, "find", lambda _name: None)  # on no machine is a part of those packages there
+    monkeypatch.setattr(preflight, "missing_programs", lambda _expanded: ["sysbench", "/usr/lib/sysstat/sadc"])
     wanted = plan_asked(tmp_path)
     with pytest.raises(ProgramMissing) as caught:
-        checking.check(wanted.plan, wanted.expanded, tmp_path)
+        preflight.check(wanted.plan, wanted.expanded, tmp_path)
     assert caught.value.evidence == "not installed: sysbench, /usr/lib/sysstat/sadc"
     assert caught.value.remedy == "apt-get install --no-install-recommends sysbench sysstat"
 
@@ -352,15 +386,15 @@ def test_missing_programs_are_told_together_with_their_packages(
 @pytest.mark.usefixtures("machine")
 def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first gives ID and exit code, the others stand below it."""
-    from dbbench import filesystems
+    from dbbench.storage import filesystems
 
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr(checking, "free_bytes", lambda _path: 10**6)
+    monkeypatch.setattr(preflight, "free_bytes", lambda _path: 10**6)
     monkeypatch.setattr(filesystems, "works", lambda setup: "no module" if setup.name == "xfs" else None)
     assert lacks(tmp_path) == [KernelLacks, NotRoot, DiskTooSmall]
     wanted = plan_asked(tmp_path)
     with pytest.raises(KernelLacks) as caught:
-        checking.check(wanted.plan, wanted.expanded, tmp_path)
+        preflight.check(wanted.plan, wanted.expanded, tmp_path)
     assert "also E202" in caught.value.evidence and "also E203" in caught.value.evidence
 
 
@@ -369,7 +403,7 @@ def test_space_is_added_up_by_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here."""
     monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
     for free, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
-        monkeypatch.setattr(checking, "free_bytes", lambda _path, free=free: free)
+        monkeypatch.setattr(preflight, "free_bytes", lambda _path, free=free: free)
         assert lacks(tmp_path) == expected
 
 
@@ -390,4 +424,4 @@ def test_directories_need_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
     )
     assert lacks(tmp_path, text) == []
-    assert [kind.__name__ for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["DirectoryRefused"]
+    assert [kind.id for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["E108"]

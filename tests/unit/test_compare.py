@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from dbbench.compare import chosen, compare, rows, sentence
+from dbbench.compare import chosen, compare, rows
 from dbbench.compare.interval import estimate, holm_levels
+from dbbench.compare.remarks import Kind, remark
+from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, TrialWarning
+from dbbench.report.sentences import caveats, plain_text, sentence
 
 
 def trial(
@@ -64,7 +67,7 @@ def test_same_needs_the_whole_interval_within_five_percent() -> None:
     wide = rows(arms([1000, 1300, 900, 1000], [1100, 1000, 1000, 1010]), "ext4")[1]
     assert near.verdict == "same"
     assert wide.verdict == "inconclusive"
-    assert any("more block" in note or "further blocks" in note for note in wide.notes)
+    assert {note.kind for note in wide.notes} & {Kind.MORE_BLOCKS, Kind.MORE_BLOCKS_MINUTES, Kind.TOO_MANY_BLOCKS}
 
 
 def test_lower_is_better_turns_the_word_round() -> None:
@@ -86,7 +89,7 @@ def test_below_three_blocks_there_is_a_ratio_and_no_interval() -> None:
     """Two pairs: inconclusive, too few blocks."""
     row = rows(arms([1000, 1000], [500, 500]), "ext4")[1]
     assert (row.ratio, row.lo, row.hi, row.verdict) == (pytest.approx(0.5), None, None, "inconclusive")
-    assert "too few blocks" in row.notes
+    assert remark(Kind.TOO_FEW_BLOCKS) in row.notes
 
 
 def test_failed_trials_take_their_pair_out_and_are_said() -> None:
@@ -94,7 +97,7 @@ def test_failed_trials_take_their_pair_out_and_are_said() -> None:
     trials = [*arms([1000] * 4, [500] * 3), trial("xfs", 4, 1.0, status=Status.FAILED)]
     row = rows(trials, "ext4")[1]
     assert row.n == 3
-    assert "1 failed" in row.notes
+    assert remark(Kind.FAILED, failed=1) in row.notes
 
 
 def test_earliest_attempt_in_which_all_are_good_counts() -> None:
@@ -108,20 +111,22 @@ def test_earliest_attempt_in_which_all_are_good_counts() -> None:
     assert {"ext4-b1-a1", "xfs-b1-a1"} == {t.id for t in chosen(repeated[:2])}
 
 
-def test_mixed_durability_is_flagged_in_row_and_sentence() -> None:
+def test_mixed_durability_is_flagged_in_row_and_caveat() -> None:
     """An arm that promises less is never ranked silently."""
     trials = [trial("ext4", b, 1000.0) for b in (1, 2, 3)]
     trials += [trial("fast", b, 1300.0 + b, durability="no-barrier") for b in (1, 2, 3)]
     table = rows(trials, "ext4")
     assert table[1].mixed_durability
-    assert "Durability classes differ" in sentence(table) and "no-barrier" in sentence(table)
+    ((kind, text),) = caveats(table)
+    assert kind == "durability" and "is not ranked: its durability class is no-barrier" in plain_text(text)
+    assert plain_text(sentence(table, METRICS["tps"])) == "No other setup has the durability class of ext4."
 
 
 def test_burst_is_said_in_the_verdict() -> None:
     """A window without a checkpoint says so beside its word."""
     burst = (TrialWarning("W002", "none"),)
     trials = [trial(a, b, v, warnings=burst) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
-    assert "burst: no checkpoint in the window" in rows(trials, "ext4")[1].notes
+    assert remark(Kind.BURST) in rows(trials, "ext4")[1].notes
 
 
 def test_holm_gives_each_row_its_level() -> None:
@@ -169,7 +174,7 @@ def test_document_with_two_blocks_has_null_bounds() -> None:
     trials = [entry(a, b, [0, 0, 5]) for a in ("a", "b") for b in (1, 2)]
     found = compare({"trials": trials, "baseline": "a", "candidate": "b"})
     assert (found["lo"], found["hi"], found["verdict"]) == (None, None, "inconclusive")
-    assert "too few blocks" in found["notes"]
+    assert "too few blocks for an interval" in found["notes"]
 
 
 def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
@@ -184,11 +189,12 @@ def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
     assert (found["n"], found["ratio"]) == (3, pytest.approx(0.5))
 
 
-def test_sentence_says_when_most_trials_were_disturbed() -> None:
-    """A verdict that stands on suspect trials says so itself."""
+def test_mostly_disturbed_trials_are_a_caveat() -> None:
+    """A verdict from suspect trials says so."""
     trials = [trial(a, b, v, status=Status.SUSPECT) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
-    assert "6 of 6 trials are suspect" in sentence(rows(trials, "ext4"))
-    assert "suspect" not in sentence(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4"))
+    ((kind, text),) = caveats(rows(trials, "ext4"))
+    assert kind == "suspect" and plain_text(text).startswith("6 of 6 trials are suspect")
+    assert caveats(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")) == []
 
 
 def test_document_takes_a_suspect_trial_out_where_its_arm_alone_was_repeated() -> None:
@@ -215,6 +221,6 @@ def test_document_without_any_pair() -> None:
     """Nothing to compare is an answer; the same arm twice is a fault of the caller."""
     found = compare({"trials": [entry("a", 1, [0, 0, 5])], "baseline": "a", "candidate": "b"})
     assert (found["ratio"], found["n"], found["verdict"]) == (None, 0, "inconclusive")
-    assert "too few blocks" in found["notes"]
+    assert "too few blocks for an interval" in found["notes"]
     with pytest.raises(ValueError, match="both"):
         compare({"trials": [], "baseline": "a", "candidate": "a"})

@@ -18,12 +18,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import cli, store
+from dbbench import cli, results
 from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
-from dbbench.compare.modes import said, two_levels
+from dbbench.compare.modes import levels, two_levels
+from dbbench.compare.remarks import Kind, has, texts
 from dbbench.compare.unpaired import welch
+from dbbench.metrics.summary import stability
 from dbbench.model import Status, Trial, TrialWarning, Window
-from dbbench.summary import stability
+from dbbench.report.sentences import crossing, plain_text
 
 WORK = (("postgres", "pgbench-tpcb"),)
 
@@ -38,12 +40,13 @@ def trial(arm: str, block: int, tps: float, *, run: str = "r", **more: Any) -> T
 def test_two_levels_are_called_out() -> None:
     """Three trials near one figure and two near another, nothing between; a scatter is none."""
     assert two_levels([1900, 1200, 1910, 1190, 1905]) == ([1190, 1200], [1900, 1905, 1910])
-    assert said([1900, 1200, 1910, 1190, 1905]) is not None
+    assert any(levels([1900, 1200, 1910, 1190, 1905]))
     draw = random.Random(2)
-    assert not any(said([math.exp(draw.gauss(7, 0.03)) for _ in range(5)]) for _ in range(200))
+    assert not any(any(levels([math.exp(draw.gauss(7, 0.03)) for _ in range(5)])) for _ in range(200))
     assert two_levels([1900, 1900, 1200]) is None
     table = rows([trial("ext4", b, v) for b, v in enumerate([1900, 1200, 1910, 1190, 1905], 1)], "ext4")
-    assert any(note.startswith("two levels: 2 trials near") for note in table[0].notes)
+    said = "two levels: 2 trials near 1 190, 3 near 1 900; check what differs between them"
+    assert said in texts(table[0].notes)
 
 
 def row(clients: int, verdict: str, ratio: float) -> Row:
@@ -58,10 +61,11 @@ def test_a_crossing_of_two_arms_is_a_finding() -> None:
     table = [row(64, "faster", 1.12), row(1, "slower", 0.9), row(8, "inconclusive", 1.01)]
     (curve,) = curves(table)
     assert [point.at for point in curve.points] == [1, 8, 64]
-    assert crossings(table, "ext4") == [
-        "postgres tpcb: xfs and ext4 cross: xfs is slower at clients=1 (−10 %) and faster at clients=64 (+12 %)"
-    ]
-    assert crossings([row(1, "slower", 0.9), row(8, "inconclusive", 1.1), row(64, "same", 1.0)], "ext4") == []
+    assert crossings(table) == [curve]
+    assert plain_text(crossing(curve, "ext4")) == (
+        "postgres tpcb: xfs is slower at clients=1 (−10.0 %) and faster at clients=64 (+12.0 %), compared with ext4."
+    )
+    assert crossings([row(1, "slower", 0.9), row(8, "inconclusive", 1.1), row(64, "same", 1.0)]) == []
     assert curves([row(1, "same", 1.0)]) == []
 
 
@@ -79,7 +83,7 @@ def test_kernels_are_compared_by_arm_and_labelled() -> None:
     trials += [trial("ext4", b, 800.0 + b, run="new") for b in range(6, 11)]
     found = unpaired_rows(trials, {t.id: {"old": "6.1", "new": "6.2"}[t.run] for t in trials})
     assert [(r.fs_setup, r.verdict) for r in found] == [("ext4 @ 6.1", "baseline"), ("ext4 @ 6.2", "slower")]
-    assert found[1].ratio == pytest.approx(0.8, rel=0.01) and "unpaired" in found[1].notes[0]
+    assert found[1].ratio == pytest.approx(0.8, rel=0.01) and has(found[1].notes, Kind.UNPAIRED)
 
 
 def test_no_stalls_in_either_arm_is_the_same() -> None:
@@ -91,8 +95,8 @@ def test_no_stalls_in_either_arm_is_the_same() -> None:
 def test_no_steady_state_has_no_plain_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where every trial has a trend, the table says that in the figure's place."""
     folder = synthetic.write(tmp_path, Shape(work=WORK))
-    loaded = store.load_run(folder)
-    from dbbench.commands import verdicts as made
+    loaded = results.load_run(folder)
+    from dbbench.report import verdicts as made
 
     odd = [
         dataclasses.replace(t, warnings=(TrialWarning("W005", "x"),)) if t.fs_setup == "xfs" else t
@@ -127,8 +131,8 @@ def test_by_kernel_needs_two(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert cli.run(["compare", "one", "--by", "kernel", "--results", str(tmp_path)]) == 2
     assert "6.12.9" in capsys.readouterr().err
     synthetic.write(tmp_path, Shape(work=WORK, name="two"))
-    spec = store.load_spec(tmp_path / "two")
-    store.save_spec(tmp_path / "two", dataclasses.replace(spec, host={**spec.host, "kernel": "6.13"}))
+    spec = results.load_spec(tmp_path / "two")
+    results.save_spec(tmp_path / "two", dataclasses.replace(spec, host={**spec.host, "kernel": "6.13"}))
     assert cli.run(["compare", "one", "two", "--by", "kernel", "--results", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["rows"]
     assert [r["fs_setup"] for r in found if "xfs" in r["fs_setup"]] == ["xfs @ 6.12.9", "xfs @ 6.13"]

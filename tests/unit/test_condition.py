@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from dbbench import condition
-from dbbench.judging import limits
 from dbbench.model import WearFacts
+from dbbench.run.evaluate import limits
+from dbbench.storage.devices import condition
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.server_roots import MANIFEST, RECIPES, intact
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,50 @@ def test_what_a_test_needs_is_looked_for(request: pytest.FixtureRequest) -> None
     assert conftest._lacks("fs:no-such-fs") == "a kernel with no-such-fs"
     assert conftest._lacks("fs:proc") is None
     assert conftest._lacks("sh") is None
+
+
+@pytest.mark.starts_processes
+def test_one_file_of_tests_is_run_by_pytest_alone() -> None:
+    """From any folder: its imports of `tests` and of its neighbours need no option and no path."""
+    there = Path(__file__).parents[1]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        there / "unit/test_faults.py",
+        there / "system/test_faults.py",
+    ]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_version_of_python_that_the_locks_support_is_linted() -> None:
+    """tox has an environment for each, and `make test-all` runs those that are not its own."""
+    root = Path(__file__).parents[2]
+    assert "[testenv:lint-py3{11,12,13,14}]" in (root / "tox.ini").read_text()
+    assert "range(11, 15)" in (root / "Makefile").read_text()
+    assert "python_version" not in (root / "setup.cfg").read_text()  # mypy checks for the version that it runs under
+
+
+def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:
+    """A root without its manifest, with a file missing or with one cut short is made again."""
+    (program := tmp_path / "postgres").write_bytes(b"ELF" * 100)
+    assert not intact(tmp_path)
+    (tmp_path / MANIFEST).write_text(json.dumps({"postgres": 300}))
+    assert intact(tmp_path)
+    os.truncate(program, 299)
+    assert not intact(tmp_path)
+    program.unlink()
+    assert not intact(tmp_path)
+    (tmp_path / MANIFEST).write_text("{")
+    assert not intact(tmp_path)
+
+
+def test_a_server_root_is_known_by_what_it_is_made_from() -> None:
+    """Recipes that differ in anything have roots of their own."""
+    recipe = RECIPES["postgres-19"]
+    changed = [dataclasses.replace(recipe, suites=("sid",)), dataclasses.replace(recipe, packages=("postgresql-19",))]
+    assert len({one.key for one in (*changed, *RECIPES.values())}) == len(RECIPES) + 2

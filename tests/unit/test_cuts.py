@@ -1,4 +1,4 @@
-"""The results folder stands a power cut at any point of its publishing: what `list` showed before is there after.
+"""The results folder stands a power cut at any point of its publishing: what `show` showed before is there after.
 
 A model of a journalling filesystem: what was fsynced stays; of names and contents that were not, any part may be there.
 A run of three trials is published while each step is recorded; then it is cut at random points and what a disk may hold
@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from dbbench import store
+from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
-from dbbench.histogram import Histogram
-from dbbench.journal import Journal
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series
 from dbbench.model import Run
-from dbbench.series import Series
-from dbbench.store.trials import damage, leftovers
+from dbbench.results.journal import Journal
+from dbbench.results.trials import damage, leftovers
 
 from .test_store import a_trial
 
@@ -132,11 +132,11 @@ def publish(folder: Path, run: Run, recorder: Recorder) -> None:
     journal = Journal(folder / "journal.jsonl")
     for index, spec in enumerate(run.order):
         journal.note("take", what="image", path=f"/.dbbench-{index}.img")
-        draft = store.Draft(folder, spec.id)
+        draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("tps = 9.5\n" * 50)
         draft.publish(a_trial(run, index), Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
         recorder.published.add(spec.id)
-        store.save_spec(folder, run)
+        results.save_spec(folder, run)
         recorder.take(f"published {spec.id}")
 
 
@@ -170,20 +170,20 @@ def test_what_was_finished_before_a_cut_is_there_after_it(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
-    results, run = tmp_path / "results", make_run()
-    results.mkdir()
-    with recorded(results, monkeypatch) as recorder:
-        folder = store.create_run(results, run, "# plan\n")
-        recorder.synced(results)  # the folder's own name: from here on the run is known
+    results_folder, run = tmp_path / "results", make_run()
+    results_folder.mkdir()
+    with recorded(results_folder, monkeypatch) as recorder:
+        folder = results.create_run(results_folder, run, "# plan\n")
+        recorder.synced(results_folder)  # the folder's own name: from here on the run is known
         begun = len(recorder.moments)
         publish(folder, run, recorder)
     draw = random.Random(SEED)
     for number in range(CUTS):
         moment = draw.choice(recorder.moments[begun:])
         after = tmp_path / "after"
-        after_the_cut(moment, results.stat().st_ino, after, draw)
+        after_the_cut(moment, results_folder.stat().st_ino, after, draw)
         said = f"cut {number} after {moment.label}"
-        found = store.load_run(after / run.name)
+        found = results.load_run(after / run.name)
         assert {trial.id for trial in found.trials} >= moment.published, said
         for spec in run.order:
             trial = after / run.name / "trials" / spec.id
@@ -196,20 +196,20 @@ def test_without_fsync_the_model_loses_results(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A control: the same cuts harm what nobody wrote through, so the model has teeth."""
-    results, run = tmp_path / "results", make_run()
-    results.mkdir()
-    with recorded(results, monkeypatch) as recorder:
-        folder = store.create_run(results, run, "# plan\n")
-        recorder.synced(results)
-        monkeypatch.setattr("dbbench.store.trials.sync", lambda path: None)
+    results_folder, run = tmp_path / "results", make_run()
+    results_folder.mkdir()
+    with recorded(results_folder, monkeypatch) as recorder:
+        folder = results.create_run(results_folder, run, "# plan\n")
+        recorder.synced(results_folder)
+        monkeypatch.setattr("dbbench.results.trials.sync", lambda path: None)
         begun = len(recorder.moments)
         publish(folder, run, recorder)
     draw, harmed = random.Random(SEED), 0
     for _ in range(CUTS):
         moment = draw.choice(recorder.moments[begun:])
-        after_the_cut(moment, results.stat().st_ino, tmp_path / "after", draw)
+        after_the_cut(moment, results_folder.stat().st_ino, tmp_path / "after", draw)
         try:
-            found = {trial.id for trial in store.load_run(tmp_path / "after" / run.name).trials}
+            found = {trial.id for trial in results.load_run(tmp_path / "after" / run.name).trials}
             harmed += not found >= moment.published
         except (ResultDamaged, RunMissing):
             harmed += 1

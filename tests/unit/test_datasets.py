@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import texts
-from dbbench.datasets import cache, generated, packed
+from dbbench.datasets import cache, generated, golden
 from dbbench.datasets.golden import Recipe
+from dbbench.drivers import rows_file
+from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.model import Dataset, EngineSpec, Setting
 
@@ -32,12 +33,22 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
         (Dataset("pgbench", {"scale": 0}), "postgres", "scale"),
         (Dataset("sysbench", {"tables": "many"}), "mysql", "tables"),
         (Dataset("none", {"scale": 1}), "mysql", "scale"),
+        (Dataset("clone-tables", {"tablespace": "fast"}), "mysql", "mysql cannot have its tables"),
+        (Dataset("clone-tables", {"tablespace": "pg_fast"}), "postgres", "pg_fast"),
+        (Dataset("clone-tables", {"tablespace": "fast; --"}), "postgres", "lower-case letters"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused_by_name(dataset: Dataset, engine: str, names: str) -> None:
     """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error of the plan."""
     with pytest.raises(PlanInvalid, match=names):
         generated.completed(dataset, engine)
+
+
+def test_a_tablespace_is_part_of_the_dataset_only_where_it_is_named() -> None:
+    """So that datasets without one keep their keys."""
+    assert "tablespace" not in generated.completed(Dataset("clone-tables"), "postgres").parameters
+    placed = generated.completed(Dataset("clone-tables", {"tablespace": "fast"}), "postgres")
+    assert placed.parameters["tablespace"] == "fast"
 
 
 def test_twice_the_rows_need_about_twice_the_bytes() -> None:
@@ -51,9 +62,9 @@ def test_twice_the_rows_need_about_twice_the_bytes() -> None:
 
 def test_texts_are_seeded_and_compress_moderately() -> None:
     """The same seed gives the same texts; they compress like text, neither like zeros nor like noise."""
-    pool = texts.pool(7)
-    assert pool == texts.pool(7) != texts.pool(8)
-    assert len(set(pool)) == texts.POOL_ROWS
+    pool = rows_file.pool(7)
+    assert pool == rows_file.pool(7) != rows_file.pool(8)
+    assert len(set(pool)) == rows_file.POOL_ROWS
     assert all(100 < len(text) <= 170 for text in pool)
     whole = "".join(pool).encode()
     assert 1.5 < len(whole) / len(zlib.compress(whole, 1)) < 4
@@ -108,16 +119,25 @@ def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_share_that_compresses_away_becomes_noise() -> None:
     """None of it at the one end of what was measured, all at the other, the nearest beyond; a part of the dataset."""
-    for kind in packed.KINDS:
+    for kind in generated.KINDS:
         for engine in ("postgres", "mariadb", "mysql"):
-            least, most = packed.MEASURED[kind, engine]
-            assert [packed.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]
-            assert packed.noise(kind, engine, (least + most) / 2) == pytest.approx(0.5)
+            least, most = profile_of(engine).compressed[kind]
+            assert [generated.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]
+            assert generated.noise(kind, engine, (least + most) / 2) == pytest.approx(0.5)
     asked = generated.completed(Dataset("sysbench", {"compressibility": 0.5}), "postgres")
     assert asked.parameters["compressibility"] == 0.5
     assert "compressibility" not in generated.completed(Dataset("sysbench"), "postgres").parameters
     for wrong in (1.5, -0.1, True, "much"):
-        with pytest.raises(PlanInvalid, match="share between 0 and 1"):
+        with pytest.raises(PlanInvalid, match="must be between 0 and 1"):
             generated.completed(Dataset("clone-tables", {"compressibility": wrong}), "mysql")
     with pytest.raises(PlanInvalid, match='no parameter "compressibility"'):
         generated.completed(Dataset("pgbench", {"compressibility": 0.5}), "postgres")
+
+
+def test_a_link_to_a_server_is_that_server(tmp_path: Path) -> None:
+    """A folder of programs may be one of symbolic links, as in Nix."""
+    (program := tmp_path / "store/postgres").parent.mkdir()
+    program.write_bytes(b"\x7fELF")
+    (link := tmp_path / "bin/postgres").parent.mkdir()
+    link.symlink_to(program)
+    assert golden._program_sum((str(link),), ("postgres",)) == golden._program_sum((str(program),), ("postgres",)) != ""

@@ -95,7 +95,7 @@ def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path
     """The data directory may be there already, with attributes; what lies in it is never overwritten."""
     (tmp_path / "data").mkdir()
     restored(made, tmp_path / "data", ME)
-    with pytest.raises(RestoreFailed, match="not an empty folder"):
+    with pytest.raises(RestoreFailed, match="not an empty directory"):
         restored(made, tmp_path / "data", ME)
 
 
@@ -110,7 +110,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
         return write(fd, torn)
 
     monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
-    with pytest.raises(RestoreUnequal, match=r"base/5/16384 is not equal .* sound"):
+    with pytest.raises(RestoreUnequal, match=r"base/5/16384 is not equal .* intact"):
         restored(made, tmp_path / "data", ME)
     assert cache.exists("copy", made.path.parent)
 
@@ -139,7 +139,7 @@ def test_a_file_missing_in_the_golden_copy_is_named(made: Golden, tmp_path: Path
 def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -> None:
     """What is gone from the cache is an error with its remedy, before anything is written."""
     assert cache.evict(made.path)
-    with pytest.raises(RestoreFailed, match="is gone"):
+    with pytest.raises(RestoreFailed, match="no longer exists"):
         restored(made, tmp_path / "data", ME)
     assert not (tmp_path / "data").exists()
 

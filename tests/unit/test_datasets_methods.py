@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, plan
+from dbbench import plan
 from dbbench.datasets import split
 from dbbench.datasets.copying import restored
 from dbbench.errors import PlanInvalid
-from dbbench.parts.restoring import pace
-from dbbench.progress.events import Event
-from dbbench.progress.state import State
-from dbbench.progress.wording import copied
-from dbbench.store.trials import ELSEWHERE, leftovers
+from dbbench.plan import catalog
+from dbbench.report.progress.event import Event, State
+from dbbench.report.progress.wording import copied
+from dbbench.results.trials import ELSEWHERE, leftovers
+from dbbench.run.stages.dataset import pace
 from tests.unit.test_datasets_copying import ME, a_copy
 
 
@@ -48,14 +48,14 @@ def test_reflink_is_refused_where_a_filesystem_cannot(tmp_path: Path) -> None:
     head = 'name = "p"\nrestore = "reflink"\n'
     rest = '[[engine]]\nname = "postgres"\n[[workload]]\nname = "pgbench-tpcb"\n'
     file.write_text(f'{head}fs_setups = ["xfs", "ext4"]\n{rest}')
-    with pytest.raises(PlanInvalid, match='fs setup "ext4" cannot share blocks'):
+    with pytest.raises(PlanInvalid, match='fs setup "ext4" does not support reflinks'):
         plan.load(file, known)
     file.write_text(f'{head}fs_setups = ["xfs", "btrfs"]\n{rest}')
     assert plan.load(file, known).restore == "reflink"
     file.write_text(
         f'name = "p"\nfs_setups = ["xfs"]\noperations = ["snapshot"]\n{rest}source = "x"\ntablespace = "fast"\n'
     )
-    with pytest.raises(PlanInvalid, match='not beside a "tablespace"'):
+    with pytest.raises(PlanInvalid, match='cannot be combined with "tablespace"'):
         plan.load(file, known)
 
 

@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from dbbench import catalog, plan
+from dbbench import plan
 from dbbench.datasets import generated, golden, sources
-from dbbench.datasets.sources import Source, folders, looking
-from dbbench.datasets.sources.archive import header
+from dbbench.datasets.sources import Source, folders
+from dbbench.datasets.sources.folders import header
 from dbbench.drivers.scan import chosen
-from dbbench.drivers.scan_queries import Table
+from dbbench.engines.port import Table
 from dbbench.errors import (
     DriverFailed,
     PlanInvalid,
@@ -22,7 +22,9 @@ from dbbench.errors import (
     SourceInUse,
     SourceMissing,
 )
-from dbbench.model import EngineSpec
+from dbbench.model import EngineSpec, SourceChange, SourceChangeKind
+from dbbench.plan import catalog
+from dbbench.results.compatibility import source_change
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
 STOPPED: Final = 1
@@ -59,7 +61,7 @@ def put(name: str, to: Path) -> Path:
 
 def seen(path: Path) -> tuple[str, str, str]:
     """Form, engine and version of what lies there."""
-    found = looking.look(path)
+    found = sources.look(path)
     return found.form, found.engine, found.version
 
 
@@ -126,37 +128,37 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("gone", "empty", "notes.txt"):
         with pytest.raises(SourceMissing):
-            looking.look(tmp_path / name)
+            sources.look(tmp_path / name)
     (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
     with pytest.raises(SourceIncomplete) as packed:
-        looking.look(tmp_path / "shop.sql.gz")
-    assert packed.value.remedy == "Unpack it first: gunzip -k shop.sql.gz"
+        sources.look(tmp_path / "shop.sql.gz")
+    assert packed.value.remedy == "Decompress it first: gunzip -k shop.sql.gz"
 
 
 def test_a_cluster_that_runs_or_crashed_is_refused(tmp_path: Path) -> None:
     """By its pid file, or by the state that its control file has; a base backup is in it too, with its label."""
     crashed = cluster(tmp_path / "crashed", RUNNING)
     with pytest.raises(SourceInUse, match="neither a backup"):
-        looking.look(crashed)
+        sources.look(crashed)
     running = cluster(tmp_path / "running")
     (running / "postmaster.pid").write_text("1\n")
     with pytest.raises(SourceInUse, match=r"postmaster\.pid"):
-        looking.look(running)
+        sources.look(running)
 
 
 def test_a_backup_without_its_log_or_tablespace_is_refused(tmp_path: Path) -> None:
     """Both are named; a tablespace whose link leads nowhere is found beside the backup."""
     backup = cluster(tmp_path / "backup", RUNNING, label=True)
     (backup / "pg_tblspc/16400").symlink_to("/nowhere/fast")
-    with pytest.raises(SourceIncomplete, match=r"16400 .* was at /nowhere/fast"):
-        looking.look(backup)
+    with pytest.raises(SourceIncomplete, match=r"16400 .* at /nowhere/fast"):
+        sources.look(backup)
     (tmp_path / "fast/PG_15_202209061").mkdir(parents=True)
     (tmp_path / "fast/PG_15_202209061/16385").write_bytes(bytes(100))
     assert folders.tablespaces(backup) == [("16400", tmp_path / "fast")]
-    assert looking.look(backup).bytes >= 8192 + 100
+    assert sources.look(backup).bytes >= 8192 + 100
     (backup / "pg_wal/000000010000000000000002").unlink()
-    with pytest.raises(SourceIncomplete, match="no log"):
-        looking.look(backup)
+    with pytest.raises(SourceIncomplete, match="no write-ahead log"):
+        sources.look(backup)
 
 
 def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> None:
@@ -164,14 +166,14 @@ def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> 
     backup = innodb(tmp_path / "mb")
     (backup / "xtrabackup_checkpoints").write_text("backup_type = incremental\n")
     with pytest.raises(SourceIncomplete, match="incremental"):
-        looking.look(backup)
+        sources.look(backup)
     put("xtrabackup_checkpoints", backup / "xtrabackup_checkpoints")
     (backup / "shop/orders.ibd.qp").touch()
-    with pytest.raises(SourceIncomplete, match="packed"):
-        looking.look(backup)
+    with pytest.raises(SourceIncomplete, match="compressed"):
+        sources.look(backup)
     (several := innodb(tmp_path / "two") / "ibdata2").touch()
     with pytest.raises(SourceIncomplete, match=r"ibdata1, ibdata2"):
-        looking.look(several.parent)
+        sources.look(several.parent)
 
 
 def source(form: str, engine: str, version: str, page: int | None = None) -> Source:
@@ -182,12 +184,17 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
 @pytest.mark.parametrize(
     ("one", "engine", "version", "said"),
     [
-        (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "of postgres, and the cell's"),
-        (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "later than the server here"),
-        (source("data directory", "postgres", "14"), "postgres", "15.18", "of postgres 14; the server here is 15.18"),
-        (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "of mariadb 10.6; the server"),
-        (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "pages of 32768"),
-        (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "of mysql"),
+        (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "made by postgres, but"),
+        (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "newer than the server"),
+        (
+            source("data directory", "postgres", "14"),
+            "postgres",
+            "15.18",
+            "postgres 14, but .* 15.18",
+        ),
+        (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "made by mariadb 10.6, but the server"),
+        (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
+        (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),
     ],
 )
 def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
@@ -210,18 +217,27 @@ def test_another_content_is_another_dataset(tmp_path: Path) -> None:
     """The key of the copy follows from names, sizes and times, and not from where the source lies."""
     first, moved = cluster(tmp_path / "a"), tmp_path / "b"
     shutil.copytree(first, moved)
-    identities = [looking.look(path).identity for path in (first, moved)]
+    identities = [sources.look(path).identity for path in (first, moved)]
     assert identities[0] == identities[1]
     keys = [_key(path) for path in (first, moved)]
     assert keys[0] == keys[1]
     file = moved / "base/5/16384"
     os.utime(file, (1, 1))
-    assert looking.look(moved).identity != identities[0]
+    assert sources.look(moved).identity != identities[0]
     assert _key(moved) != keys[0]
 
 
-def _key(path: Path) -> str:
-    dataset = sources.dataset_of(looking.look(path))
+def test_another_state_is_another_copy(tmp_path: Path) -> None:
+    """A copy that is kept as it is, or has other checksums, has a key of its own; a dump has neither."""
+    data = cluster(tmp_path / "a")
+    asked: list[dict[str, bool]] = [{}, {"settle": False}, {"checksums": True}, {"checksums": False}]
+    assert len({_key(data, **one) for one in asked}) == 4
+    assert _key(data) == _key(data, settle=True)
+    assert "settle" not in sources.dataset_of(sources.look(put("pg_dump.sql", tmp_path / "shop.sql"))).parameters
+
+
+def _key(path: Path, **chosen: bool) -> str:
+    dataset = sources.dataset_of(sources.look(path), **chosen)  # type: ignore[arg-type]
     return golden.Recipe(EngineSpec("postgres"), "15.18", "", dataset, {}).key
 
 
@@ -270,11 +286,16 @@ def test_a_changed_source_is_another_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ('tablespace = "fast"', '"tablespace" is one of a "source"'),
-        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" is of a dataset that is generated'),
-        ('source = { oracle = "SQL" }', '"oracle" is no engine'),
+        ('database = "shop"', '"database" has no effect without a "source"'),
+        ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
+        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" applies to generated datasets'),
+        ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
         ('source = { mariadb = "SQL" }', "has no path for postgres"),
-        ('source = "SQL"\ntablespace = "fast"', "only a physical copy of PostgreSQL has tablespaces"),
+        ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),
+        ("settle = false", '"settle" has no effect without a "source"'),
+        ("checksums = false", '"checksums" has no effect without a "source"'),
+        ('source = "SQL"\nsettle = false', "settle = false requires a physical copy"),
+        ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
     ],
 )
 def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Path) -> None:
@@ -282,6 +303,14 @@ def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Pat
     dump = put("pg_dump.sql", tmp_path / "shop.sql")
     with pytest.raises(PlanInvalid, match=said):
         expanded(tmp_path, own.replace("SQL", str(dump)))
+
+
+def test_generated_tables_can_be_in_a_tablespace(tmp_path: Path) -> None:
+    """It is a part of the dataset, which is then another golden copy."""
+    (cell,) = expanded(tmp_path, 'tablespace = "fast"').cells
+    assert cell.dataset.kind == "clone-tables" and cell.dataset.parameters["tablespace"] == "fast"
+    (plain,) = expanded(tmp_path, "").cells
+    assert "tablespace" not in plain.dataset.parameters
 
 
 TABLES: Final = [Table("a", 10), Table("b", 30, "fast"), Table("own.c", 20, "fast"), Table("empty", 0)]
@@ -297,3 +326,29 @@ def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
         chosen(TABLES, "a", "fast")
     with pytest.raises(DriverFailed, match="no table that is not empty"):
         chosen(TABLES[3:], 4, "")
+
+
+def test_changes_in_words_become_their_kinds() -> None:
+    """Golden copies of earlier versions have sentences alone; each becomes its kind, and each kind has a text."""
+    changes = {
+        "work_mem = '9MB', port = '{5432}': taken out; `settings` of [[engine]] brings it back":
+            SourceChange(SourceChangeKind.CONFIGURATION, {"settings": "work_mem = '9MB', port = '{5432}'"}),
+        "settings that MySQL persisted (mysqld-auto.cnf) are taken out": SourceChange(SourceChangeKind.PERSISTED),
+        "of the database's own settings work_mem=9MB, jit=off are reset":
+            SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": "work_mem=9MB, jit=off"}),
+        "the database taken out, reset is called dbbench in the copy":
+            SourceChange(SourceChangeKind.RENAMED, {"database": "taken out, reset", "name": "dbbench"}),
+        "the largest database, shop, is the one that is worked on":
+            SourceChange(SourceChangeKind.CHOSEN, {"database": "shop"}),
+        "its pages had no checksums; the copy has them": SourceChange(SourceChangeKind.CHECKSUMS),
+        "something else": SourceChange(SourceChangeKind.OTHER, {"text": "something else"}),
+    }  # fmt: skip
+    later = {  # of golden copies that have their kinds beside the sentences
+        SourceChangeKind.CHECKSUMS_REMOVED,
+        SourceChangeKind.NO_CHECKSUMS,
+        SourceChangeKind.SETTLED,
+        SourceChangeKind.NOT_SETTLED,
+    }
+    assert {change.kind for change in changes.values()} == set(SourceChangeKind) - later
+    assert {text: source_change(text) for text in changes} == changes
+    assert all(value in sources.text(change) for change in changes.values() for value in change.values.values())

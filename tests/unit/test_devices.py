@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers
 
-from dbbench.devices import blank, counters, directory, guard, image, naming, sysfs
-from dbbench.devices.port import Device
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
 from dbbench.model import DeviceSpec
-from tests.permit import Permit
+from dbbench.storage.devices import directory, guard, image, naming, sysfs
+from dbbench.storage.devices.port import Device
+from tests.support.permit import Permit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/devices"
 # /sys/block/loop0/stat of Linux 6.18: 225 flushes in the 16th field
@@ -70,24 +70,24 @@ def test_what_lies_on_a_disk_is_found_through_partitions(sys_tree: Path) -> None
 
 def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) -> None:
     """A disk that is sent no flushes makes the sum unknown, with the reason."""
-    assert counters.flushes(["sda", "sdb"]) == 450
-    assert counters.flushes_reason(["sda", "sdb"]) == ""
+    assert sysfs.flushes(["sda", "sdb"]) == 450
+    assert sysfs.flushes_reason(["sda", "sdb"]) == ""
     (sys_tree / "devices/sdb/queue/write_cache").write_text("write through\n")
-    assert counters.flushes(["sda", "sdb"]) is None
-    assert counters.flushes_reason(["sda", "sdb"]) == "sdb has write_cache write through"
-    assert counters.flushes([]) is None
-    assert counters.flushes(["gone"]) is None
+    assert sysfs.flushes(["sda", "sdb"]) is None
+    assert sysfs.flushes_reason(["sda", "sdb"]) == "sdb has write_cache write through"
+    assert sysfs.flushes([]) is None
+    assert sysfs.flushes(["gone"]) is None
 
 
 def test_counters_are_bytes(sys_tree: Path) -> None:
     """Sectors of /sys/block are of 512 bytes, whatever the disk's own are."""
-    assert counters.io_counters("vda") == (54721 * 512, 1271928 * 512)
-    assert counters.io_counters("gone") is None
+    assert sysfs.io_counters("vda") == (54721 * 512, 1271928 * 512)
+    assert sysfs.io_counters("gone") is None
 
 
 def test_queue_attributes_of_a_partition_are_its_disks(sys_tree: Path) -> None:
     """Partitions have no queue of their own."""
-    assert counters.queue_attributes("sda1") == {"write_cache": "write back"}
+    assert sysfs.queue_attributes("sda1") == {"write_cache": "write back"}
 
 
 def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None:
@@ -158,15 +158,15 @@ def test_of_a_large_disk_the_copies_of_superblocks_are_looked_at_first(at: int, 
     """However slow it is."""
     with (tmp_path / "disk").open("w+b", buffering=0) as disk:
         disk.truncate(2**41)
-        assert blank.data_at(disk.fileno(), within_s=0) is None
+        assert guard.data_at(disk.fileno(), within_s=0) is None
         os.pwrite(disk.fileno(), b"x", at)
-        assert blank.data_at(disk.fileno(), within_s=0) == at
+        assert guard.data_at(disk.fileno(), within_s=0) == at
 
 
 @given(size=integers(0, 2**22))
 def test_the_places_are_the_whole_disk(size: int) -> None:
     """In windows of 64 KiB."""
-    seen = sorted(place for place in blank.places(size) if place < size)
+    seen = sorted(place for place in guard.places(size) if place < size)
     ends = [0, *(place + 2**16 for place in seen)]
     assert all(place <= end for place, end in zip(seen, ends, strict=False))
     assert size <= max(ends)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import dataclasses
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any, Final
 import click
 import pytest
 
-from dbbench import catalog, plan
+from dbbench import plan
 from dbbench.cli import group
-from dbbench.errors import WARNINGS, all_errors
-from dbbench.metrics import COUNTS, METRICS
+from dbbench.commands.catalogue import Chooser
+from dbbench.errors import all_errors
+from dbbench.errors.explanations import EXPLANATIONS
+from dbbench.errors.warnings import WARNINGS
+from dbbench.metrics.table import COUNTS, METRICS
 from dbbench.model import (
     Arm,
     ClientSpec,
@@ -32,8 +36,10 @@ from dbbench.model import (
     WorkloadSpec,
     durability_class,
 )
-from dbbench.record import DEADLINES_S
-from dbbench.tomlfile import written_fields
+from dbbench.plan import catalog
+from dbbench.plan.tomlfile import written_fields
+from dbbench.run.record import DEADLINES_S
+from dbbench.samplers import machine
 from dbbench.units import bytes_of, seconds_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -67,11 +73,23 @@ def rows(part: str) -> dict[str, list[str]]:
     return found
 
 
+def definitions(part: str) -> dict[str, tuple[str, str]]:
+    """Definition lists: key -> default ("" where there is none), paragraph."""
+    found = {}
+    for item in re.findall(r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^\S|\Z)", part.replace("\n\n", "\n\n.\n"), re.M | re.S):
+        words = " ".join(item[1].split())
+        default = re.search(r"^[^.]*?, default `(.*?)`\.", words)
+        found[item[0]] = (f"`{default[1]}`" if default else "", words)
+    return found
+
+
 def commands(parent: click.Group, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """Every command with its words: "run", "fs list"."""
+    """Every command with its words: "run", "study", "study run"."""
     context = click.Context(parent)
     for name in parent.list_commands(context):
         command = parent.get_command(context, name)
+        if isinstance(command, Chooser):
+            yield " ".join((*words, name))
         if isinstance(command, click.Group):
             yield from commands(command, (*words, name))
         else:
@@ -81,34 +99,38 @@ def commands(parent: click.Group, words: tuple[str, ...] = ()) -> Iterator[str]:
 @pytest.mark.parametrize("command", list(commands(group)))
 def test_readme_has_every_command(command: str) -> None:
     """The README's table of commands leaves none out."""
-    first = [
-        cell.split("`")[1] for cell in re.findall(r"^\| (`dbbench [^|]*)\|", section("README.md", "Commands"), re.M)
-    ]
+    table = _whole_section("README.md", "Commands")
+    first = [cell.split("`")[1] for cell in re.findall(r"^\| (`dbbench [^|]*)\|", table, re.M)]
     assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
 
 
-def test_every_error_has_its_row() -> None:
-    """docs/errors.md names each error with its exit code and title, and no error that does not exist."""
-    table = {name: cells for name, cells in rows(text("docs/errors.md")).items() if re.fullmatch(r"E\d{3}", name)}
-    assert {name: cells[:2] for name, cells in table.items()} == {
-        name: [str(kind.exit_code), kind.title] for name, kind in all_errors().items()
-    }
+def test_the_list_of_errors_is_made_from_the_tables() -> None:
+    """docs/errors.md is what docs/errors.py writes; `make map` writes it again."""
+    written = runpy.run_path(str(ROOT / "docs/errors.py"))
+    assert text("docs/errors.md") == written["page"]()
+    assert set(re.findall(r"^### ([EW]\d{3}): ", text("docs/errors.md"), re.M)) == {*all_errors(), *WARNINGS}
 
 
-def test_every_warning_has_its_row() -> None:
-    """docs/errors.md names each warning by its words, and no warning that does not exist."""
-    table = {name: cells for name, cells in rows(text("docs/errors.md")).items() if re.fullmatch(r"W\d{3}", name)}
-    assert {name: cells[1] for name, cells in table.items()} == {name: said for name, (said, _) in WARNINGS.items()}
+def test_the_schema_of_a_workload_is_that_of_the_code() -> None:
+    """docs/workload.schema.json is what docs/schema.py writes; `make map` writes it again."""
+    written = runpy.run_path(str(ROOT / "docs/schema.py"))
+    assert text("docs/workload.schema.json") == written["schema"]()
 
 
-def test_suspect_warnings_are_told_as_such() -> None:
-    """Whether a warning makes a trial suspect, or is never given, is in the documents as it is in the code."""
-    code = "".join(path.read_text(encoding="utf-8") for path in (Path(catalog.__file__).parent).rglob("*.py"))
-    given = dict.fromkeys(WARNINGS, "–")
-    for name, rest in re.findall(r'TrialWarning\("(W\d{3})",(.*)', code):
-        given[name] = "yes" if "suspect=" in rest else "no"
-    table = rows(section("docs/errors.md", "Warnings"))
-    assert {name: table[name][0] for name in WARNINGS} == given
+def test_errors_and_warnings_are_sorted() -> None:
+    """dbbench/errors lists errors, their explanations and warnings by ID, and explains every error."""
+    ids = re.findall(r'"(E\d{3})"', text("dbbench/errors/__init__.py"))
+    assert ids[1:] == sorted(all_errors().keys() - {"E999"})
+    assert list(EXPLANATIONS) == sorted(all_errors())
+    assert list(WARNINGS) == sorted(WARNINGS)
+
+
+def test_the_table_says_which_warnings_make_a_trial_suspect() -> None:
+    """`suspect` of each warning is what the code passes when it gives the warning."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "dbbench").rglob("*.py"))
+    given = {name: "suspect=" in rest for name, rest in re.findall(r'TrialWarning\("(W\d{3})",(.*)', code)}
+    given.update(dict.fromkeys(machine.KINDS, True))
+    assert {name: kind.suspect for name, kind in WARNINGS.items()} == {**dict.fromkeys(WARNINGS, False), **given}
 
 
 @pytest.mark.parametrize("name", SHIPPED.setups)
@@ -166,7 +188,8 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
     own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
     read_by_hand = {WorkloadSpec: {"parameters", "sweeps"}, EngineSpec: {"sweeps"}}
     hidden = read_by_hand.get(noun, {"name"} if noun in (FsSetup, Workload) else set())
-    table = rows(_whole_section(document, heading))
+    part = _whole_section(document, heading)
+    table = definitions(part) or rows(part)
     known = {own.get(key, key) for key in written_fields(noun)} - hidden
     assert known == table.keys() - {"key", "---", "---|---|---", "---|---|---|---"}
     fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
@@ -191,6 +214,15 @@ def _value(shown: Any, default: Any) -> Any:
     return shown
 
 
+@pytest.mark.parametrize("heading", [heading for document, heading, _ in KEYS if document == "docs/plan.md"])
+def test_every_key_has_an_example(heading: str) -> None:
+    """One line of TOML that sets the key; keys that are tables have a section of their own."""
+    for key, (_, words) in definitions(_whole_section("docs/plan.md", heading)).items():
+        example = re.search(r"Example: `(.*?)`\.", words)
+        assert example or re.search(r"\(#\w+\)", words), key
+        assert example is None or list(tomllib.loads(example[1])) == [key]
+
+
 def test_every_deadline_has_its_default() -> None:
     """The phases of `[deadlines]` with their seconds."""
     shown = dict(re.findall(r"\| `(\w+)` \| `(\d+)`", section("docs/plan.md", "`[deadlines]`")))
@@ -200,17 +232,20 @@ def test_every_deadline_has_its_default() -> None:
 
 
 def test_every_key_of_a_trial_is_explained() -> None:
-    """Each field of trial.json has its row in docs/results.md, and no row is of something else."""
-    table = rows(section("docs/results.md", "trial.json (schema 1)"))
-    shown = {word for cell in table for word in cell.split()} - {"key"}
-    assert {field.name for field in dataclasses.fields(Trial)} == {word for word in shown if not word.startswith("-")}
+    """Each field of trial.json has its entry in docs/results.md, and no entry is of something else."""
+    assert {field.name for field in dataclasses.fields(Trial)} == heads("trial.json (schema 1)")
 
 
 @pytest.mark.parametrize("name", [*METRICS, *COUNTS])
 def test_every_metric_is_explained(name: str) -> None:
-    """How each key of a summary is made stands in docs/results.md."""
-    table = rows(section("docs/results.md", "How the figures are made"))
-    assert name in {word for cell in table for word in cell.split()}
+    """docs/results.md says how each key of a summary is computed."""
+    assert name in heads("How the metrics are computed")
+
+
+def heads(heading: str) -> set[str]:
+    """The keys that a definition list of docs/results.md explains; an entry may have several."""
+    items = re.findall(r"^- ((?:\*\*`\w+`\*\*,?\s+)*\*\*`\w+`\*\*):", section("docs/results.md", heading), re.M)
+    return {key for item in items for key in re.findall(r"`(\w+)`", item)}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -248,6 +283,8 @@ def _blocks(kind: str) -> list[tuple[str, str]]:
     for document in DOCUMENTS:
         for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.DOTALL):
             named = re.match(r"# (fs_setups|workloads)/", block)
+            if block.startswith("# plan.toml\n"):
+                continue  # of the tutorial, whose plan works on a dump: tests/unit/test_tutorial.py
             what = named[1] if named else "plan" if "fs_setups" in tomllib.loads(block) else "part"
             if what == kind:
                 found.append((document.name, block))
@@ -286,11 +323,26 @@ def test_picture_of_the_report_is_small() -> None:
     assert "](docs/report.png)" in text("README.md")
 
 
-def test_every_room_is_on_the_map() -> None:
-    """docs/development.md has the layers of the import contract, in their order."""
+def test_the_map_is_drawn_from_the_code() -> None:
+    """docs/map.svg has the packages of the import contract; `make map` draws it again."""
+    drawing = runpy.run_path(str(ROOT / "docs/map.py"))
+    assert text("docs/map.svg") == drawing["drawn"]()
+    shown = re.findall(r'class="name"[^>]*>(\w+)<', text("docs/map.svg"))
+    rooms = {path.name.removesuffix(".py") for path in (ROOT / "dbbench").iterdir() if not path.name.startswith("__")}
+    assert set(shown) == (rooms | {"__main__"}) - {"data", "py.typed"}
+
+
+def test_nothing_is_installed_from_an_index_by_our_name() -> None:
+    """That name is not ours there: extras are installed from the checkout."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("dbbench/**/*.py")]
+    named = [path for path in files if re.search(r"pip install (-\S+ )*\W*dbbench", path.read_text(encoding="utf-8"))]
+    assert named == []
+    extras = set(re.findall(r"pip install -e \W*\.\[(\w+)\]", "".join(path.read_text() for path in files)))
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    layers = config["importlinter:contract:rooms"]["layers"].split()
-    rooms = [layer.removeprefix("dbbench.") for layer in layers if layer != ":"]
-    named = re.findall(r"^\| [^|]+ \| ((?:`\w+` ?)+)\|", section("docs/development.md", "How it is built"), re.M)
-    assert [word.strip("`") for line in named for word in line.split()] == rooms
+    assert {"fleet", "lab"} <= extras <= config["options.extras_require"].keys()
+
+
+def test_the_readme_names_what_both_commands_need() -> None:
+    """A bare system has neither git nor make."""
+    assert "apt-get install git make python3" in section("README.md", "Two commands")

@@ -8,18 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench import steadiness
-from dbbench.clock import Clock
 from dbbench.datasets import generated
 from dbbench.drivers import apply
-from dbbench.drivers.appliers import position
-from dbbench.drivers.apply import ApplyLoad, by_second, differences
-from dbbench.drivers.archive import Archive, Log, load, lsn, save
+from dbbench.drivers.apply import ApplyLoad, by_second, differences, position
+from dbbench.drivers.archived_log import Archive, LogFile, load, lsn, save
 from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
+from dbbench.metrics import steadiness
+from dbbench.metrics.clock import Clock
 from dbbench.model import Dataset
 
 BINLOG = Path(__file__).parent.parent / "fixtures" / "binlog"
-LOGS = tuple(Log(f"{number}", 100, 0) for number in range(4))
+LOGS = tuple(LogFile(f"{number}", 100, 0) for number in range(4))
 
 
 class Fake:
@@ -90,7 +89,7 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(apply, "STUCK_S", 0.2)
     fake = Fake()
     fake.stands = True
-    with pytest.raises(ApplyStuck, match="0 bytes are applied, and none more for 0 s; it waits"):
+    with pytest.raises(ApplyStuck, match="stopped after 0 bytes: nothing was applied for 0 s; it waits"):
         loaded(fake).wait(lambda _: None)
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.catalog import catalog
 from dbbench.drivers import beside
-from dbbench.drivers.counts import Counts
-from dbbench.drivers.port import Outcome
 from dbbench.errors import PlanInvalid
-from dbbench.histogram import Histogram
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Counts, Outcome
+from dbbench.plan.catalog import catalog
 
 
 def outcome(tps: list[int]) -> Outcome:
@@ -54,5 +53,5 @@ def test_a_statement_beside_work_that_runs_to_its_end_is_refused(tmp_path: Path)
         'title = "t"\ndriver = "scan"\nengines = ["postgres"]\nwindow = "to-completion"\nprimary = "mb_per_s"\n'
         'during = "DROP TABLE a"\ndataset = { kind = "none" }\n'
     )
-    with pytest.raises(PlanInvalid, match='"during" wants window = "fixed"'):
+    with pytest.raises(PlanInvalid, match='"during" requires window = "fixed"'):
         catalog([tmp_path]).workload("w")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog
-from dbbench.drivers import DRIVERS, pgbench, sysbench
-from dbbench.drivers.scripts import located
+from dbbench.drivers import DRIVERS, pgbench, sessions_of, sysbench
+from dbbench.drivers.protocol import located
 from dbbench.errors import FileMissing
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
+from dbbench.plan import catalog
 
 
 @dataclass
@@ -140,3 +140,22 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
         for parameter in catalog.parameters(found).values():
             if parameter.default is not None:
                 catalog.checked(parameter, parameter.default)
+
+
+@pytest.mark.parametrize(
+    ("driver", "script", "parameters", "expected"),
+    [
+        ("pgbench", "tpcb-like", {"clients": 4}, 5),  # one more asks for the scale
+        ("sysbench", "oltp_read_write", {"clients": 4}, 4),
+        ("sysbench", "tpcc.lua", {}, 1),
+        ("sysbench", "/home/me/own.lua", {"clients": 4}, None),
+        ("sysbench", "oltp_read_write", {"script": "own.lua"}, None),
+        ("apply", "", {}, 1),
+        ("scan", "", {"clients": 4}, 0),
+    ],
+)
+def test_the_sessions_that_a_load_opens_are_known(
+    driver: str, script: str, parameters: dict[str, Scalar], expected: int | None
+) -> None:
+    """But for scripts of a user's own; dbbench's own sessions are not among them."""
+    assert sessions_of(cell(workload(driver, script, "sysbench"), **parameters)) == expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dbbench.drivers.counts import BUCKETS, Counts, buckets_of
-from dbbench.histogram import Histogram, bucket_of
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.outcome import BUCKETS, Counts, buckets_of
 
 
 def filled() -> Counts:

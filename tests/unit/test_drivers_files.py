@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench import catalog
-from dbbench.drivers import bonnie, bonnie_output, copy, filework, filework_output, fio, fio_output, smallfiles
-from dbbench.drivers.port import Live
+from dbbench.drivers import bonnie, cached, copy, filework, filework_load, fio, smallfiles
+from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
-from dbbench.metrics import METRICS
+from dbbench.metrics.table import METRICS
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window
+from dbbench.plan import catalog
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
 BONNIE = (FIXTURES / "bonnie.csv").read_text()
@@ -44,26 +45,26 @@ def ended(text: str, lived_s: float = 3.0) -> Any:
 
 def test_bonnies_line_agrees_with_its_own_table() -> None:
     """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
-    found, table = bonnie_output.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
+    found, table = bonnie.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
     assert found["char_write_mb_per_s"] == pytest.approx(73 * 1024 / 1e6) and " 73k  24 " in table
     assert found["block_write_mb_per_s"] == pytest.approx(57950 * 1024 / 1e6) and " 56.6m  20 " in table
     assert (found["char_write_cpu_pct"], found["block_write_cpu_pct"], found["char_read_cpu_pct"]) == (24, 20, 22)
-    longest = [found[f"{stem}_max_ms"] for _, stem, _ in bonnie_output.DATA]
+    longest = [found[f"{stem}_max_ms"] for _, stem, _ in bonnie.DATA]
     assert longest == pytest.approx([302, 24.23, 21.247, 64.606, 24.093, 159])
-    assert [found[f"{stem}_max_ms"] for _, stem, _ in bonnie_output.FILES] == pytest.approx(
+    assert [found[f"{stem}_max_ms"] for _, stem, _ in bonnie.FILES] == pytest.approx(
         [9.361, 0.072, 24.329, 16.268, 0.032, 10.173]
     )
 
 
 def test_a_test_that_ended_too_soon_has_no_rate() -> None:
     """A field of plus signs is not 0."""
-    found = bonnie_output.parse(BONNIE)
+    found = bonnie.parse(BONNIE)
     assert found["rewrite_mb_per_s"] is None and found["rewrite_cpu_pct"] is None and found["creates_per_s"] is None
 
 
 def test_a_test_that_was_not_asked_for_has_no_rate() -> None:
     """With -f the fields of single characters are empty."""
-    found = bonnie_output.parse(BONNIE.replace(",73,24,", ",,,"))
+    found = bonnie.parse(BONNIE.replace(",73,24,", ",,,"))
     assert found["char_write_mb_per_s"] is None and found["block_write_mb_per_s"] is not None
 
 
@@ -71,22 +72,22 @@ def test_a_test_that_was_not_asked_for_has_no_rate() -> None:
 def test_what_is_no_line_of_bonnie_is_refused(text: str) -> None:
     """Another format, a field too few, or nothing at all is no measurement."""
     with pytest.raises(DriverFailed):
-        bonnie_output.parse(text)
+        bonnie.parse(text)
 
 
 def test_every_figure_of_bonnie_is_a_metric() -> None:
     """What it measures can be compared: each has unit and direction, a rate up, CPU and latency down."""
-    for name in bonnie_output.parse(BONNIE):
+    for name in bonnie.parse(BONNIE):
         assert METRICS[name].better == ("higher" if name.endswith("per_s") else "lower")
 
 
 def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """W116 where the file has less than twice the memory, and not where it has that; by default it has."""
-    monkeypatch.setattr(bonnie.host, "memory_bytes", lambda: 2**30)
+    monkeypatch.setattr(cached.host, "memory_bytes", lambda: 2**30)
     small, large = cell("bonnie", file_size=2**30), cell("bonnie")
     assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
     assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings
-    assert bonnie.file_bytes(large, bonnie.could_hold(large)) == 2 * 2**30
+    assert bonnie.file_bytes(large, cached.could_hold(large)) == 2 * 2**30
     argv = bonnie.command(Path("/d"), small, 7, 2**30)
     assert argv[argv.index("-s") + 1] == "1024" and argv[argv.index("-r") + 1] == "512"
 
@@ -96,7 +97,7 @@ def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_fios_summary_is_counted_whole() -> None:
     """Reads and writes of all jobs, bytes, and every latency bucket."""
-    found, job = fio_output.parse(FIO), json.loads(FIO)["jobs"][0]
+    found, job = fio.parse(FIO), json.loads(FIO)["jobs"][0]
     assert found.ios == job["read"]["total_ios"] + job["write"]["total_ios"] == 5568 + 2348
     assert found.histogram.total == found.ios
     assert found.seconds == pytest.approx(3.005)
@@ -109,7 +110,7 @@ def test_percentiles_are_fios_own() -> None:
     document = json.loads(FIO)
     document["jobs"][0]["write"]["total_ios"] = 0
     document["jobs"][0]["write"]["clat_ns"]["bins"] = {}
-    found = fio_output.parse(json.dumps(document))
+    found = fio.parse(json.dumps(document))
     for percent, nanoseconds in document["jobs"][0]["read"]["clat_ns"]["percentile"].items():
         assert found.histogram.percentile_ms(float(percent)) == pytest.approx(nanoseconds / 1e6, rel=0.025)
 
@@ -118,13 +119,13 @@ def test_percentiles_are_fios_own() -> None:
 def test_no_summary_is_no_measurement(text: str) -> None:
     """A fio that was killed, or did nothing, has no figures."""
     with pytest.raises(DriverFailed):
-        fio_output.parse(text)
+        fio.parse(text)
 
 
 def test_rates_by_second_are_summed_over_jobs() -> None:
     """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
     logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
-    column = fio_output.by_second(logs, 1795281693.2, 5, fio.INTERVAL_S, fio_output.READ)
+    column = fio.by_second(logs, 1795281693.2, 5, fio.INTERVAL_S, fio.READ)
     assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2)
     known = [value for value in column if value is not None]
     assert sum(known) == pytest.approx(5568, rel=0.02)
@@ -132,11 +133,11 @@ def test_rates_by_second_are_summed_over_jobs() -> None:
 
 def test_fios_progress_is_read() -> None:
     """A line that it writes over again and again; thousands have a letter."""
-    said = [fio_output.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
+    said = [fio.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
     assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
-    assert fio_output.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
-    assert fio_output.live("Jobs: 2 (f=0)") is None
-    assert fio_output.live("[r=13..2k IOPS]") is None  # damaged: no number
+    assert fio.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
+    assert fio.live("Jobs: 2 (f=0)") is None
+    assert fio.live("[r=13..2k IOPS]") is None  # damaged: no number
 
 
 def test_the_trial_decides_where_and_how_long() -> None:
@@ -164,7 +165,7 @@ def test_a_job_files_variables_are_parameters(name: str) -> None:
 
 def test_a_copy_has_two_times() -> None:
     """Until it was written, and until it was on the device; the seconds' rates add up to the file."""
-    found = filework_output.copied(COPY)
+    found = filework_load.copied(COPY)
     assert (found.seconds, found.synced_s, found.bytes) == (1.364019, 1.738535, 209715200)
     assert sum(value or 0 for value in found.by_second()) == pytest.approx(209.7152)
     outcome = copy.outcome(ended(COPY))
@@ -176,7 +177,31 @@ def test_a_copy_has_two_times() -> None:
 def test_a_copy_that_was_cut_short_is_none() -> None:
     """Without its last line nobody knows that it is on the device."""
     with pytest.raises(DriverFailed):
-        filework_output.copied("\n".join(COPY.splitlines()[:-1]))
+        filework_load.copied("\n".join(COPY.splitlines()[:-1]))
+
+
+def test_the_copy_of_several_clients_is_one() -> None:
+    """It ends with the last of them; the seconds' rates add up to all bytes, and a missing client is an error."""
+    other = COPY.replace('{"t": 1.', '{"t": 2.').replace('"bytes"', '"client": 1, "bytes"')
+    both = filework_load.copied(COPY + other, clients=2)
+    assert (both.seconds, both.synced_s, both.bytes) == (2.364019, 2.738535, 2 * 209715200)
+    assert sum(value or 0 for value in both.by_second()) == pytest.approx(2 * 209.7152)
+    with pytest.raises(DriverFailed, match="1 of 2 clients"):
+        filework_load.copied(COPY, clients=2)
+
+
+def test_a_copy_that_fits_into_memory_is_labelled() -> None:
+    """W116 where memory could hold all of it; not where it cannot, nor where nobody knows."""
+    assert [w.id for w in copy.outcome(ended(COPY), memory=2**30).warnings] == ["W116"]
+    assert not copy.outcome(ended(COPY), memory=2**20).warnings and not copy.outcome(ended(COPY)).warnings
+
+
+def test_shares_of_clients_are_all_of_it() -> None:
+    """Next to each other, equal but for one, nothing twice."""
+    parts = [filework.share(1003, 4, client) for client in range(4)]
+    assert parts[0][0] == 0 and parts[-1][1] == 1003
+    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(parts))
+    assert {end - begin for begin, end in parts} == {250, 251}
 
 
 def test_small_files_have_three_rates() -> None:
@@ -198,7 +223,7 @@ def test_files_that_were_not_read_cold_are_told() -> None:
 def test_missing_steps_are_refused() -> None:
     """A program that ended after the first step measured nothing."""
     with pytest.raises(DriverFailed, match="delete, read"):
-        filework_output.steps(SMALL.splitlines()[0])
+        filework_load.steps(SMALL.splitlines()[0])
 
 
 def test_content_is_as_compressible_as_asked() -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, summary
 from dbbench.drivers import rows_file
-from dbbench.drivers.steps import ENGINES, Step, for_table, parse
+from dbbench.drivers.statements import SqlStep, for_table, parse
+from dbbench.engines import SERVERS
 from dbbench.errors import ScriptInvalid
+from dbbench.metrics import summary
 from dbbench.model import IoFacts, Window
+from dbbench.plan import catalog
 
 TEXT = """-- A remark before the first step.
 -- step fill; on postgres; untimed
@@ -26,9 +28,9 @@ VACUUM {table};
 def test_steps_are_read_with_what_stands_about_them() -> None:
     """Names may have spaces, statements several lines; a step of another engine is left out."""
     fill, clean = parse(TEXT, "postgres")
-    assert fill == Step("fill", ("INSERT INTO a VALUES (1)", "INSERT INTO a\nVALUES ('{colour}')"), ("postgres",),
+    assert fill == SqlStep("fill", ("INSERT INTO a VALUES (1)", "INSERT INTO a\nVALUES ('{colour}')"), ("postgres",),
                         timed=False)  # fmt: skip
-    assert clean == Step("clean up", ("VACUUM {table}",), each_table=True)
+    assert clean == SqlStep("clean up", ("VACUUM {table}",), each_table=True)
     assert parse(TEXT, "mariadb") == (clean,)
 
 
@@ -58,7 +60,7 @@ def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> N
         parse(text, "postgres")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SERVERS)
 def test_every_shipped_script_has_its_steps_on_every_engine(engine: str) -> None:
     """With the parameters of its workload filled in."""
     shipped = catalog.catalog()

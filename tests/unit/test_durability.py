@@ -9,9 +9,9 @@ import pytest
 
 from dbbench import durability
 from dbbench.engines import innodb, postgres
-from dbbench.filesystems import FAMILIES, Mounted
-from dbbench.filesystems.zfs.driver import Driver
 from dbbench.model import Durability, durability_class
+from dbbench.storage.filesystems import FAMILIES, Mounted
+from dbbench.storage.filesystems.zfs.driver import Driver
 
 BARRIER, JOURNAL, ASYNC, TORN = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
@@ -54,7 +54,7 @@ TABLE: Final = [
     Row("btrfs commit=300", {}, FULL, "an fsync goes through the log tree"),
     Row("ext4 data=journal", {}, FULL, "with full_page_writes on nothing is missing"),
     Row("btrfs compress=zstd:3", {}, FULL, "compression changes nothing in the order of writes"),
-    Row("btrfs nodatasum", {}, FULL, "without checksums data is still copied on write"),
+    Row("btrfs nodatasum", {}, FULL, "without checksums data is still use copy-on-write"),
     Row("btrfs notreelog", {}, FULL, "an fsync becomes a whole commit: slower, not less"),
     Row("btrfs nodatacow", {}, FULL, "pages can tear, and full_page_writes repairs them"),
     # PostgreSQL: commits
@@ -73,7 +73,7 @@ TABLE: Final = [
     Row("ext4", FPW_OFF, TEARS, "a page of 8 KiB is two blocks, overwritten in place"),
     Row("xfs", FPW_OFF, TEARS, "the same"),
     Row("ext4 data=journal", FPW_OFF, TEARS, "two blocks of a page may be in two transactions of the journal"),
-    Row("btrfs", FPW_OFF, FULL, "copied on write: the old page stays until the new one is there"),
+    Row("btrfs", FPW_OFF, FULL, "use copy-on-write: the old page stays until the new one is there"),
     Row("btrfs nodatacow nodatasum", FPW_OFF, TEARS, "overwritten in place again"),
     Row("btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)),
     Row("btrfs nobarrier", FPW_OFF, LOST_BARRIER, "a page is whole, but commits are not flushed"),
@@ -103,8 +103,8 @@ TABLE: Final = [
     Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
     Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
     Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
-    Row("btrfs", DW_OFF, FULL, "copied on write", "innodb"),
-    Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "copied on write", "innodb"),
+    Row("btrfs", DW_OFF, FULL, "use copy-on-write", "innodb"),
+    Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "use copy-on-write", "innodb"),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
 ]  # fmt: skip

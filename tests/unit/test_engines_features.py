@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from dbbench.engines import ENGINES
-from dbbench.engines.features import MATTERS, features
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.serving import total
+from dbbench.engines.settings import taken
+from dbbench.model import merged
 
 
 def test_what_a_version_has_not_is_left_out() -> None:
     """15 has neither io_method nor io_combine_limit, 17 the latter, 18 both; other settings are not told."""
     old = {"full_page_writes": "on", "port": "5432"}
-    assert features("postgres", old) == {"full_page_writes": "on"}
-    new = features("postgres", {**old, "io_combine_limit": "128kB", "io_method": "worker"})
+    assert profile_of("postgres").shown(old) == {"full_page_writes": "on"}
+    new = profile_of("postgres").shown({**old, "io_combine_limit": "128kB", "io_method": "worker"})
     assert new == {"io_method": "worker", "io_combine_limit": "128kB", "full_page_writes": "on"}
-    assert features("mariadb", {"innodb_use_atomic_writes": "ON"}) == {"innodb_use_atomic_writes": "ON"}
+    assert profile_of("mariadb").shown({"innodb_use_atomic_writes": "ON"}) == {"innodb_use_atomic_writes": "ON"}
 
 
-def test_every_engine_has_its_own() -> None:
-    """An engine that is registered says what matters in it."""
-    assert MATTERS.keys() == ENGINES.keys()
+def test_an_engine_has_one_name() -> None:
+    """The name in the registry is the profile's, and another profile is a blank one."""
+    assert {name: engine.PROFILE.name for name, engine in ENGINES.items()} == {name: name for name in ENGINES}
+    assert profile_of("of-another-version").title == "of-another-version"
+
+
+def test_a_default_that_the_server_does_not_have_is_not_recorded() -> None:
+    """Names are compared as servers read them; what a person asked for is recorded in any case."""
+    asked = merged(("default", {"io_workers": 3, "timezone": "UTC"}), ("plan", {"x.y": 1}))
+    assert taken(asked, {"TimeZone": "UTC"}).keys() == {"timezone", "x.y"}
+
+
+def test_a_sum_needs_all_of_its_parts() -> None:
+    """One that is missing makes it unknown, not smaller."""
+    assert total({"a": 1, "b": 2}, "a", "b") == 3
+    assert total({"a": 1}, "a", "b") is None
+    assert total({"b": 1}, "a", "b") is None

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, plan
+from dbbench import plan
 from dbbench.engines import ENGINES, SERVERLESS, files
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid, SettingRefused
 from dbbench.model import Setting
+from dbbench.plan import catalog
 
 PLAN = """
 name = "p"
@@ -58,9 +59,9 @@ def test_settings_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ('[device.wal]\nfs_setup = "ext4"', "has no log"),
-        ('operations = ["clone"]', 'operation "clone" starts a server'),
-        ('operations = ["snapshot"]', 'operation "snapshot" starts a server'),
+        ('[device.wal]\nfs_setup = "ext4"', "has no write-ahead log"),
+        ('operations = ["clone"]', 'operation "clone" requires a server'),
+        ('operations = ["snapshot"]', 'operation "snapshot" requires a server'),
     ],
 )
 def test_a_plan_that_wants_a_server_is_refused(tmp_path: Path, more: str, said: str) -> None:
@@ -78,5 +79,5 @@ def test_a_dataset_of_tables_is_refused(tmp_path: Path) -> None:
     """Workloads of servers do not run on files."""
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(more="", engine="").replace('"copy"', '"scan"'))
-    with pytest.raises(PlanInvalid, match="runs on none of the plan's engines"):
+    with pytest.raises(PlanInvalid, match="supports none of the engines of this plan"):
         plan.load(path, catalog.catalog())

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from dbbench.engines import ENGINES, postgres
-from dbbench.engines.port import Engine
-from dbbench.engines.postgres_counters import CheckpointLog, checkpoint_events, statement
+from dbbench.engines import ENGINES, postgres, profile_of
+from dbbench.engines.port import Engine, Place
+from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
+from dbbench.engines.serving import version_warnings
+from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.model import Durability, merged
 from dbbench.process import Running
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
+RELEASES = ["15", "16", "17", "18", "19"]
+
+
+@pytest.fixture(params=RELEASES)
+def recorded(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a release answered before and after a small load, as `tests.record_engines` recorded it."""
+    return dict(json.loads((RECORDED / f"postgres-{request.param}.views.json").read_text()))
+
+
+def counters_of(recorded: dict[str, Any], when: str) -> dict[str, float]:
+    """The counters that dbbench reads from the recorded answer."""
+    return reading(recorded["version"], recorded[when]["columns"]).counters(recorded[when]["row"])
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> PostgresServer:
     """One that is not running: what it computes from readings needs no process."""
-    return PostgresServer(cast(Running, None), "15.18", tmp_path, tmp_path / "log", 0, tmp_path)
+    return PostgresServer(postgres.PROFILE, cast(Running, None), "15.18", Place(tmp_path, tmp_path), tmp_path)
 
 
 @pytest.fixture
@@ -98,21 +112,171 @@ def test_hit_ratio_is_of_the_window(server: PostgresServer) -> None:
     assert server.hit_ratio({"blks_hit": 5, "blks_read": 5}, {"blks_hit": 5, "blks_read": 5}) is None
 
 
+def test_every_release_has_what_is_read_from_it(recorded: dict[str, Any]) -> None:
+    """No view of a recorded release lacks a column, no counter is without a value, and a later release has all the
+    counters of an earlier one: no column of a trial's series becomes empty."""
+    how = reading(recorded["version"], recorded["after"]["columns"])
+    assert how.lacking == ()
+    found = how.counters(recorded["after"]["row"])
+    assert how.without_value(found) == ()
+    earliest = json.loads((RECORDED / "postgres-15.views.json").read_text())
+    assert counters_of(earliest, "after").keys() - found.keys() == set()
+
+
+def test_counters_are_those_of_the_recorded_views(recorded: dict[str, Any]) -> None:
+    """WAL writes, syncs and their times are in pg_stat_wal up to 17 and in pg_stat_io from 18 on; what checkpoints
+    write is in pg_stat_bgwriter up to 16 and in pg_stat_checkpointer from 17 on."""
+    views, found = recorded["after"]["views"], counters_of(recorded, "after")
+    major, (wal,) = numbers_of(recorded["version"])[0], views["pg_stat_wal"]
+    written = [row for row in views.get("pg_stat_io", ()) if (row["object"], row["context"]) == ("wal", "normal")]
+    columns = {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time", "wal_sync_ms": "fsync_time"}
+    if major < 18:
+        columns = {name: name.removesuffix("_ms") + "_time" * name.endswith("_ms") for name in columns}
+        written = [wal]
+    sums = {name: sum(row[column] or 0 for row in written) for name, column in columns.items()}
+    assert {name: found[name] for name in sums} == pytest.approx(sums)
+    assert min(sums.values()) > 0
+    (checkpointer,) = views["pg_stat_bgwriter" if major < 17 else "pg_stat_checkpointer"]
+    assert found["buffers_checkpoint"] == checkpointer["buffers_checkpoint" if major < 17 else "buffers_written"] > 0
+    assert found["wal_bytes"] == wal["wal_bytes"] > 0
+
+
+@pytest.mark.parametrize("release", ["17", "18", "19"])
+def test_pages_written_by_sessions_are_in_pg_stat_io(release: str) -> None:
+    """From 17 on pg_stat_bgwriter does not have them: writes and extensions of all but checkpointer and writer."""
+    recorded = json.loads((RECORDED / f"postgres-{release}.views.json").read_text())
+    found = counters_of(recorded, "after")
+    rows = [row for row in recorded["after"]["views"]["pg_stat_io"] if row["object"] == "relation"
+            and row["backend_type"] not in ("checkpointer", "background writer")]  # fmt: skip
+    names, page = (("writes", "extends"), 1) if release == "17" else (("write_bytes", "extend_bytes"), 8192)
+    assert found["buffers_backend"] == sum(row[name] or 0 for row in rows for name in names) / page > 0
+    assert found["buffers_backend_fsync"] == sum(row["fsyncs"] or 0 for row in rows)
+
+
+def test_written_bytes_of_every_release_hold_the_rows(recorded: dict[str, Any], server: PostgresServer) -> None:
+    """20000 rows of 1500 bytes are written at least twice, to the log and to the table, and not ten times."""
+    rows = 20_000 * 1500
+    written = server.written_bytes(counters_of(recorded, "before"), counters_of(recorded, "after"))
+    assert written is not None
+    assert 2 * rows < written < 10 * rows
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_checkpoints_of_every_release_are_counted_by_cause(release: str) -> None:
+    """The log of each release says what began a checkpoint: its size, a command, the time, the stop."""
+    events = checkpoint_events((RECORDED / f"postgres-{release}.checkpoints.log").read_text().splitlines())
+    assert {"wal", "requested", "timed", "shutdown"} <= set(events)
+    assert events.count("begun") == events.count("ended") == sum(event not in ("begun", "ended") for event in events)
+
+
+def test_a_column_that_is_missing_is_named(recorded: dict[str, Any]) -> None:
+    """Each column in turn is taken away: it alone is named, and what else can be read is read."""
+    columns, version = recorded["after"]["columns"], recorded["version"]
+    complete = reading(version, columns)
+    for origin in set(complete.origins.values()):
+        view, column = origin.split(".")
+        how = reading(version, {**columns, view: [name for name in columns[view] if name != column]})
+        assert how.lacking == (origin,)
+        gone = complete.origins.keys() - how.origins.keys()
+        assert {name for name, of in complete.origins.items() if of == origin} <= gone
+        assert not any(f"'{name}'" in how.statement for name in gone)
+
+
 @pytest.mark.parametrize(
-    ("major", "has", "has_not"),
+    ("column", "counter"),
     [
-        (13, ["pg_stat_bgwriter"], ["pg_stat_wal", "pg_stat_io", "pg_stat_checkpointer"]),
-        (15, ["pg_stat_wal", "buffers_backend"], ["pg_stat_io", "pg_stat_checkpointer"]),
-        (16, ["pg_stat_io", "op_bytes"], ["pg_stat_checkpointer"]),
-        (17, ["pg_stat_checkpointer", "op_bytes"], ["buffers_backend"]),
-        (18, ["pg_stat_checkpointer", "write_bytes"], ["op_bytes", "buffers_backend"]),
+        ("pg_stat_io.object", "data_write_bytes"),
+        ("pg_stat_io.op_bytes", "data_write_bytes"),
+        ("pg_stat_io.backend_type", "buffers_backend"),
+        ("pg_stat_database.datname", "xact_commit"),
     ],
 )
-def test_only_views_of_the_version_are_asked(major: int, has: list[str], has_not: list[str]) -> None:
-    """A view or column that a version lacks would fail the whole reading."""
-    asked = statement(major)
-    assert [name for name in has if name not in asked] == []
-    assert [name for name in has_not if name in asked] == []
+def test_a_column_that_others_need_takes_them_along(column: str, counter: str) -> None:
+    """Where the column that selects the rows is missing, nothing is read from all rows instead."""
+    columns = json.loads((RECORDED / "postgres-17.views.json").read_text())["after"]["columns"]
+    view, name = column.split(".")
+    assert counter in reading("17.1", columns).origins
+    how = reading("17.1", {**columns, view: [one for one in columns[view] if one != name]})
+    assert how.lacking == (column,)
+    assert f"'{counter}'" not in how.statement
+
+
+def test_a_view_that_is_missing_is_named_by_its_columns(recorded: dict[str, Any]) -> None:
+    """A view that is gone is one without columns."""
+    columns = {view: names for view, names in recorded["after"]["columns"].items() if view != "pg_stat_wal"}
+    lacking = reading(recorded["version"], columns).lacking
+    assert "pg_stat_wal.wal_bytes" in lacking
+    assert {name.partition(".")[0] for name in lacking} == {"pg_stat_wal"}
+
+
+def test_a_counter_without_a_value_is_named() -> None:
+    """NULL is not zero: the sum over no rows, or a view that has none."""
+    how = Reading("", {"wal_write": "pg_stat_io.writes", "wal_bytes": "pg_stat_wal.wal_bytes"}, ())
+    found = how.counters([{"wal_write": None}, None, {"wal_bytes": 7}])
+    assert found == {"wal_bytes": 7.0}
+    assert how.without_value(found) == ("pg_stat_io.writes",)
+
+
+def test_what_a_missing_column_is_needed_for_is_none(server: PostgresServer) -> None:
+    """Bytes written without one of their parts would be too small, a hit ratio without the reads too good."""
+    before = {
+        "wal_bytes": 0.0,
+        "data_write_bytes": 0.0,
+        "buffers_checkpoint": 0.0,
+        "buffers_clean": 0.0,
+        "blks_hit": 0.0,
+    }
+    after = dict.fromkeys(before, 5.0)
+    assert server.written_bytes(before, after) is None
+    assert server.hit_ratio(before, after) is None
+
+
+def test_a_missing_column_makes_a_trial_suspect() -> None:
+    """W146 names the server's release, the view and the column."""
+    (warning,) = version_warnings(postgres.PROFILE, "15.18", ["pg_stat_wal.wal_sync"], [])
+    assert (warning.id, warning.suspect) == ("W146", True)
+    assert "postgres 15.18 should have pg_stat_wal.wal_sync" in warning.text
+
+
+@pytest.mark.parametrize(("engine", "version"), [("postgres", "20beta1"), ("mariadb", "12.3.1"), ("mysql", "9.8.0")])
+def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str) -> None:
+    """W147 alone, and the trial counts; the newest tested release has no warning."""
+    (warning,) = version_warnings(profile_of(engine), version, [], [])
+    assert (warning.id, warning.suspect) == ("W147", False)
+    newest = ".".join(map(str, profile_of(engine).newest))
+    assert list(version_warnings(profile_of(engine), newest + (".99" if engine != "postgres" else "rc1"), [], [])) == []
+
+
+def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:
+    """Nothing of another release is taken for what an unknown one lacks."""
+    columns = json.loads((RECORDED / "postgres-15.views.json").read_text())["after"]["columns"]
+    how = reading("20.1", columns)
+    assert "pg_stat_checkpointer.buffers_written" in how.lacking
+    assert "buffers_checkpoint" not in how.origins
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "has_not"),
+    [
+        ("14.1", {"default_toast_compression"}, {"io_method", "io_workers", "io_min_workers", "io_combine_limit"}),
+        ("17.11", {"io_combine_limit", "vacuum_buffer_usage_limit"}, {"io_method", "io_workers", "io_min_workers"}),
+        ("18.6", {"io_method", "io_workers"}, {"io_min_workers", "io_max_workers"}),
+        ("19rc1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
+        ("20.1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
+    ],
+)
+def test_a_default_has_a_first_and_a_last_version(version: str, has: set[str], has_not: set[str]) -> None:
+    """Defaults that a version does not have are left out; what a person asked for is not."""
+    asked = merged(("default", postgres.defaults(None)), ("plan", {"io_workers": 5} if version == "14.1" else {}))
+    found = postgres._of_version(asked, version)
+    assert has <= found.keys()
+    assert found.keys() & has_not == ({"io_workers"} if version == "14.1" else set())
+
+
+def test_every_default_with_versions_is_a_default() -> None:
+    """A row for a setting that is no default any more would hold nothing."""
+    assert postgres.PROFILE.versions.keys() <= postgres.defaults(None).keys()
+    assert [source for source in SOURCES if source.versions == EVERY_VERSION] != []
 
 
 @pytest.mark.parametrize(

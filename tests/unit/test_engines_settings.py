@@ -6,7 +6,9 @@ import pytest
 
 from dbbench.engines.settings import (
     Reported,
+    Versions,
     keep_private,
+    numbers_of,
     own_cache_bytes,
     refuse_differences,
     same_in_mysql,
@@ -136,3 +138,39 @@ def test_a_value_cannot_bring_a_second_line() -> None:
 def test_the_servers_own_cache_in_bytes(name: str, value: Scalar, bytes_: int | None) -> None:
     """PostgreSQL's bare numbers are blocks of 8 KiB, InnoDB's bytes; what is not known is None."""
     assert own_cache_bytes(merged(("plan", {name: value}))) == bytes_
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("15.18", (15, 18)), ("19rc1", (19,)), ("19beta1", (19,)), ("10.11.19-MariaDB-0", (10, 11, 19)), ("", ())],
+)
+def test_the_numbers_of_a_version(version: str, numbers: tuple[int, ...]) -> None:
+    """What comes before the first letter; a release candidate belongs to its release."""
+    assert numbers_of(version) == numbers
+
+
+@pytest.mark.parametrize(
+    ("versions", "inside", "outside"),
+    [
+        (Versions(), [(), (9,)], []),
+        (Versions((18,)), [(18,), (18, 6), (20,)], [(17, 11)]),
+        (Versions((18,), (18,)), [(18,), (18, 6)], [(17, 11), (19,)]),
+        (Versions(last=(10,)), [(10, 11, 19)], [(11, 0, 1)]),
+        (Versions((10, 11, 8)), [(10, 11, 8), (11, 4)], [(10, 11, 7), (10, 6, 20)]),
+    ],
+)
+def test_versions_have_a_first_and_a_last(
+    versions: Versions, inside: list[tuple[int, ...]], outside: list[tuple[int, ...]]
+) -> None:
+    """Both ends are included, with all releases below the numbers given."""
+    assert [version in versions for version in inside] == [True] * len(inside)
+    assert [version in versions for version in outside] == [False] * len(outside)
+
+
+def test_a_default_can_be_dropped() -> None:
+    """The value "default" of a later layer takes the setting away; a layer after it can set it again."""
+    layers = ("default", {"innodb_flush_method": "fsync", "b": 1}), ("plan", {"innodb-flush-method": "default"})
+    assert merged(*layers) == merged(("default", {"b": 1}))
+    assert merged(*layers, ("lab", {"b": "default", "innodb_flush_method": "O_DIRECT"})) == merged(
+        ("lab", {"innodb_flush_method": "O_DIRECT"})
+    )

@@ -13,21 +13,22 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import store
-from dbbench.commands.exporting import report_of_run
-from dbbench.exports import FORMATS, Entry, Report
+from dbbench import results
+from dbbench.report.exports import FORMATS, ArmFigures, Report
+from dbbench.report.exports.of_runs import report_of
+from dbbench.report.verdicts import verdicts
 
 HOSTILE = 'a"b\\c<d>&|`*\n\x00'
 
 
-def entry(state: str, **more: object) -> Entry:
+def entry(state: str, **more: object) -> ArmFigures:
     """An arm with that state."""
     known = {"engine": "postgres", "workload": "tpcb, clients=8", "fs_setup": "xfs", "metric": "tps", "value": 1900.5,
              "ratio": 0.8, "lo": 0.75, "hi": 0.85, "n": 7} | more  # fmt: skip
-    return Entry(**known, state=state)  # type: ignore[arg-type]
+    return ArmFigures(**known, state=state)  # type: ignore[arg-type]
 
 
-def report(*entries: Entry, problems: tuple[str, ...] = ()) -> Report:
+def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
     """A night of these."""
     return Report("p, night of 2026-01-02", "p-night", "2026-01-02T01:30:00.000Z", entries, "regression", problems)
 
@@ -38,7 +39,7 @@ def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:
     suite = ET.fromstring(text)
     counts = {name: suite.get(name) for name in ("tests", "failures", "skipped", "errors")}
     assert counts == {"tests": "4", "failures": "1", "skipped": "1", "errors": "1"}
-    assert "ratio 0.800 (0.750..0.850)" in str(suite.find(".//failure").get("message"))  # type: ignore[union-attr]
+    assert "−20.0\u202f% (−25.0..−15.0\u202f%), 7 blocks" in str(suite.find(".//failure").get("message"))  # type: ignore[union-attr]
 
 
 def test_openmetrics_is_well_formed() -> None:
@@ -90,7 +91,7 @@ def test_a_run_becomes_a_report(tmp_path: Path) -> None:
     """One entry an arm and workload, failed trials as problems; every format takes it."""
     work = (("postgres", "pgbench-tpcb"),)
     shape = Shape(work=work, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
-    made = report_of_run(store.load_run(synthetic.write(tmp_path, shape)))
+    made = report_of([run := results.load_run(synthetic.write(tmp_path, shape))], verdicts([run]))
     assert [one.fs_setup for one in made.entries] == ["ext4", "xfs", "btrfs"]
     assert made.state == "failed" and "E402" in made.problems[0]
     assert all(FORMATS[form](made) for form in FORMATS)

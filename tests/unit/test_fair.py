@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench import catalog, host, plan
+from dbbench import plan
 from dbbench.compare import rows
 from dbbench.compare.conditions import limited, unequal
+from dbbench.compare.remarks import texts
 from dbbench.errors import PlanInvalid
-from dbbench.judging import ceiling, limits
+from dbbench.machine import host
+from dbbench.metrics.series import Series
 from dbbench.model import (
     CeilingFacts,
     CeilingRow,
@@ -31,8 +34,8 @@ from dbbench.model import (
     Window,
     Workload,
 )
-from dbbench.plan import sizes
-from dbbench.series import Series
+from dbbench.plan import catalog, described, workloads
+from dbbench.run.evaluate import ceiling, limits
 
 GIB = 2**30
 
@@ -50,7 +53,7 @@ def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
 @pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
 def test_label_follows_the_ratio(ratio: float, word: str) -> None:
     """The bounds belong to the larger word."""
-    assert sizes.label(ratio) == word
+    assert workloads.label(ratio) == word
 
 
 def test_direct_io_is_judged_by_what_is_resident() -> None:
@@ -92,6 +95,18 @@ def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
     assert (found["disk: read_ahead_kb"], found["disk: wbt_lat_usec"]) == ("128", None)
 
 
+def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Path) -> None:
+    """Of the volume that a path lies on only what a snapshot beside the load does not change; btrfs has its own bdi."""
+    number = tmp_path.stat().st_dev
+    volume = tmp_path / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}" / "queue"
+    (tmp_path / "sys/fs/btrfs/uuid/devices/a").mkdir(parents=True)
+    found = host.block_files(("a",), (tmp_path,), tmp_path)
+    assert found["a: scheduler"] == tmp_path / "sys/class/block/a/queue/scheduler"
+    assert found["a: loop/dio"] == tmp_path / "sys/class/block/a/loop/dio"
+    assert found["btrfs: read_ahead_kb"] == tmp_path / "sys/fs/btrfs/uuid/bdi/read_ahead_kb"
+    assert {path.name for path in found.values() if path.parent == volume} == {"scheduler", "nr_requests"}
+
+
 # --- the ceiling -----------------------------------------------------------------------------------
 
 CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), CeilingRow("write_8k", 300, 2.4, 100),
@@ -101,13 +116,13 @@ CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), Ceiling
 
 def beside(**columns: list[float | None]) -> CeilingFacts:
     """The verdict on five seconds with these columns."""
-    return ceiling.beside(CEILING, Series(5, columns), cell(), 120.0)
+    return ceiling.with_share(CEILING, Series(5, columns), cell(), 120.0)
 
 
 def test_writes_flat_at_the_ceiling_are_called_so() -> None:
     """As recorded under a cap of 300 writes a second on a busy machine."""
     found = beside(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
-    assert found.limited == "writes stood at 293.2 IOPS second after second; the bare device gives 300"
+    assert found.limited == "writes constant at 300 IOPS; the bare device delivers 300"
     assert found.tps_share == 0.8
 
 
@@ -124,22 +139,52 @@ def test_a_cap_on_both_together_is_found() -> None:
     """Cloud disks count reads and writes alike: neither stands at the ceiling, their sum does."""
     rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    assert "reads and writes stood at 1000 IOPS" in ceiling.beside(CeilingFacts(rows_), series, cell(), None).limited
+    assert (
+        "reads and writes constant at 1000 IOPS"
+        in ceiling.with_share(CeilingFacts(rows_), series, cell(), None).limited
+    )
 
 
 def test_megabytes_are_a_ceiling_too() -> None:
     """iostat's kB are 1024 bytes, fio's MB 10^6."""
     kb: list[float | None] = [240e6 / 1024] * 5
     found = beside(r_kb_per_s=[0.0] * 5, w_kb_per_s=kb)
-    assert found.limited == "writes stood at 240 MB/s second after second; the bare device gives 240"
+    assert found.limited == "writes constant at 240 MB/s; the bare device delivers 240"
 
 
 def test_without_a_ceiling_nothing_is_said() -> None:
     """No fio, no share and no limit."""
     series = Series(5, {"w_per_s": [300.0] * 5})
-    assert ceiling.beside(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
+    assert ceiling.with_share(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
         note="fio is not installed"
     )
+
+
+@pytest.mark.parametrize(
+    ("busy", "requests", "kb", "expected"),
+    [
+        (100.0, 40.0, 400.0, True),  # the slowest measurement was 150 IOPS and 1.2 MB/s
+        (100.0, 100.0, 400.0, False),
+        (100.0, 40.0, 20_000.0, False),  # few and large
+        (50.0, 40.0, 400.0, False),  # it waited for the load
+        (None, 40.0, 400.0, False),
+    ],
+)
+def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
+    busy: float | None, requests: float, kb: float, expected: bool
+) -> None:
+    """Busy second after second, and less than half of its slowest measurement in requests and in bytes."""
+    columns: dict[str, list[float | None]] = {
+        "util_pct": [100.0, 100.0, busy, busy, busy], "r_per_s": [0.0] * 5, "r_kb_per_s": [0.0] * 5,
+        "w_per_s": [900.0, 900.0, requests, requests, requests], "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
+    }  # fmt: skip
+    found = list(ceiling.slower(CEILING, Series(5, columns), cell()))
+    assert [(warning.id, warning.suspect) for warning in found] == ([("W136", True)] if expected else [])
+
+
+def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:
+    """A load shorter than iostat's first interval has an empty lead column and no other."""
+    assert list(ceiling.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
 
 
 # --- two arms --------------------------------------------------------------------------------------
@@ -155,34 +200,37 @@ def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> T
     ("one", "other", "told"),
     [
         ({"host_state": {"disk: read_ahead_kb": "128"}}, {"host_state": {"disk: read_ahead_kb": "16"}},
-         "disk: read_ahead_kb differs: 16 against 128"),
+         "disk: read_ahead_kb differs (16; baseline: 128)"),
         ({"host_state": {"disk: scheduler": "none"}}, {"host_state": {"disk: scheduler": "bfq"}},
-         "disk: scheduler differs: bfq against none"),
+         "disk: scheduler differs (bfq; baseline: none)"),
         ({"host_state": {"vm_dirty_bytes": 0}}, {"host_state": {"vm_dirty_bytes": 2**24}},
-         "vm_dirty_bytes differs: 16777216 against 0"),
+         "vm_dirty_bytes differs (16777216; baseline: 0)"),
         ({"memory": MemoryFacts(effective_bytes=GIB, enforced="cgroup v2")},
          {"memory": MemoryFacts(effective_bytes=2 * GIB)},
-         "memory differs: 2 GiB against 1 GiB cgroup v2"),
+         "memory differs (2 GiB, not limited by the kernel; baseline: 1 GiB, limited by cgroup v2)"),
         ({"memory": MemoryFacts(direct="direct")}, {"memory": MemoryFacts(direct="buffered-fallback")},
-         "effective cache differs: buffered-fallback against direct"),
+         "effective cache differs (buffered-fallback; baseline: direct)"),
         ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
-         "cores differs: server 0, load 0 against server 0, load 1"),
+         "cores differs (server 0, load generator 0; baseline: server 0, load generator 1)"),
         ({"checkpoints": CheckpointFacts(2, 2)}, {"checkpoints": CheckpointFacts(3, 3)},
-         "checkpoints in the window differ: 3 against 2"),
+         "number of checkpoints in the window differs (3; baseline: 2)"),
         ({"checkpoints": CheckpointFacts(ended=1, by_cause={"flushing": 1})},
          {"checkpoints": CheckpointFacts(ended=4, by_cause={"redo full": 1, "flushing": 3})},
-         "checkpoints in the window differ: 1 against 0"),
+         "number of checkpoints in the window differs (1; baseline: 0)"),
         ({"filesystem": FilesystemFacts("ext4")},
          {"filesystem": FilesystemFacts("ext4", mount_options_effective=("rw", "discard=async"))},
-         "online discard differs: on against off"),
+         "online discard differs (on; baseline: off)"),
+        ({"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "off"})},
+         {"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "on"})},
+         "online discard differs (on; baseline: off)"),
     ],
 )  # fmt: skip
 def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: dict[str, Any], told: str) -> None:
     """And stands in the notes of the arm's row; equal arms have none."""
-    assert unequal([trial(**one)], [trial("b", **other)]) == (told,)
+    assert texts(unequal([trial(**one)], [trial("b", **other)])) == (told,)
     assert unequal([trial(**one)], [trial("b", **one)]) == ()
     table = rows([trial(**one), trial("b", **other)], "a")
-    assert told in table[1].notes
+    assert told in texts(table[1].notes)
 
 
 def test_read_ahead_counts_for_scans_alone() -> None:
@@ -190,7 +238,7 @@ def test_read_ahead_counts_for_scans_alone() -> None:
     facts = [{"filesystem": FilesystemFacts("x", read_ahead_kb=kb)} for kb in (2560, 4096)]
     scan, oltp = Window("to-completion", 0, 0), Window("fixed", 0, 60)
     one, other = ([trial(window=window, **f) for f in facts] for window in (scan, oltp))
-    assert unequal(one[:1], one[1:]) == ("read-ahead differs: 4096 kB against 2560 kB",)
+    assert texts(unequal(one[:1], one[1:])) == ("read-ahead differs (4096 kB; baseline: 2560 kB)",)
     assert unequal(other[:1], other[1:]) == ()
 
 
@@ -248,12 +296,12 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "engine", "workload", "told"),
     [
-        ("", "", 'size = "edge"', 'give the plan  memory = "2GiB"'),
-        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', 'sets "scale": only one'),
-        ('memory = "1GiB"', "", 'size = "huge"', "should be one of"),
-        ("", 'cpus_server = "a-b"', "", '"cpus_server" should be cores as "0-3,8"'),
-        ("", "numa_node = -1", "", '"numa_node" should be 0 or more'),
-        ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "", "says nothing"),
+        ("", "", 'size = "edge"', 'for example memory = "2GiB"'),
+        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', '"size" and "scale" cannot be combined'),
+        ('memory = "1GiB"', "", 'size = "huge"', "must be one of"),
+        ("", 'cpus_server = "a-b"', "", '"cpus_server" must be a list of CPUs such as "0-3,8"'),
+        ("", "numa_node = -1", "", '"numa_node" must be 0 or more'),
+        ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "", "has no effect"),
         ('checkpoints = "never"', "", "", "checkpoints"),
     ],
 )
@@ -267,9 +315,9 @@ def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, engine: str, wo
 def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     """What `dbbench plan` prints: memory beside the tables, cores, checkpoints, warm-up, what fio takes."""
     found, cells = loaded(tmp_path, 'memory = "1GiB"\nmeasure = "120s"\nwarmup = "10s"', workload='size = "io-bound"')
-    said = plan.told.sentences(found, cells)
+    said = described.sentences(found, cells)
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)
-    assert "Two checkpoints fall into each window of 120 s, by time; the log's size starts none." in said
-    assert any(line.startswith("10 s of warm-up are less than three of the 5 s") for line in said)
-    assert any(line.startswith("Before the first trial fio measures for 14 s") for line in said)
+    assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)
+    assert any(line.startswith("The warm-up of 10 s is shorter than three of the 5 s") for line in said)
+    assert "Before the first trial, fio measures the bare device for 14 s." in said

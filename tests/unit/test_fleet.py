@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import store
-from dbbench.clock import epoch
+from dbbench import results
 from dbbench.errors import FileMissing, FleetInsecure, HostLost
-from dbbench.fleet import dealing, record, security, showing, starting
+from dbbench.fleet import dealing, ledger, processes, security, showing
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.record import Fleet
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import See
 from dbbench.fleet.room import Room
-from dbbench.fleet.summing import standing
-from dbbench.fleet.words import See
+from dbbench.fleet.showing import standing
+from dbbench.metrics.clock import epoch
 from dbbench.model import Run, TrialSpec
-from dbbench.progress.events import Event, ignore
-from dbbench.store.taking import Incoming
-from tests.fleet_hosts import TRIAL_S, Hosts
+from dbbench.report.progress.event import Event, ignore
+from dbbench.results.merging import Incoming
+from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]
 
@@ -61,15 +61,17 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
         count: int, blocks: int, mode: str = "spread", hosts: Hosts | None = None
     ) -> tuple[Coordinator, Hosts, list[Event]]:
         names = [f"h{number:03d}" for number in range(count)]
-        run, results = plan_run(blocks), room / "results"
+        run, results_folder = plan_run(blocks), room / "results"
         if hosts is None:
             fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.deal(run.order, names, mode))  # type: ignore[arg-type]
-            record.save(results, fleet)
-            record.create_runs(results, fleet, run, "# plan\n", {})
+            ledger.save(results_folder, fleet)
+            ledger.create_runs(results_folder, fleet, run, "# plan\n", {})
             hosts = Hosts(names, room / "hosts")
-        store.load_spec(results / record.run_name(record.load(results, "f"), names[0]))
+        results.load_spec(results_folder / ledger.run_name(ledger.load(results_folder, "f"), names[0]))
         told = list[Event]()
-        made = Coordinator(results, record.load(results, "f"), "# plan\n", {}, hosts, told.append, clock=hosts.clock)
+        made = Coordinator(
+            results_folder, ledger.load(results_folder, "f"), "# plan\n", {}, hosts, told.append, clock=hosts.clock
+        )
         return made, hosts, told
 
     return make
@@ -109,7 +111,7 @@ def test_results_are_those_of_one_machine(
     coordinator.work()
     names = ["f"] if mode == "spread" else [f"f-{name}" for name in hosts.names]
     for name in names:
-        run = store.load_run(room / "results" / name)
+        run = results.load_run(room / "results" / name)
         assert [trial.id for trial in run.trials] == [spec.id for spec in run.run.order]
         by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, 7)}
         assert {len(found) for found in by_block.values()} == {1}
@@ -127,7 +129,7 @@ def test_lost_answers_are_asked_again(
         coordinator.step()
         coordinator.step()
     coordinator.work()
-    assert store.load_run(room / "results/f").unfinished == []
+    assert results.load_run(room / "results/f").unfinished == []
     driven = [trial for finished in hosts.finished.values() for trial in finished]
     assert len(driven) == len(set(driven)) == 8
 
@@ -143,7 +145,7 @@ def test_another_coordinator_goes_on(
         hosts.forget(host)
     second, _, _ = at_work(2, 4, hosts=hosts)
     second.work()
-    assert store.load_run(room / "results/f").unfinished == []
+    assert results.load_run(room / "results/f").unfinished == []
     driven = [trial for finished in hosts.finished.values() for trial in finished]
     assert len(driven) == len(set(driven)) == 8
 
@@ -157,13 +159,13 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
         coordinator.step()
     hosts.dead.add("h001")
     coordinator.work()
-    run = store.load_run(room / "results/f")
+    run = results.load_run(room / "results/f")
     assert run.unfinished == []
     assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
     assert any("dealt again, whole, 1 of its trials" in str(event.data.get("text")) for event in told)
-    assert record.load(room / "results", "f").gone.keys() == {"h001"}
+    assert ledger.load(room / "results", "f").gone.keys() == {"h001"}
 
 
 def test_gone_host_of_each_is_an_error(
@@ -174,8 +176,8 @@ def test_gone_host_of_each_is_an_error(
     hosts.refuse["h001"] = "no mkfs.xfs"
     with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials are not home"):
         coordinator.work()
-    assert store.load_run(room / "results/f-h000").unfinished == []
-    assert not record.load(room / "results", "f").finished
+    assert results.load_run(room / "results/f-h000").unfinished == []
+    assert not ledger.load(room / "results", "f").finished
 
 
 def test_damaged_transfer_is_never_a_result(
@@ -232,7 +234,7 @@ def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, l
 def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run], room: Path) -> None:
     """A block that is dealt later never interrupts another; one that went elsewhere is dropped unless begun."""
     run = dataclasses.replace(plan_run(6), order=dealing.of_host(plan_run(6).order, (3, 5)))
-    folder = store.create_run(room, run, "")
+    folder = results.create_run(room, run, "")
     room = Room(folder)
     room.make()
     (folder / "trials" / run.order[0].id).mkdir()
@@ -286,14 +288,22 @@ def test_host_begins_lightly() -> None:
     """What answers and supervises on a host knows files only; the runner, with all that drives trials, comes later."""
     code = "import sys, dbbench.fleet.host, dbbench.fleet.supervisor; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"dbbench.runner", "dbbench.devices", "dbbench.engines", "dbbench.drivers", "numpy", "scipy", "psutil"}
+    heavy = {
+        "dbbench.run.queue",
+        "dbbench.storage.devices",
+        "dbbench.engines",
+        "dbbench.drivers",
+        "numpy",
+        "scipy",
+        "psutil",
+    }
     assert heavy & set(done.stdout.split()) == set()
 
 
 def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The remote shell gets one quoted line; the host is called by its name without the account; nobody is asked."""
     monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
-    found = starting.by_ssh("tls://me:8786", ["root@db1", "db2"], Path("/my certs"), Path("/x"), "sudo dbbench", "/r")
+    found = processes.by_ssh("tls://me:8786", ["root@db1", "db2"], Path("/my certs"), Path("/x"), "sudo dbbench", "/r")
     assert sorted(found) == ["db1", "db2"]
     assert found["db1"].argv[:3] == ("ssh", "-o", "BatchMode=yes")
     assert found["db1"].argv[-2:] == (

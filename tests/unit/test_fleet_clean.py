@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dbbench import store
-from dbbench.fleet import record, remains
-from dbbench.fleet.record import Fleet
-from dbbench.journal import Journal
+from dbbench import results
+from dbbench.fleet import ledger, remains
+from dbbench.fleet.ledger import Fleet
 from dbbench.model import Run, Status, Trial
-from dbbench.store import taking
+from dbbench.results import merging
+from dbbench.results.journal import Journal, tag_of
 
 
 @pytest.fixture(autouse=True)
@@ -27,37 +27,41 @@ def signals_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def results(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
+def results_folder(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
     """A results folder with a fleet `f` of one host of `--local`: one of its two trials is home."""
-    results = tmp_path / "results"
+    results_folder = tmp_path / "results"
     run = make_run("f")
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, {"local-1": (1, 2)})
-    record.save(results, fleet)
-    record.create_runs(results, fleet, run, "# plan\n", {})
-    theirs = store.create_run(host_of(results), run, "# plan\n")
+    ledger.save(results_folder, fleet)
+    ledger.create_runs(results_folder, fleet, run, "# plan\n", {})
+    theirs = results.create_run(host_of(results_folder), run, "# plan\n")
     for spec in run.order:
-        store.Draft(theirs, spec.id).publish(
+        results.Draft(theirs, spec.id).publish(
             Trial(spec.id, "f", "local-1", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK),
             None,
             [],
             None,
         )
-    taking.take(theirs / "trials" / run.order[0].id, results / "f")
-    return results
+    merging.take(theirs / "trials" / run.order[0].id, results_folder / "f")
+    return results_folder
 
 
-def host_of(results: Path) -> Path:
+def host_of(results_folder: Path) -> Path:
     """The results folder of the fleet's host."""
-    return results / ".fleet/f/hosts/local-1"
+    return results_folder / ".fleet/f/hosts/local-1"
 
 
-def leave_behind(results: Path) -> list[Path]:
+def leave_behind(results_folder: Path) -> list[Path]:
     """What kill -9 leaves: an image of a host, its cut-off trial, a transfer, a worker's scratch folder."""
-    theirs = host_of(results) / "f"
-    image = theirs / ".dbbench-f.img"
+    theirs = host_of(results_folder) / "f"
+    image = theirs / f".dbbench-f-{tag_of(theirs)}.img"
     image.write_bytes(b"x" * 8192)
     Journal(theirs / "journal.jsonl").note("take", what="image", path=str(image))
-    left = [theirs / "trials/.partial-x", results / "f/trials/.partial-y", host_of(results) / remains.SCRATCH]
+    left = [
+        theirs / "trials/.partial-x",
+        results_folder / "f/trials/.partial-y",
+        host_of(results_folder) / remains.SCRATCH,
+    ]
     for path in left:
         path.mkdir()
     return [image, *left]
@@ -68,43 +72,47 @@ def trials(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "trials").glob("[!.]*"))
 
 
-def test_what_killed_hosts_leave_is_given_back(told: Any, results: Path) -> None:
+def test_what_killed_hosts_leave_is_given_back(told: Any, results_folder: Path) -> None:
     """At the host and here; results stay, at the host too as long as the fleet is not finished."""
-    left = leave_behind(results)
-    before = [trials(results / "f"), trials(host_of(results) / "f")]
+    left = leave_behind(results_folder)
+    before = [trials(results_folder / "f"), trials(host_of(results_folder) / "f")]
     listed = told("clean", "--dry-run")
     assert all(f" {path} (" in listed for path in left) and all(path.exists() for path in left)
     assert len(told("clean").splitlines()) == len(left)
     assert not any(path.exists() for path in left)
-    assert [trials(results / "f"), trials(host_of(results) / "f")] == before
+    assert [trials(results_folder / "f"), trials(host_of(results_folder) / "f")] == before
     assert told("clean", "f").strip() == "nothing to remove"
 
 
-def test_copies_of_a_finished_fleet_go(told: Any, results: Path) -> None:
+def test_copies_of_a_finished_fleet_go(told: Any, results_folder: Path) -> None:
     """A host's trial that is home, the same and whole, stands twice; what is at the host only stays there."""
-    first, second = trials(host_of(results) / "f")
-    record.save(results, dataclasses.replace(record.load(results, "f"), finished=True))
-    assert told("clean").splitlines()[0].startswith(f"removed copy of a result {host_of(results)}/f/trials/{first} ")
-    assert (trials(results / "f"), trials(host_of(results) / "f")) == ([first], [second])
-    assert [trial.id for trial in store.load_run(results / "f").trials] == [first]
+    first, second = trials(host_of(results_folder) / "f")
+    ledger.save(results_folder, dataclasses.replace(ledger.load(results_folder, "f"), finished=True))
+    assert (
+        told("clean")
+        .splitlines()[0]
+        .startswith(f"removed copy of a result {host_of(results_folder)}/f/trials/{first} ")
+    )
+    assert (trials(results_folder / "f"), trials(host_of(results_folder) / "f")) == ([first], [second])
+    assert [trial.id for trial in results.load_run(results_folder / "f").trials] == [first]
 
 
-def test_copy_stays_where_the_result_is_damaged(told: Any, results: Path) -> None:
+def test_copy_stays_where_the_result_is_damaged(told: Any, results_folder: Path) -> None:
     """It is then the only one that is whole."""
-    first = trials(results / "f")[0]
-    record.save(results, dataclasses.replace(record.load(results, "f"), finished=True))
-    path = results / "f/trials" / first / "trial.json"
+    first = trials(results_folder / "f")[0]
+    ledger.save(results_folder, dataclasses.replace(ledger.load(results_folder, "f"), finished=True))
+    path = results_folder / "f/trials" / first / "trial.json"
     path.write_text(path.read_text().replace('"ok"', '"suspect"'))
     assert told("clean").strip() == "nothing to remove"
-    assert first in trials(host_of(results) / "f")
+    assert first in trials(host_of(results_folder) / "f")
 
 
-def test_fleet_that_is_worked_on_is_left_alone(told: Any, results: Path) -> None:
+def test_fleet_that_is_worked_on_is_left_alone(told: Any, results_folder: Path) -> None:
     """A coordinator: all of it, for what arrives is no leftover. A host or its worker: what is theirs."""
-    left = leave_behind(results)
-    with record.coordinating(results, "f"):
+    left = leave_behind(results_folder)
+    with ledger.coordinating(results_folder, "f"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "f", code=5)
-    with store.locked(host_of(results) / "f"), remains.worker_of(host_of(results)):
-        assert told("clean").splitlines() == [f"removed unfinished trial {results}/f/trials/.partial-y (0 B)"]
+    with results.locked(host_of(results_folder) / "f"), remains.worker_of(host_of(results_folder)):
+        assert told("clean").splitlines() == [f"removed unfinished trial {results_folder}/f/trials/.partial-y (0 B)"]
     assert [path.exists() for path in left] == [True, True, False, True]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import select
 import threading
 import time
@@ -10,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import store
-from dbbench.fleet import host, supervisor
+from dbbench import results
+from dbbench.fleet import host, ledger, supervisor
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import HostSeen, HostState, See
 from dbbench.fleet.room import Room
 from dbbench.fleet.supervisor import Keeper, Turn
-from dbbench.fleet.words import See, Seen, State
 from dbbench.model import Run, Status, Trial
-from dbbench.progress.events import Event
+from dbbench.report.progress.event import Event
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def room(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.Monke
     """The folder of a run of two trials that were dealt to this host, the first of them finished."""
     monkeypatch.setattr(host.HERE, "results", tmp_path)
     run = make_run("f")
-    room = Room(store.create_run(tmp_path, run, "# plan\n"))
+    room = Room(results.create_run(tmp_path, run, "# plan\n"))
     room.make()
     room.deal(run.order, ())
     publish(room, run, 0)
@@ -43,28 +46,28 @@ def publish(room: Room, run: Run, index: int) -> None:
     """Finish a trial."""
     spec = run.order[index]
     trial = Trial(spec.id, "f", "h", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
-    store.Draft(room.folder, spec.id).publish(trial, None, [], None)
+    results.Draft(room.folder, spec.id).publish(trial, None, [], None)
 
 
-def seen(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, start: bool = True) -> Seen:
+def seen(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, start: bool = True) -> HostSeen:
     """What the host answers."""
     answer = host.answer(See("f", (1, 2), taken, patience_s, start))
-    assert isinstance(answer, Seen)
+    assert isinstance(answer, HostSeen)
     return answer
 
 
 def test_nothing_travels_during_a_trial(supervised: Room) -> None:
     """Also not what was finished before, when a coordinator comes back in the middle of a window."""
     first, second = (spec.id for spec in supervised.run().order)
-    supervised.tell(State(trial=second, phase="measure"))
+    supervised.tell(HostState(trial=second, phase="measure"))
     assert (seen().trial, seen(start=False).trial) == ("", "")
-    supervised.tell(State(trial=""))
+    supervised.tell(HostState(trial=""))
     assert (seen().trial, seen(taken=(first,)).trial) == (first, "")
 
 
 def test_finished_trials_of_a_dead_supervisor_travel(room: Room) -> None:
     """Its state says that it is in a trial, but nobody is."""
-    room.tell(State(trial=room.run().order[1].id, phase="measure"))
+    room.tell(HostState(trial=room.run().order[1].id, phase="measure"))
     assert seen(start=False).trial == room.run().order[0].id
 
 
@@ -72,7 +75,7 @@ def test_end_of_a_trial_wakes_who_asks(supervised: Room, monkeypatch: pytest.Mon
     """The end does, and no phase: a worker that is woken in a window is load."""
     monkeypatch.setattr(host, "_WAKE_S", 60.0)
     first, second = (spec.id for spec in supervised.run().order)
-    keeper, answers = Keeper(supervised), list[Seen]()
+    keeper, answers = Keeper(supervised), list[HostSeen]()
     with supervised.hearing("bell") as bell:
         keeper.emit(Event("trial_begin", {"id": second}))
         keeper.emit(Event("phase_begin", {"phase": "measure"}))
@@ -87,6 +90,43 @@ def test_end_of_a_trial_wakes_who_asks(supervised: Room, monkeypatch: pytest.Mon
     assert [answer.trial for answer in answers] == [second]
 
 
+def test_a_host_is_abandoned_without_its_coordinator(tmp_path: Path) -> None:
+    """Of `--local`, and not detached; a host that has its results elsewhere never is."""
+    fleet = Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)})
+    ledger.save(tmp_path, fleet)
+    ours, elsewhere = tmp_path / ".fleet/f/hosts/local-1/f", tmp_path / "results/f"
+    assert (ledger.abandoned(ours), ledger.abandoned(elsewhere)) == (True, False)
+    with ledger.coordinating(tmp_path, "f"):
+        assert (ledger.coordinator(tmp_path, "f"), ledger.abandoned(ours)) == (os.getpid(), False)
+    assert ledger.coordinator(tmp_path, "f") is None
+    ledger.save(tmp_path, dataclasses.replace(fleet, detached=True))
+    assert not ledger.abandoned(ours)
+
+
+def test_who_waits_for_the_disk_says_for_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Run]
+) -> None:
+    """The folder of the run that has it, as text and as a value."""
+    monkeypatch.setattr(supervisor, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    told, waits = list[tuple[str, str]](), threading.Event()
+
+    def note(text: str, waits_for: str = "") -> None:
+        told.append((text, waits_for))
+        waits.set()
+
+    def other() -> None:
+        with Turn(tmp_path / "other") as turn:
+            turn.take(make_run("f"), 1, note)
+
+    with Turn(tmp_path / "first") as turn:
+        turn.take(make_run("f"), 1, note)
+        waiting = threading.Thread(target=other)
+        waiting.start()
+        assert waits.wait(30)
+    waiting.join(30)
+    assert told == [(f"waiting for the disk, which is used by {tmp_path / 'first'}", str(tmp_path / "first"))]
+
+
 def test_disk_goes_to_who_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Run]) -> None:
     """Who gives it up after a block and wants it again is behind who waited for it."""
     monkeypatch.setattr(supervisor, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
@@ -94,16 +134,16 @@ def test_disk_goes_to_who_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def other() -> None:
         with Turn(tmp_path) as turn:
-            turn.take(run, 1, lambda _: waits.set())
+            turn.take(run, 1, lambda *_: waits.set())
             order.append("other")
 
     with Turn(tmp_path) as turn:
-        turn.take(run, 1, lambda _: None)
+        turn.take(run, 1, lambda *_: None)
         waiting = threading.Thread(target=other)
         waiting.start()
         assert waits.wait(30)
-        turn.take(run, 1, lambda _: order.append("not in the middle of a block"))
-        turn.take(run, 2, lambda _: None)
+        turn.take(run, 1, lambda *_: order.append("not in the middle of a block"))
+        turn.take(run, 2, lambda *_: None)
         order.append("first again")
     waiting.join(30)
     assert order == ["other", "first again"]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import store
-from dbbench.fleet import dealing, record
+from dbbench import results
+from dbbench.fleet import dealing, ledger
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.record import Fleet
-from dbbench.fleet.words import Deal, Question
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import Deal, Question
 from dbbench.model import Run, TrialSpec
-from dbbench.progress.events import ignore
-from dbbench.runner.adaptive import LEAST
-from tests.fleet_hosts import Hosts
+from dbbench.report.progress.event import ignore
+from dbbench.run.adaptive import LEAST
+from tests.support.fleet_hosts import Hosts
 
 NAMES = ["a", "b"]
 
@@ -30,21 +30,21 @@ def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
                   for block in (1, 2) for i, cell in enumerate(cells))  # fmt: skip
     run = dataclasses.replace(one, name="f", cells=cells, order=order, precision=0.05)
     fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", dealing.deal(order, NAMES, "spread"))
-    record.save(tmp_path, fleet)
-    record.create_runs(tmp_path, fleet, run, "# plan\n", {})
+    ledger.save(tmp_path, fleet)
+    ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
 
 
-def coordinator(results: Path, hosts: Hosts) -> Coordinator:
+def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
     """One at work, or the next one."""
-    return Coordinator(results, record.load(results, "f"), "", {}, hosts, ignore, clock=hosts.clock)
+    return Coordinator(results_folder, ledger.load(results_folder, "f"), "", {}, hosts, ignore, clock=hosts.clock)
 
 
 def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Hosts) -> None:
     """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts decide nothing."""
     coordinator(tmp_path, hosts).work()
-    run = store.load_run(tmp_path / "f")
-    assert run.unfinished == [] and record.load(tmp_path, "f").finished
+    run = results.load_run(tmp_path / "f")
+    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
     assert {spec.block for spec in run.run.order} == set(range(1, LEAST + 2))  # two at a time
     assert run.run.settled == {"xfs.postgres.w": f"settled after {LEAST + 1} pairs: ±0.0 % at 98 %"}
     by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)}
@@ -61,10 +61,10 @@ def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts, mon
     monkeypatch.setattr(first, "_deal_again", killed)
     with pytest.raises(SystemExit, match="8"):
         first.work()
-    assert len(store.load_spec(tmp_path / "f").order) == 8
+    assert len(results.load_spec(tmp_path / "f").order) == 8
     second = coordinator(tmp_path, hosts)
     second.work()
-    assert store.load_run(tmp_path / "f").unfinished == []
+    assert results.load_run(tmp_path / "f").unfinished == []
     assert sorted(block for mine in second.fleet.dealing.values() for block in mine) == list(range(1, LEAST + 2))
 
 
@@ -73,5 +73,5 @@ def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts, mon
     asked, ask = list[Question](), hosts.ask
     monkeypatch.setattr(hosts, "ask", lambda host, question: (asked.append(question), ask(host, question)))
     coordinator(tmp_path, hosts).work()
-    assert {store.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Deal)} == {None}
-    assert store.load_spec(tmp_path / "f").precision == 0.05
+    assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Deal)} == {None}
+    assert results.load_spec(tmp_path / "f").precision == 0.05

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import host
-from dbbench.host import events, load
-from dbbench.host.load import HostLoad, LoadReading
-from dbbench.host.proc import CpuTimes, ProcessTimes, process_times, tree
-from dbbench.host.sysfs import chosen, common
+from dbbench.machine import host
+from dbbench.machine.host import load
+from dbbench.machine.host.load import HostLoad, LoadReading
+from dbbench.machine.host.proc import CpuTimes, ProcessTimes, chosen, common, process_times, tree
 
 
 def write(root: Path, name: str, content: str) -> None:
@@ -175,15 +174,15 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     counts."""
     counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
     counter.parent.mkdir(parents=True)
-    monkeypatch.setattr(events, "CPUS", tmp_path)
+    monkeypatch.setattr(load, "CPUS", tmp_path)
 
-    def at(heat: int, drops: int, swapped: int) -> events.Events:
+    def at(heat: int, drops: int, swapped: int) -> load.Events:
         counter.write_text(f"{heat}\n")
         vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
-        return events.events(tmp_path)
+        return load.events(tmp_path)
 
-    def said(after: events.Events) -> list[str]:
-        return [warning.id for warning in events.warnings(after.since(first), 10)]
+    def said(after: load.Events) -> list[str]:
+        return [warning.id for warning in load.warnings(after.since(first), 10)]
 
     first = at(7, 2, 100)
     assert said(at(7, 2, 100)) == []
@@ -193,6 +192,6 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert said(at(7, 2, 2600)) == ["W131"]
     vmstat.unlink()
     counter.unlink()
-    assert said(events.events(tmp_path)) == []
-    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), events.Events(1)))] == ["W126"]
+    assert said(load.events(tmp_path)) == []
+    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), load.Events(1)))] == ["W126"]
     assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
+import shutil
 import signal
+import socket
+import stat
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dbbench import cli, images, store
-from dbbench.commands.verdicts import as_csv, verdicts
-from dbbench.errors import FileTaken, ResultDamaged, ResultsUnwritable
-from dbbench.journal import Journal
+from dbbench import cli, results
+from dbbench.errors import FileTaken, ResultDamaged, ResultNotRegular, ResultsUnwritable
 from dbbench.model import Run
-from dbbench.runner import give_back
-from dbbench.store import index
-from dbbench.store.files import write_text
-from dbbench.store.trials import damage
+from dbbench.report.verdicts import as_csv, verdicts
+from dbbench.results import index
+from dbbench.results.fileio import read_bytes, write_text
+from dbbench.results.journal import Journal, tag_of
+from dbbench.results.trials import damage
+from dbbench.run.queue import give_back
+from dbbench.storage.devices import images
 from dbbench.units import inert
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -34,6 +41,7 @@ from synthetic import Shape
 MakeRun = Callable[..., Run]
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
+SLOWEST_S = 5.0  # of what takes some 10 ms on a machine that is not busy
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +64,7 @@ def victim(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def folder(tmp_path: Path, make_run: MakeRun) -> Path:
     """The folder of a run without trials."""
-    return store.create_run(tmp_path / "results", make_run(), "# plan\n")
+    return results.create_run(tmp_path / "results", make_run(), "# plan\n")
 
 
 @pytest.fixture
@@ -71,11 +79,11 @@ def test_links_in_place_of_our_files_are_not_written_through(name: str, folder: 
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
-    with pytest.raises((ResultsUnwritable, ResultDamaged)), store.locked(folder):
+    with pytest.raises((ResultsUnwritable, ResultDamaged)), results.locked(folder):
         assert list(Journal(folder / "journal.jsonl").entries())
     with pytest.raises(ResultsUnwritable):
         if name == ".lock":
-            with store.locked(folder):
+            with results.locked(folder):
                 pass
         Journal(folder / "journal.jsonl").note("take", what="image", path="/x")
 
@@ -93,37 +101,111 @@ def test_the_index_is_never_somebody_elses_database(tmp_path: Path, victim: Path
     run = tmp_path / "r"
     run.mkdir()
     assert index.rows(tmp_path, [run], lambda _: {"a": 1}, "m") == [{"a": 1}]
-    assert (tmp_path / index.NAME).is_symlink()
+    assert not (tmp_path / index.NAME).is_symlink()
 
 
-HOSTILE_PATHS = {
-    "image": ["/etc/passwd", "/x/../.dbbench-a.img/../../etc/passwd", "relative/.dbbench-a.img", "/dev/sda"],
-    "runtime": ["/", "/home", "/tmp", "/tmp/dbbench-x/../../home", "/root/dbbench-x", "/tmp/dbbench-"],
-    "layer": ["md:data", "lvm:vg0", "sh:dbbench-1", "md:dbbench-1;reboot"],
-    "pool": ["tank", "-f"],
-    "cgroup": ["/sys/fs/cgroup/system.slice"],
-}
+HOSTILE_PATHS = {  # {other}: the tag of another run; {own}: of the run whose journal it is
+    "image": ["/etc/passwd", "/x/../.dbbench-a-{own}.img/../../etc/passwd", "relative/.dbbench-a-{own}.img", "/dev/sda",
+              "/x/.dbbench-a-{other}.img", "/x/.dbbench-a.img", "/x/.dbbench-{own}-{other}.img", "/.dbbench-{own}.img",
+              "/x/../.dbbench-a-{own}.img", "/.dbbench-a-{own}.img/x", "/.dbbench-a-{own}.img\n"],
+    "runtime": ["/", "/home", "/tmp", "/tmp/dbbench-{own}-x/../../home", "/root/dbbench-{own}-x", "/tmp/dbbench-{own}-",
+                "/tmp/dbbench-{other}-x", "/tmp/dbbench-x"],
+    "layer": ["md:data", "lvm:vg0", "sh:dbbench-{own}1", "md:dbbench-{own}1;reboot", "lvm:dbbench-{other}1a2b3c4d"],
+    "pool": ["tank", "-f", "dbbench-{other}1a2b3c4d", "dbbench-{own}1/tank"],
+    "cgroup": ["/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/dbbench-r-{other}", "/dbbench-r-{own}/../x"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HOSTILE_PATHS)
 def test_a_journal_that_names_other_peoples_things_is_not_obeyed(what: str, tmp_path: Path) -> None:
-    """What is outstanding is removed by `clean` as root."""
+    """What is outstanding is removed by `clean` as root; the things of another run are no less foreign."""
+    (tmp_path / "other").mkdir()
     journal = Journal(tmp_path / "journal.jsonl")
-    for path in HOSTILE_PATHS[what]:
+    paths = [path.format(own=journal.tag, other=tag_of(tmp_path / "other")) for path in HOSTILE_PATHS[what]]
+    for path in paths:
         journal.note("take", what=what, path=path)
     assert journal.outstanding(what) == []
+    assert journal.foreign() == [(what, path) for path in paths]
+
+
+def test_clean_of_one_run_leaves_what_another_has(
+    two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its image, its temporary folder and its trials, whatever the journal says; what is left alone is named."""
+    shutil.copytree(two_runs, tmp_path / "r")
+    good, bad = Journal(tmp_path / "r/good/journal.jsonl"), Journal(tmp_path / "r/bad/journal.jsonl")
+    image = tmp_path / f"r/good/.dbbench-good-{good.tag}.img"
+    runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{good.tag}-", dir="/tmp"))
+    (partial := tmp_path / "r/good/trials/.partial-x").mkdir()
+    (tmp_path / "r/bad/trials/.partial-x").symlink_to(partial)
+    image.write_text(TEXT)
+    for what, path in (("image", image), ("runtime", runtime), ("layer", "md:dbbench-1")):
+        bad.note("take", what=what, path=str(path))
+    try:
+        assert cli.run(["clean", "bad", "--results", str(tmp_path / "r")]) == 0
+        assert image.read_text() == TEXT and runtime.is_dir() and partial.is_dir()
+        out, err = capsys.readouterr()
+        assert out.strip() == "nothing to remove" and err.count("does not belong to this run") == 3
+    finally:
+        runtime.rmdir()
+
+
+@pytest.mark.parametrize("plant", ["link", "fifo", "sparse"])
+@pytest.mark.parametrize("name", ["lock", "state.json", "../../.fleet/f/.lock"])
+def test_a_fleets_files_are_not_written_through(
+    name: str, plant: str, two_runs: Path, tmp_path: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show` looks for supervisors that work without a coordinator; what is in the place of their locks stays
+    as it is."""
+    from dbbench.fleet import ledger
+
+    results_folder = tmp_path / "r"
+    shutil.copytree(two_runs, results_folder)
+    ledger.save(results_folder, ledger.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
+    ledger.save(results_folder, ledger.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
+    (room := results_folder / "bad/fleet").mkdir()
+    (room / "lock").touch()
+    (path := room / name).unlink(missing_ok=True)
+    PLANTS[plant](path, victim)
+    for argv in (["show", "bad"], ["show"], ["clean"]):
+        began = time.process_time()
+        cli.run([*argv, "--results", str(results_folder)])
+        out, err = capsys.readouterr()
+        assert "E999" not in err and time.process_time() - began < SLOWEST_S, (argv, err)
+        assert argv == ["clean"] or "bad" in out
+    assert victim.read_text() == TEXT
+
+
+@pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])
+def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
+    """The copies of its hosts go when they are home; those behind a link are another's results."""
+    from dbbench.fleet import ledger
+
+    results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
+    synthetic.write(
+        results_folder, Shape(name="f", arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
+    )
+    ledger.save(results_folder, ledger.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
+    shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
+    (results_folder / ".fleet-worker").mkdir()
+    (results_folder / linked).rename(elsewhere)
+    (results_folder / linked).symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    cli.run(["clean", "--results", str(results_folder)])
+    assert [path for path in sorted(elsewhere.rglob("*")) if path.name != ".lock"] == before
+    assert (results_folder / linked).is_symlink()
 
 
 def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim: Path, tmp_path: Path) -> None:
     """A folder and a file of somebody, and the target of a link that has a name of ours, all stay."""
     (home := tmp_path / "home").mkdir()
     (home / "letter").write_text("dear")
-    (link := tmp_path / ".dbbench-a.img").symlink_to(victim)
     journal = Journal(folder / "journal.jsonl")
+    (link := tmp_path / f".dbbench-a-{journal.tag}.img").symlink_to(victim)
     for what, path in (("runtime", home), ("directory", home), ("image", victim), ("image", link)):
         journal.note("take", what=what, path=str(path))
     give_back(folder, journal)
-    assert images.give_back(journal) == [link]
+    assert images.give_back(journal) == [link] and link.is_symlink()
     assert (home / "letter").read_text() == "dear"
 
 
@@ -139,11 +221,11 @@ def test_cut_off_trials_behind_a_link_stay(folder: Path, tmp_path: Path) -> None
 def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: MakeRun) -> None:
     """Nor used: it may be another run's disk, or a link to one."""
     run = make_run()
-    folder = store.create_run(tmp_path / "results", run, "")
+    folder = results.create_run(tmp_path / "results", run, "")
     (path,) = images.of(run, folder).all  # type: ignore[union-attr]
     path.write_text(TEXT)
     journal = Journal(folder / "journal.jsonl")
-    with pytest.raises(FileTaken, match="did not make it"):
+    with pytest.raises(FileTaken, match="not created by this run"):
         images.make(run, folder, journal, lambda what, share: None)
     assert (path.read_text(), images.give_back(journal)) == (TEXT, [])
 
@@ -167,21 +249,21 @@ def test_names_that_lead_elsewhere_are_damage(name: str, folder: Path) -> None:
         else:
             content["order"][0]["id"] = name
         (folder / "run.json").write_text(json.dumps(content))
-        with pytest.raises(ResultDamaged, match="no name of a run or trial"):
-            store.load_spec(folder)
+        with pytest.raises(ResultDamaged, match="not a valid name of a run or trial"):
+            results.load_spec(folder)
 
 
 def test_an_altered_run_json_is_named(folder: Path) -> None:
     """Each byte of it, however it still reads as JSON."""
     path = folder / "run.json"
     path.write_text(path.read_text().replace('"block": 2', '"block": 3'))
-    with pytest.raises(ResultDamaged, match=r"run\.json .* altered"):
-        store.load_spec(folder)
+    with pytest.raises(ResultDamaged, match=r"run\.json .*checksum"):
+        results.load_spec(folder)
 
 
 @pytest.mark.parametrize("plant", ["link", "fifo", "device"])
 @pytest.mark.parametrize("name", ["trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json"])
-def test_what_is_no_plain_file_is_damage(name: str, plant: str, trial: Path, victim: Path) -> None:
+def test_what_is_no_plain_file_is_damage(name: str, plant: str, trial: Path, victim: Path, tmp_path: Path) -> None:
     """A FIFO would be waited for, a device never ends, a link shows other people's files."""
     path = trial / name
     path.unlink(missing_ok=True)
@@ -189,11 +271,172 @@ def test_what_is_no_plain_file_is_damage(name: str, plant: str, trial: Path, vic
         os.mkfifo(path)
     else:
         path.symlink_to(victim if plant == "link" else "/dev/zero")
-    with pytest.raises(ResultDamaged):
-        found = store.load_run(trial.parents[1])
+    sums = trial / "SHA256SUMS"
+    if name in ("series.csv.gz", "histogram.json"):
+        sums.write_text("".join(line for line in sums.read_text().splitlines(True) if name not in line))
+    with pytest.raises(ResultNotRegular, match=name):
+        found = results.load_run(trial.parents[1])
         for one in found.trials:
             assert (found.series(one), found.histogram(one)) is None
-    assert damage(trial) or name in ("series.csv.gz", "histogram.json")
+    with pytest.raises(ResultNotRegular):
+        read_bytes(path, tmp_path)
+
+
+SECRET = "root:$6$secret:20000:0:99999:7:::\n"
+PLANTS: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda path, secret: path.symlink_to(secret),
+    "dangling": lambda path, secret: path.symlink_to(secret.with_name("gone")),
+    "fifo": lambda path, _: os.mkfifo(path),
+    "socket": lambda path, _: socket.socket(socket.AF_UNIX).bind(os.path.relpath(path)),
+    "device": lambda path, _: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5)),  # /dev/zero
+    "sparse": lambda path, _: (path.touch(), os.truncate(path, 2**40)),
+    "directory": lambda path, _: path.mkdir(),
+    "noise": lambda path, _: path.write_bytes(b"\0\xff[" * 1000),
+}
+OF_RUN = ("run.json", "plan.toml", "journal.jsonl", "ceiling.json", "powercut.json", "trials", "report.html", ".lock")
+OF_TRIAL = ("trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json", "raw/pgbench.out", "raw", ".")
+OF_RESULTS = ("baselines.json", "nightly/p.jsonl", ".fleet/f/fleet.json", ".dbbench-index.json", ".fleet-worker")
+COMMANDS = (["show"], ["nightly", "status"], ["show", "bad"], ["compare", "good", "bad"], ["nightly", "baseline"],
+            ["compare", "bad", "--format", "junit"], ["clean", "--dry-run"], ["clean"])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with the runs `good` and `bad`, to be copied."""
+    results_folder = tmp_path_factory.mktemp("two") / "results"
+    for name in ("good", "bad"):
+        synthetic.write(
+            results_folder, Shape(name=name, arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
+        )
+    return results_folder
+
+
+def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
+    """Put something else in the place of a file of the results folder, of its run `bad`, or of a trial of that."""
+    run = results_folder / "bad"
+    place = results_folder if name in OF_RESULTS else run if name in OF_RUN else sorted((run / "trials").iterdir())[0]
+    path = place / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PLANTS[plant](path, secret)
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes")
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("name", [*OF_RUN, *OF_TRIAL, *OF_RESULTS])
+def test_what_is_planted_is_named_and_hides_nothing(
+    name: str, plant: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
+    content of a file elsewhere never is."""
+    monkeypatch.chdir(tmp_path)
+    (secret := tmp_path / "secret").write_text(SECRET)
+    shutil.copytree(two_runs, tmp_path / "r")
+    path = planted(tmp_path / "r", name, plant, secret)
+    for argv in COMMANDS:
+        began = time.process_time()
+        status = cli.run([*argv, "--results", "r"])
+        out, err = capsys.readouterr()
+        assert time.process_time() - began < SLOWEST_S, argv
+        assert "E999" not in err and "$6$" not in out + err, (argv, err)
+        assert bool(status) == ("error E" in err), (argv, status, err)
+        if argv in (["show"], ["compare", "good", "bad"]):
+            assert "good" in out or "ext4" in out, (argv, out, err)
+        if argv == ["show", "bad"] and name in OF_TRIAL:
+            assert "xfs.postgres.pgbench-tpcb-b1-a1" in out, (out, err)
+        if status and argv == ["show", "bad"]:
+            assert "bad" in err, err
+    assert secret.read_text() == SECRET
+    assert os.path.lexists(path) or (name, plant) == (".fleet-worker", "directory")  # which is a worker's own
+
+
+@pytest.mark.parametrize("name", ["plan.toml", "series.csv.gz", "nightly/p.jsonl"])
+def test_a_page_shows_no_file_from_elsewhere(
+    name: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a link leads to is not in it; the other run is."""
+    (secret := tmp_path / "secret").write_text(SECRET)
+    shutil.copytree(two_runs, tmp_path / "r")
+    path = planted(tmp_path / "r", name, "link", secret)
+    if name in OF_TRIAL:
+        sums = path.parent / "SHA256SUMS"
+        sums.write_text("".join(line for line in sums.read_text().splitlines(True) if name not in line))
+    page = tmp_path / "page.html"
+    assert cli.run(["report", "bad", "good", "-o", str(page), "--results", str(tmp_path / "r")]) == 1
+    assert "$6$" not in page.read_text() and ">good<" in page.read_text()
+    assert "error E807" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json"])
+def test_a_damaged_trial_hides_no_other_of_its_run(
+    name: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command goes on with the other trials, says which was left out and why, and ends with 1; the page says it
+    too. A baseline has to be whole."""
+    shutil.copytree(two_runs, tmp_path / "r")
+    bad, page = planted(tmp_path / "r", name, "noise", tmp_path).parent.name, tmp_path / "page.html"
+    for argv in (["show", "bad"], ["compare", "bad"], ["compare", "bad", "--json"], ["report", "bad", "-o", str(page)],
+                 ["compare", "bad", "--format", "markdown"]):  # fmt: skip
+        assert cli.run([*argv, "--results", str(tmp_path / "r")]) == 1
+        out, err = capsys.readouterr()
+        assert f"{bad}: " in err and name in err and err.count("error E801") == 1, (argv, err)
+        assert argv[0] == "report" or "xfs" in out, (argv, out)
+    assert f"{bad} (E801)" in page.read_text() and "1 damaged" in page.read_text()
+    assert cli.run(["nightly", "baseline", "bad", "--results", str(tmp_path / "r")]) == 1
+
+
+FIGURES: dict[str, Callable[[str], str]] = {
+    "nan": lambda text: text.replace('"position": ', '"position": NaN, "x": ', 1),
+    "1e308": lambda text: text.replace('"position": ', '"position": 1e308, "x": ', 1),
+    "overflow": lambda text: text.replace('"position": ', '"position": 1e999, "x": ', 1),
+    "digits": lambda text: text.replace('"position": ', f'"position": {"9" * 10**5}, "x": ', 1),
+    "nested": lambda text: text.replace('"position": ', f'"x": {"[" * 10**5}, "position": ', 1),
+    "twice": lambda text: text.replace('"position": ', '"position": 1, "position": ', 1),
+    "gigabyte": lambda text: text,
+}
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_a_trial_that_cannot_be_hides_no_other(
+    kind: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the checksums are right: the trial is named, at once, and the other one is shown."""
+    shutil.copytree(two_runs, tmp_path / "r")
+    trial = sorted((tmp_path / "r/bad/trials").iterdir())[0]
+    before = (trial / "trial.json").read_text()
+    (trial / "trial.json").write_text(after := FIGURES[kind](before))
+    assert after != before or kind == "gigabyte"
+    if kind == "gigabyte":
+        os.truncate(trial / "trial.json", 2**30)
+    else:
+        sums = (trial / "SHA256SUMS").read_text()
+        old, new = (hashlib.sha256(text.encode()).hexdigest() for text in (before, after))
+        (trial / "SHA256SUMS").write_text(sums.replace(old, new))
+    for argv in (["show", "bad"], ["compare", "bad"], ["show"]):
+        began = time.process_time()
+        assert cli.run([*argv, "--results", str(tmp_path / "r")]) == (0 if argv == ["show"] else 1)
+        out, err = capsys.readouterr()
+        assert time.process_time() - began < SLOWEST_S
+        if argv != ["show"]:
+            assert f"{trial.name}: " in err and ("error E808" if kind == "gigabyte" else "error E801") in err, err
+        assert "xfs" in out, (argv, out)
+
+
+def test_a_series_that_cannot_be_read_hides_no_other_trial(
+    two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the checksums know nothing of the damage: the page has the other trials of its run."""
+    shutil.copytree(two_runs, tmp_path / "r")
+    trial, page = planted(tmp_path / "r", "series.csv.gz", "noise", tmp_path).parent, tmp_path / "page.html"
+    sums = (trial / "SHA256SUMS").read_text().splitlines(True)
+    (trial / "SHA256SUMS").write_text("".join(line for line in sums if "series" not in line))
+    assert cli.run(["report", "bad", "-o", str(page), "--results", str(tmp_path / "r")]) == 1
+    assert f"{trial.name}: " in capsys.readouterr().err
+    assert f"{trial.name} (E801)" in page.read_text()
 
 
 def test_sums_cannot_lead_out_of_the_folder(trial: Path, victim: Path) -> None:
@@ -211,8 +454,8 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
             work=(("postgres", "pgbench-tpcb"),), blocks=3, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)
         ),
     )
-    for argv in (["list"], ["show", "demo"], ["compare", "demo"], ["list", "--json"], ["compare", "demo", "--json"],
-                 ["show", ESCAPE], ["explain", ESCAPE], ["compare", "demo", "--format", "md"]):  # fmt: skip
+    for argv in (["show"], ["show", "demo"], ["compare", "demo"], ["show", "--json"], ["compare", "demo", "--json"],
+                 ["show", ESCAPE], ["explain", ESCAPE], ["compare", "demo", "--format", "markdown"]):  # fmt: skip
         cli.run([*argv, *(() if argv[0] == "explain" else ("--results", str(tmp_path)))])
         out, err = capsys.readouterr()
         assert inert(out) == out and inert(err) == err, argv
@@ -227,7 +470,7 @@ def test_inert_text_keeps_lines_and_tells_the_rest() -> None:
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
     synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),)))
-    run, formula = store.load_run(tmp_path / "demo"), '=HYPERLINK("http://x")'
+    run, formula = results.load_run(tmp_path / "demo"), '=HYPERLINK("http://x")'
     trials = tuple(dataclasses.replace(t, fs_setup=formula) if t.fs_setup == "xfs" else t for t in run.trials)
     written = as_csv(verdicts([dataclasses.replace(run, trials=trials)]))
     cells = [cell for row in list(csv.reader(io.StringIO(written)))[1:] for cell in row]
@@ -239,8 +482,8 @@ def test_a_journal_line_after_a_cut_one_stands_by_itself(tmp_path: Path) -> None
     """Else what is taken next would never be given back."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.path.write_text('{"event": "take", "wh')
-    journal.note("take", what="image", path="/.dbbench-a.img")
-    assert journal.outstanding("image") == ["/.dbbench-a.img"]
+    journal.note("take", what="image", path=(image := f"/.dbbench-a-{journal.tag}.img"))
+    assert journal.outstanding("image") == [image]
 
 
 def test_results_are_not_for_everybody_to_write(folder: Path, trial: Path) -> None:

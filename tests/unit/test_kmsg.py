@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import kmsg
+from dbbench.machine import kernel_log
 
 RECORDED = Path(__file__).parent.parent / "fixtures/filesystems/kmsg.txt"
 
 
-def lines() -> list[kmsg.Line]:
+def lines() -> list[kernel_log.KernelMessage]:
     """The recording."""
-    return [kmsg.parsed(record) for record in RECORDED.read_text().splitlines()]
+    return [kernel_log.parsed(record) for record in RECORDED.read_text().splitlines()]
 
 
 def test_a_record_gives_level_sequence_and_text() -> None:
     """The level is in the low bits of the first number; escaped line ends are line ends again."""
-    assert kmsg.parsed("1,495,2249832199,-;EXT4-fs (loop1): shut down requested (2)\n SUBSYSTEM=x") == kmsg.Line(
-        495, 1, "EXT4-fs (loop1): shut down requested (2)"
-    )
-    assert kmsg.parsed("30,7,1,-;daemon: info").priority == 6
-    assert kmsg.parsed("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
+    assert kernel_log.parsed(
+        "1,495,2249832199,-;EXT4-fs (loop1): shut down requested (2)\n SUBSYSTEM=x"
+    ) == kernel_log.KernelMessage(495, 1, "EXT4-fs (loop1): shut down requested (2)")
+    assert kernel_log.parsed("30,7,1,-;daemon: info").priority == 6
+    assert kernel_log.parsed("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
 
 
 def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
     """Shut down, aborted journals, I/O errors and going read-only are faults; mounting and unmounting are not."""
-    faults = [line.text for line in lines() if kmsg.names(line.text, "loop1") and kmsg.is_fault(line)]
+    faults = [line.text for line in lines() if kernel_log.names(line.text, "loop1") and kernel_log.is_fault(line)]
     for part in (
         "EXT4-fs (loop1): shut down requested",
         "Aborting journal on device loop1-8",
@@ -37,7 +37,7 @@ def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
         "forced readonly",
     ):
         assert any(part in text for text in faults), part
-    harmless = [line.text for line in lines() if not kmsg.is_fault(line)]
+    harmless = [line.text for line in lines() if not kernel_log.is_fault(line)]
     assert len(faults) + len(harmless) == len(lines()), "no line of the recording names another device"
     for word in ("mounted filesystem", "Ending clean mount", "first mount", "unmounting", "drop_caches"):
         assert any(word in text for text in harmless), word
@@ -58,19 +58,19 @@ def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
 )
 def test_a_line_belongs_to_the_disk_it_names_and_to_no_other(text: str, disk: str, said: bool) -> None:
     """Partitions count as their disk; a longer number or name is another disk."""
-    assert kmsg.names(text, disk) is said
+    assert kernel_log.names(text, disk) is said
 
 
 def test_a_gap_in_the_sequence_is_noticed() -> None:
     """Missing sequence numbers are lost lines."""
     found = lines()
-    assert not kmsg.has_gap(found)
-    assert kmsg.has_gap(found[:10] + found[11:])
+    assert not kernel_log.has_gap(found)
+    assert kernel_log.has_gap(found[:10] + found[11:])
 
 
 def test_without_permission_nothing_is_known(tmp_path: Path) -> None:
     """No log to read is not the same as a log without lines."""
-    with kmsg.Watch("loop1", tmp_path / "no-kmsg") as watch:
+    with kernel_log.Watch("loop1", tmp_path / "no-kmsg") as watch:
         assert watch.lines_about() is None
         assert watch.lost() is None
 
@@ -89,8 +89,8 @@ def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path
     """No memory at all, hung processors, hardware touch every trial; a kill by another group's limit none."""
     (log := tmp_path / "kmsg").write_text("")
     for number, text in enumerate((*TROUBLE, "Memory cgroup out of memory: Killed process 7 (java)")):
-        with kmsg.Watch("loop1", log) as watch:
-            watch._lines = [kmsg.parsed(f"3,{number},5,-;{text}")]
+        with kernel_log.Watch("loop1", log) as watch:
+            watch._lines = [kernel_log.parsed(f"3,{number},5,-;{text}")]
             assert watch.lines_about_machine() == ((text,) if text in TROUBLE else ())
 
 
@@ -98,7 +98,7 @@ def test_a_record_that_is_none_counts_as_lost(tmp_path: Path) -> None:
     """What it meant to say is not known."""
     log = tmp_path / "kmsg"
     log.touch()
-    with kmsg.Watch("loop1", log) as watch:
+    with kernel_log.Watch("loop1", log) as watch:
         with log.open("a") as file:
             file.write("nothing that the kernel writes")
         assert watch.lost() is True

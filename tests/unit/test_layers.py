@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from dbbench import catalog, layers
 from dbbench.errors import PlanInvalid
-from dbbench.journal import Journal
-from dbbench.layers import crypt, kernel, lvm, mapper, md
 from dbbench.model import Layer
+from dbbench.plan import catalog
+from dbbench.results.journal import Journal
+from dbbench.storage import layers
+from dbbench.storage.layers import crypt, kernel, lvm, mapper, md
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
 FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
@@ -180,19 +181,17 @@ def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch
                              for kind in ("md", "lvm", "crypt")}  # fmt: skip
     monkeypatch.setattr(layers, "KINDS", kinds)
     journal = Journal(tmp_path / "journal.jsonl")
-    for path in ("md:dbbench-one", "md:dbbench-two", "lvm:dbbench-three", "crypt:dbbench-four", "md:dbbench-five"):
+    one, two, three, four, five = (f"{kind}:dbbench-{journal.tag}{number}"
+                                   for number, kind in enumerate(("md", "md", "lvm", "crypt", "md")))  # fmt: skip
+    for path in (one, two, three, four, five):
         journal.note("take", what="layer", path=path)
-    journal.note("give_back", what="layer", path="crypt:dbbench-four")
-    assert (
-        layers.give_back(journal)
-        == ended
-        == ["md:dbbench-five", "lvm:dbbench-three", "md:dbbench-two", "md:dbbench-one"]
-    )
+    journal.note("give_back", what="layer", path=four)
+    assert layers.give_back(journal) == ended == [five, three, two, one]
     assert journal.outstanding("layer") == []
 
 
 @pytest.mark.parametrize(("layer", "said"), [
-    ('{ kind = "md" }', "md wants a level: 0, 1 or 10"),
+    ('{ kind = "md" }', "an md layer requires level = 0, 1 or 10"),
     ('{ kind = "lvm", snapshot = "thin", snapshot_size = "2GiB" }', "snapshot_size"),
     ('{ kind = "md", level = 5 }', "level"),
     ('{ kind = "lvm", stripes = 0 }', "stripes"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import CoresMissing, MemoryExceeded
-from dbbench.journal import Journal
-from dbbench.limits import Group, cgroup, confined, cores
+from dbbench.machine.limits import MemoryGroup, cgroup, confined, cores
 from dbbench.model import EngineSpec
+from dbbench.results.journal import Journal
 
 V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "35 31 0:32 / {} rw,relatime - cgroup cgroup rw,memory\n"
@@ -64,13 +64,14 @@ def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
 def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
     journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path)
-    with cgroup.limited(where, "dbbench-g", 4096, journal) as group:
-        assert journal.outstanding("cgroup") == [str(tmp_path / "dbbench-g")]
+    name = f"dbbench-g-{journal.tag}"
+    with cgroup.limited(where, name, 4096, journal) as group:
+        assert journal.outstanding("cgroup") == [str(tmp_path / name)]
         assert {name: (group.path / name).read_text() for name in files} == files
         assert group.limit_bytes == 4096
         for path in group.path.iterdir():
             path.unlink()  # the kernel's files go with their folder
-    assert journal.outstanding("cgroup") == [] and not (tmp_path / "dbbench-g").exists()
+    assert journal.outstanding("cgroup") == [] and not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version:
 )
 def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: str, said: str) -> None:
     """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
-    group = Group(version, tmp_path, tmp_path)
+    group = MemoryGroup(version, tmp_path, tmp_path)
     assert group.oom_kills is None
     (tmp_path / file).write_text(said)
     assert group.oom_kills == 2
@@ -91,8 +92,8 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     """The server's death is seen first; its reason is what is told."""
     monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path))
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
-    group = Group(1, tmp_path, tmp_path)
-    monkeypatch.setattr("dbbench.limits._group", lambda *_: (group, ""))
+    group = MemoryGroup(1, tmp_path, tmp_path)
+    monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
         pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*seen as: it is gone"),
         confined(EngineSpec("postgres"), 2**30, "r", Journal(tmp_path / "j"), None),
@@ -141,7 +142,7 @@ def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
 
 def test_cores_that_are_not_there_are_refused() -> None:
     """By number, with those that are."""
-    with pytest.raises(CoresMissing, match="core 7 is not to be had; there are 0-3"):
+    with pytest.raises(CoresMissing, match="CPU 7 is not available"):
         cores.chosen(EngineSpec("postgres", cpus_server="2,7"), range(4))
 
 

@@ -9,18 +9,18 @@ from typing import Final
 import pytest
 
 from dbbench import plan
-from dbbench.catalog import catalog
-from dbbench.live import Facts, Live
-from dbbench.live.planning import plan_text, setup_of
-from dbbench.mounts import Mount
+from dbbench.introspect.planning import plan_text, setup_of
+from dbbench.introspect.server import LiveServer, ServerFacts
+from dbbench.machine.mounts import Mount
+from dbbench.plan.catalog import catalog
 
-FACTS: Final = Facts(
+FACTS: Final = ServerFacts(
     "postgres", "15.18", {"shared_buffers": "4GB"}, 5 * 10**9, (("orders", 4 * 10**9),), "/var/lib/pg", None
 )
-LIVE: Final = Live("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "shop", None)
+LIVE: Final = LiveServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "shop", None)
 
 
-def on(fstype: str, options: str) -> Facts:
+def on(fstype: str, options: str) -> ServerFacts:
     """The facts of a server whose data lies on such a mount."""
     mount = Mount(1, 0, "8:1", Path("/var/lib"), fstype, "/dev/sda1", tuple(options.split(",")))
     return dataclasses.replace(FACTS, mount=mount)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbbench import mounts, namespaces
+from dbbench.machine import mounts, namespaces
 
 TABLE = mounts.parsed((Path(__file__).parent.parent / "fixtures/devices/mountinfo.txt").read_text())
 

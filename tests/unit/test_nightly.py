@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -17,13 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import cli, nightly, store
-from dbbench.commands.planning import Asked
+from dbbench import cli, nightly, results
+from dbbench.commands.nightly import command as nightly_commands
+from dbbench.commands.options import Options
 from dbbench.errors import NightlyLocked, ResultDamaged
 from dbbench.model import Arm, DeviceSpec
-from dbbench.nightly import Accepted, Finding, Night
+from dbbench.nightly import Accepted, Change, Finding, Night
 from dbbench.nightly.history import Ratio
-from dbbench.store import LoadedRun
+from dbbench.plan.request import Asked
+from dbbench.results import LoadedRun
 
 KEY = "postgres pgbench-tpcb: xfs"
 FIRST = datetime.date(2026, 1, 1)
@@ -112,7 +115,7 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
 
 def test_what_changed_that_night_stands_beside_it() -> None:
     """A new kernel on the night of the step."""
-    tonight = dataclasses.replace(night(20, 0.7), breaks=("kernel 6.1 → 6.2",))
+    tonight = dataclasses.replace(night(20, 0.7), changes=(Change("kernel", "6.1", "6.2"),))
     assert "the same night: kernel 6.1 → 6.2" in judged(nights(20), tonight).notes
 
 
@@ -171,7 +174,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     """Added once; not where each arm has a directory of its own."""
-    plan = store.load_spec(synthetic.write(tmp_path, Shape())).plan
+    plan = results.load_spec(synthetic.write(tmp_path, Shape())).plan
     once = nightly.guarded(plan)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
     assert nightly.guarded(once) == once
@@ -184,7 +187,7 @@ def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
     arms = ("ext4", "xfs", "ext4-guard")
     work = (("postgres", "pgbench-tpcb"),)
     slow = synthetic.write(tmp_path, Shape(arms=arms, work=work, blocks=5, noise=0.004))
-    found = nightly.night_of(store.load_run(slow))
+    found = nightly.night_of(results.load_run(slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
     assert found.facts["kernel"] == "6.12.9"
@@ -198,11 +201,11 @@ def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> N
     known = [Night("2026-01-01", folder.name, "")]
     assert nightly.prune(tmp_path, known, datetime.date(2026, 1, 20)) == []
     assert len(nightly.prune(tmp_path, known, datetime.date(2026, 3, 1))) == 1
-    loaded = store.load_run(folder)
+    loaded = results.load_run(folder)
     assert loaded.series(loaded.trials[0]) is not None
     assert not list(folder.glob("trials/*/raw"))
     assert len(nightly.prune(tmp_path, known, datetime.date(2027, 3, 1))) == 1
-    loaded = store.load_run(folder)
+    loaded = results.load_run(folder)
     assert loaded.series(loaded.trials[0]) is None
     assert loaded.trials[0].summary["tps"] is not None
     assert nightly.prune(tmp_path, known, datetime.date(2028, 3, 1)) == []
@@ -211,7 +214,7 @@ def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> N
 def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
     """The newest counts; none is overwritten."""
     folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),)))
-    loaded = store.load_run(folder)
+    loaded = results.load_run(folder)
     nightly.accept(tmp_path, loaded, "first")
     nightly.accept(tmp_path, loaded, "second")
     assert [entry.reason for entry in nightly.all_accepted(tmp_path)["demo"]] == ["first", "second"]
@@ -226,7 +229,7 @@ class Machine:
         self.day = 0
         self.driven: list[tuple[str, list[str], int]] = []
         monkeypatch.setitem(synthetic.SPEED, "ext4-guard", 1.0)
-        monkeypatch.setattr("dbbench.commands.nightly._driven", self)
+        monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", self)
 
     def __call__(self, wanted: Asked, root: Path, name: str, *_: object) -> LoadedRun:
         self.day += name.endswith("-night")
@@ -235,9 +238,9 @@ class Machine:
         shape = Shape(name=f"{name}-{self.day}", arms=arms, work=WORK, blocks=wanted.plan.blocks, noise=0.01)
         folder = synthetic.write(root, shape)
         date = FIRST + datetime.timedelta(self.day)
-        spec = dataclasses.replace(store.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan)
-        store.save_spec(folder, spec)
-        return store.load_run(folder)
+        spec = dataclasses.replace(results.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan)
+        results.save_spec(folder, spec)
+        return results.load_run(folder)
 
 
 def test_a_regression_from_its_night_to_its_acceptance(
@@ -249,9 +252,9 @@ def test_a_regression_from_its_night_to_its_acceptance(
     plan = 'name = "p"\nfs_setups = ["ext4", "xfs", "btrfs"]\nblocks = 5\n[engine]\nname = "postgres"\n'
     (tmp_path / "p.toml").write_text(plan + '[workload]\nname = "pgbench-tpcb"\n')
     machine = Machine(monkeypatch)
-    command = ["nightly", "p.toml", "--notify", "tee -a told.jsonl", "--junit", "junit.xml", "--json"]
+    command = ["nightly", "run", "p.toml", "--notify", "tee -a told.jsonl", "--junit", "junit.xml", "--json"]
     told: list[str] = []
-    monkeypatch.setattr("dbbench.commands.nightly._notify", lambda _, document: told.append(document["state"]))
+    monkeypatch.setattr("dbbench.nightly.tonight.notify", lambda _, document: told.append(document["state"]))
     assert [cli.run(command) for _ in range(3)] == [0, 0, 0]
     monkeypatch.setitem(synthetic.SPEED, "xfs", 0.75)
     capsys.readouterr()
@@ -262,7 +265,7 @@ def test_a_regression_from_its_night_to_its_acceptance(
     assert "<failure" in (tmp_path / "junit.xml").read_text()
     assert cli.run(command) == 3
     assert len(machine.driven) == 6 and told == ["regression"]
-    assert cli.run(["baseline", "accept", "p-night-5", "--reason", "checksums are on now"]) == 0
+    assert cli.run(["nightly", "accept", "p-night-5", "--reason", "checksums are on now"]) == 0
     assert cli.run(command) == 0
     assert told == ["regression", "ok"]
 
@@ -273,16 +276,58 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
     for number, state in enumerate(states):
         nightly.append(tmp_path, "p", night(number, 0.8, state=state))
     nightly.append(tmp_path, "p", dataclasses.replace(night(5, 0.8), states={}))
-    still, ended = nightly.regressions(tmp_path)
+    still, ended = nightly.regressions(nightly.every_plan(tmp_path, []))
     assert (ended.since, ended.until, ended.run) == ("2026-01-02", "2026-01-04", "r1")
     assert (still.since, still.until, still.series) == ("2026-01-05", None, KEY)
-    assert nightly.regressions(tmp_path / "none") == []
+    assert nightly.every_plan(tmp_path / "none", []) == {}
 
 
-def test_list_regressions_is_a_table_or_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With none it says so; with some each has its first night and its run."""
-    assert cli.run(["list", "--regressions", "--results", str(tmp_path)]) == 0
-    assert "has confirmed a regression" in capsys.readouterr().out
+def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table or a document. For one plan an old night, or none, is an error; for all plans it is not."""
+    status = ["nightly", "status", "--results", str(tmp_path)]
+    assert cli.run(status) == 0
+    assert "no nights" in capsys.readouterr().out
+    (tmp_path / "p.toml").write_text(
+        'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+    )
+    assert cli.run([*status, str(tmp_path / "p.toml")]) == 4
     nightly.append(tmp_path, "p", night(1, 0.8, state="regression"))
-    assert cli.run(["list", "--regressions", "--json", "--results", str(tmp_path)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["since"] == "2026-01-02"
+    nightly.append(tmp_path, "q", night(2, 0.8))
+    assert cli.run(status) == 0
+    assert "2026-01-02  p" in capsys.readouterr().out
+    assert cli.run([*status, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["plan"], row["run"]) for row in document["nights"]] == [("p", "r1"), ("q", "r2")]
+    assert [(one["plan"], one["since"]) for one in document["regressions"]] == [("p", "2026-01-02")]
+    for plan in ("p", str(tmp_path / "p.toml")):
+        assert cli.run([*status, plan]) == 4
+        out, err = capsys.readouterr()
+        assert "E806" in err and "hours old (r1)" in err and "2026-01-02  p" in out and "r2" not in out
+
+
+def test_a_line_of_an_earlier_version_has_its_changes_in_words(tmp_path: Path) -> None:
+    """Names and values may have spaces; a new line has them as they are, and in the same words."""
+    changes = (Change("host", "db1", "db 2"), Change("postgres server", "15.1 (Debian 12)", "15.2"))
+    facts = {"host": "db 2", "postgres": "x", "postgres server": "15.2"}
+    before = dataclasses.replace(night(1, 0.9), facts=facts, changes=changes)
+    document = nightly.document_of(before)
+    assert document["breaks"] == ["host db1 → db 2", "postgres server 15.1 (Debian 12) → 15.2"]
+    nightly.append(tmp_path, "p", before)
+    assert nightly.known(tmp_path, "p") == [before]
+    del document["changes"]
+    (tmp_path / "nightly/p.jsonl").write_text(json.dumps(document) + "\n")
+    assert nightly.known(tmp_path, "p") == [before]
+
+
+@pytest.mark.parametrize(
+    "unit", sorted((Path(__file__).parents[2] / "docs/systemd").glob("*.service")), ids=lambda p: p.name
+)
+def test_units_start_what_make_install_links(unit: Path) -> None:
+    """The program is the link of `make install`, and its arguments are those of a command."""
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.M)
+    program, group, name, *words = line.split()
+    makefile = (unit.parents[2] / "Makefile").read_text()
+    (prefix,) = re.findall(r"^PREFIX  \?= (.*)$", makefile, re.M)
+    assert program == f"{prefix}/bin/dbbench" and "LINK    := $(PREFIX)/bin/dbbench" in makefile
+    assert group == "nightly"
+    nightly_commands.commands[name].make_context(name, words, obj=Options())

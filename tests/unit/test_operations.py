@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from dbbench import operations
-from dbbench.catalog import catalog
-from dbbench.devices.port import Device
 from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
-from dbbench.filesystems.port import Mounted
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import abilities, bcachefs, copying, growing, operated, witness
-from dbbench.operations.btrfs import parse_du
-from dbbench.operations.f2fs import damages
-from dbbench.operations.port import Filled
-from dbbench.operations.repair import of_filesystem
-from dbbench.page.operations import operation_of
+from dbbench.operations import Filled, copies, maintenance, operated
+from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
+from dbbench.plan.catalog import catalog
+from dbbench.report.page.operations import operation_of
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import FAMILIES, bcachefs, growing_of, snapshots_of
+from dbbench.storage.filesystems.btrfs import parse_du
+from dbbench.storage.filesystems.f2fs import damages
+from dbbench.storage.filesystems.port import Mounted
 from dbbench.units import duration_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
@@ -33,10 +33,11 @@ EXT4 = FsSetup("of the test", Mkfs("ext4"))
 class Said:
     """A filesystem, servers and a kind of snapshot that write down what is asked of them."""
 
-    ATOMIC = True
+    atomic = True
+    name = "said"
     engine = ""
     reason: str | None = None
-    rows, least = witness.ROWS, 0
+    rows, least = copies.ROWS, 0
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lines = folder, list[str]()
@@ -100,14 +101,14 @@ class Said:
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
     """The parts, with snapshots registered for ext4, in a folder with a stale pid file."""
     found = Said(tmp_path)
-    monkeypatch.setitem(abilities.SNAPSHOTS, "ext4", found)
+    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", found)
     (tmp_path / "postmaster.pid").touch()
     return found
 
 
 def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
     """Rows are acknowledged, then it is taken, then one more row comes; the second server is up beside the first."""
-    steps = [facts.name for facts in copying.snapshot(said.filled)]
+    steps = [facts.name for facts in copies.snapshot(said.filled)]
     assert said.lines == [
         "first up", "rows", "snapshot", "later row", "mount", "second up", "query", "second down", "unmount",
         "first down", "roll back", "first up", "query", "first down", "drop",
@@ -118,18 +119,18 @@ def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
 
 def test_a_running_servers_lock_is_not_in_its_clone(said: Said) -> None:
     """Its pid is alive: the second server would refuse to start."""
-    list(copying.snapshot(said.filled))
+    list(copies.snapshot(said.filled))
     assert not (said.folder / "postmaster.pid").exists()
 
 
 def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
     """What is not of one moment is never taken while somebody writes."""
-    said.ATOMIC = False
-    list(copying.snapshot(said.filled))
+    said.atomic = False
+    list(copies.snapshot(said.filled))
     assert said.lines[:4] == ["first up", "rows", "first down", "snapshot"]
 
 
-@pytest.mark.parametrize(("rows", "least"), [(witness.ROWS - 1, 0), (witness.ROWS + 1, witness.LATER)])
+@pytest.mark.parametrize(("rows", "least"), [(copies.ROWS - 1, 0), (copies.ROWS + 1, copies.LATER)])
 def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
     """One acknowledged row less, or the later one: CopyWrong, and the snapshot is given back."""
     said.rows, said.least = rows, least
@@ -187,23 +188,29 @@ def test_what_is_not_the_operations_own_affair_is_raised(
 
 def test_growing_without_a_device_more(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said, not failed: a plan may have arms that take all devices."""
-    monkeypatch.setitem(abilities.GROWING, "ext4", object())
-    assert [facts.seconds for facts in growing.grow(said.filled)] == [None]
+    monkeypatch.setattr(FAMILIES["ext4"], "growing", object())
+    assert [facts.seconds for facts in maintenance.grow(said.filled)] == [None]
 
 
 def test_the_filesystem_comes_before_its_layers() -> None:
     """btrfs on LVM takes its own snapshots; ext4 on it those of the uppermost layer that can."""
-    registry = {"btrfs": 1, "lvm": 2, "md": 3}
     layers = (Layer("md"), Layer("lvm"), Layer("crypt"))
-    assert abilities.of(registry, FsSetup("t", Mkfs("btrfs"), layers=layers)) == 1
-    assert abilities.of(registry, FsSetup("t", Mkfs("ext4"), layers=layers)) == 2
-    assert abilities.of(registry, FsSetup("t", Mkfs("ext4"), layers=layers[:1])) == 3
-    assert abilities.of(registry, EXT4) is None
+
+    def name(setup: FsSetup) -> str | None:
+        snapshots = snapshots_of(setup)
+        return snapshots.name if snapshots else None
+
+    assert name(FsSetup("t", Mkfs("btrfs"), layers=layers)) == "btrfs"
+    assert name(FsSetup("t", Mkfs("ext4"), layers=layers)) == "lvm"
+    assert name(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is None
+    assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is not None
+    assert name(EXT4) is growing_of(EXT4) is None
 
 
 def test_exclusive_bytes_of_btrfs() -> None:
     """What only the snapshot and its clone hold, added up."""
-    assert parse_du((FIXTURES / "btrfs-du.txt").read_text()) == 1048576
+    assert parse_du((FIXTURES / "btrfs-du-6.2.txt").read_text()) == 1048576
+    assert [parse_du((FIXTURES / f"btrfs-du-{version}.txt").read_text()) for version in ("6.14", "7.3")] == [0, 0]
 
 
 def test_damage_of_f2fs() -> None:
@@ -216,7 +223,7 @@ def test_damage_of_bcachefs(said: Said, monkeypatch: pytest.MonkeyPatch) -> None
     """Any status beside 0, with the last lines; as it was recorded of trees that were overwritten."""
     done = SimpleNamespace(returncode=0, stdout="", stderr="")
     monkeypatch.setattr(bcachefs.process, "run", lambda argv, **_: done)
-    (check,) = bcachefs.checks(said.filled)
+    (check,) = bcachefs.FAMILY.checks()
     assert check.run(said.filled) == "no errors"
     done.returncode, done.stdout = 8, (FIXTURES / "bcachefs-fsck-damaged.txt").read_text()
     with pytest.raises(FilesystemDamaged, match=r"status 8.*no btree nodes found"):
@@ -224,8 +231,9 @@ def test_damage_of_bcachefs(said: Said, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(6.5e-05, "0.065 ms"), (0.0283, "28 ms"), (0.9999, "1000 ms"),
-                                               (3.365, "3.37 s"), (72, "1:12")])  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
+                                               (3.365, "3.37 s"), (72, "72 s"), (125, "2 min 5 s"),
+                                               (7260, "2 h 1 min"), (0, "0 s"), (None, "–")])  # fmt: skip
+def test_durations(seconds: float | None, text: str) -> None:
     """Readable from microseconds to hours."""
     assert duration_text(seconds) == text
 
@@ -250,7 +258,7 @@ name = "pgbench-tpcb"
 
 @pytest.mark.parametrize(("top", "device", "flaw"), [
     ('operations = ["fsk"]', 'count = 1', 'did you mean "fsck"'),
-    ('operations = ["fsck", "fsck"]', 'count = 1', "stands twice"),
+    ('operations = ["fsck", "fsck"]', 'count = 1', "is listed twice"),
     ('operations = ["grow"]', 'count = 1', "one device more"),
     ('operations = ["fsck"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
     ('age = { fill = 1.5 }', 'count = 1', "between 0 and 1"),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import ast
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import packages
+from dbbench import packages, plan
 from dbbench.packages import TOOLS, Simulation, Tool, has_candidate, missing, package_of, simulate
+from dbbench.plan.catalog import catalog
 
 APT = Path(__file__).parents[1] / "fixtures" / "apt"
 
@@ -20,13 +21,11 @@ def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(["apt-get"], returncode, (APT / f"{name}.txt").read_text(), "")
 
 
+@pytest.mark.starts_processes
 def test_it_needs_nothing_but_python() -> None:
-    """It runs before anything is installed: only modules of the standard library, none of dbbench's."""
-    nodes = list(ast.walk(ast.parse(Path(packages.__file__).read_text())))
-    names = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    imported = {name.split(".")[0] for name in names}
-    assert imported <= set(sys.stdlib_module_names)
+    """It runs before anything is installed: without site-packages, and without dbbench beside it."""
+    code = "import runpy, sys; runpy.run_path(sys.argv[1])"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, packages.__file__], check=True)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +37,37 @@ def test_the_package_of_a_program(program: str, package: str | None) -> None:
     assert package_of(program) == package
 
 
+@pytest.mark.parametrize("folder", ["sysstat", "sa"])
+def test_a_recorder_outside_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str) -> None:
+    """sadc is found in each of the directories that releases have it in, and is not missing there."""
+    places = tuple(str(tmp_path / name) for name in ("sysstat", "sa"))
+    monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": places})
+    assert packages.find("sadc") is None
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "sadc").touch(0o755)
+    assert packages.find("sadc") == str(tmp_path / folder / "sadc")
+
+
+def test_known_places_of_the_recorder() -> None:
+    """Debian 12 and 13, Fedora, 32 bit, and a build of one's own."""
+    assert {"/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa"} <= {
+        *packages.OUTSIDE_PATH["sadc"]
+    }
+
+
+def test_an_installed_package_is_not_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where sysstat is there and its recorder is not found, the remedy says where it was looked for, not to install."""
+    monkeypatch.setattr(packages, "PATH", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": (str(tmp_path / "libexec"),)})
+    assert packages.remedy(["sadc", "vi"]) == "apt-get install --no-install-recommends sysstat"
+    (tmp_path / "sadf").touch(0o755)
+    found = packages.remedy(["sadc", "mkfs.xfs"])
+    assert found.startswith("apt-get install --no-install-recommends xfsprogs\n")
+    assert f"sadc belongs to sysstat, which is installed ({tmp_path}/sadf)" in found
+    assert f"is not in PATH, {tmp_path}/libexec. Find it with  dpkg -L sysstat" in found
+
+
 def test_fedora_has_names_of_its_own() -> None:
     """The same table has both."""
     assert package_of("compsize", "fedora") == "compsize"
@@ -46,7 +76,7 @@ def test_fedora_has_names_of_its_own() -> None:
 
 def test_what_is_missing_is_found_by_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A tool is there when all of its programs are; an engine may be left out."""
-    monkeypatch.setattr(packages, "SBIN", "")
+    monkeypatch.setattr(packages, "PATH", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(
         packages,
@@ -79,15 +109,130 @@ def test_a_simulation_tells_what_would_be_removed() -> None:
     assert "remove is disabled" in found.error
 
 
-def test_another_vendors_server_is_a_conflict_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def tool(package: str) -> Tool:
+    """The tool of that package."""
+    return next(tool for tool in TOOLS if tool.debian == package)
+
+
+MARIADB = [tool(name) for name in ("mariadb-server-core", "mariadb-client", "mariadb-client-core")]
+OTHERS = [tool("sysstat"), tool("attr")]
+
+
+def apt(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+    """apt-get answers as it did on that release with its MySQL server installed."""
+
+    def answered(words: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        assert words[0] == "--simulate" and not check
+        if words[1:] == ["sysbench"]:
+            return answer(f"{release}-mysql-sysbench", 100)
+        with_mariadb, with_sysbench = "mariadb-client" in words, "sysbench" in words
+        name = "with-mariadb" if with_mariadb else "without-mariadb" if with_sysbench else "without-sysbench"
+        text = answer(f"{release}-mysql-{name}")
+        return subprocess.CompletedProcess([], 100 if "remove is disabled" in text.stdout else 0, text.stdout, "")
+
+    monkeypatch.setattr(packages, "_apt", answered)
+
+
+def test_where_mysql_is_mariadb_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By itself, all of its packages, in one line that says why; the rest is installed and nothing removed."""
+    apt(monkeypatch, "ubuntu2404")
+    chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
+    assert chosen == [tool("sysbench"), *OTHERS]
+    assert "sysbench" in plan.new and plan.removed == ()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        "left out: mariadb-server-core mariadb-client mariadb-client-core, because apt-get would remove"
+    )
+    assert "mysql-server-core-8.0" in line
+
+
+def test_what_mysql_excludes_with_mariadb_is_left_out_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sysbench of Debian unstable needs MariaDB's library, which excludes its MySQL."""
+    apt(monkeypatch, "sid")
+    chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
+    assert chosen == OTHERS
+    assert "sysstat" in plan.new and plan.removed == ()
+    assert (
+        "left out: mariadb-server-core mariadb-client mariadb-client-core sysbench, because" in capsys.readouterr().out
+    )
+
+
+def test_without_mariadb_is_without_all_of_it() -> None:
+    """None of its packages is asked for: they exclude MySQL's, each of them."""
+    asked = {tool.debian for tool in TOOLS if tool.engine != "mariadb"}
+    assert not [name for name in asked if "mariadb" in name]
+
+
+def test_another_conflict_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is removed: the error says what stands in the way and what to do."""
+    monkeypatch.setattr(packages, "_apt", lambda *_, **__: answer("removes-mysql", 100))
     with pytest.raises(SystemExit) as caught:
-        packages._judge(simulate(answer("removes-mysql", 100)), ["mariadb-server-core"])
+        packages._possible([*MARIADB, *OTHERS])
     assert caught.value.code == 2
     told = capsys.readouterr().err
-    assert "error E205: installing mariadb-server-core would remove mysql-server-core-8.0" in told
+    assert (
+        "error E205: installing mariadb-server-core mariadb-client mariadb-client-core sysstat attr would remove"
+        in told
+    )
     assert "Nothing was changed." in told
-    assert "packages.py run --without mariadb" in told
+
+
+@pytest.mark.parametrize(
+    ("here", "told", "engines", "workloads"),
+    [
+        ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
+        ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
+        ({"mysqld"}, "PostgreSQL alone, because sysbench is not installed", ["postgres"], 2),
+        (set(), "PostgreSQL alone, because neither MariaDB nor MySQL is installed", ["postgres"], 2),
+    ],
+)
+def test_the_demo_uses_the_servers_that_are_here(
+    here: set[str], told: str, engines: list[str], workloads: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Its plan is valid with each of them, and one line says which they are."""
+    shipped = Path(__file__).parents[2] / "docs/plans/demo.toml"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".venv").mkdir()
+    monkeypatch.setattr(packages, "find", lambda name: name if name in here else None)
+    chosen = packages.demo(shipped)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == bool(told) and all(told in line for line in lines)
+    assert (chosen == shipped) == (not told)
+    loaded = plan.load(chosen, catalog())
+    assert [engine.name for engine in loaded.engine] == engines
+    assert len(loaded.workload) == workloads
+
+
+def policies(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+    """apt-cache answers as on that release."""
+    monkeypatch.setattr(packages, "_policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text())
+    monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
+
+
+@pytest.mark.parametrize(("release", "package"), [("debian13", "libfuse3-4"), ("ubuntu2404", "libfuse3-3")])
+def test_a_renamed_package_has_the_name_of_the_release(
+    release: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library of libfuse 3 is another package since Debian 13."""
+    policies(monkeypatch, release)
+    assert package_of(packages.FUSE) == package
+
+
+def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian 13 has no bcachefs-tools: no command that fails is printed."""
+    policies(monkeypatch, "debian13")
+    assert packages.fix("libfuse3-4") == "apt-get install libfuse3-4"
+    assert packages.fix("bcachefs-tools") == (
+        "bcachefs-tools is not in this machine's package lists; apt-get update refreshes them"
+    )
+    assert "apt-get install" not in packages.remedy(["mkfs.no-such", "bcachefs"])
 
 
 def test_a_server_in_use_is_not_upgraded_on_the_way(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +285,46 @@ def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, caps
     assert packages.main(["run", "test"]) == 0
     signal.signal(15, before)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.needs("make")
+@pytest.mark.starts_processes
+def test_the_demo_says_at_once_that_it_needs_root(tmp_path: Path) -> None:
+    """Without root and sudo, before a virtual environment is built."""
+    make = shutil.which("make")
+    assert make is not None
+    argv = [make, "-C", Path(__file__).parents[2], "demo", "SUDO=sudo", f"VENV={tmp_path}/venv", "PYTHON=false"]
+    done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "error E202: the demo makes and mounts filesystems" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.needs("make")
+@pytest.mark.starts_processes
+def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> None:
+    """The link leads into the checkout's virtual environment. A file or link of another program stays."""
+    link, root = tmp_path / "bin/dbbench", Path(__file__).parents[2]
+
+    def make(target: str) -> int:
+        argv = ["make", "-C", root, "-o", ".venv/.done", target, f"PREFIX={tmp_path}", "SUDO=", "PYTHON=true"]
+        return subprocess.run(argv, capture_output=True, check=False).returncode
+
+    assert make("uninstall") == 0
+    assert make("install") == 0 == make("install")
+    assert link.readlink() == root / ".venv/bin/dbbench"
+    assert make("uninstall") == 0 and not link.is_symlink()
+    link.write_text("mine")
+    assert make("install") == 2 == make("uninstall")
+    assert link.read_text() == "mine"
+    link.unlink()
+    link.symlink_to("/bin/true")
+    assert make("install") == 2 == make("uninstall")
+    assert link.readlink() == Path("/bin/true")
+
+
+def test_extras_are_installed_without_an_index_of_our_name() -> None:
+    """The requirements themselves are named, so the command works from a checkout and from a wheel."""
+    assert packages.extra("lab").startswith(f"{sys.executable} -m pip install 'mfusepy>")
+    assert "distributed>" in packages.extra("fleet")
+    assert packages.extra("nothing") == "install the extra nothing"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.filesystems.character import character
 from dbbench.model import FsSetup, Layer, Mkfs, Status
-from dbbench.page.choose import choose
-from dbbench.page.groups import Group, groups
-from dbbench.page.telemetry import telemetry
-from dbbench.page.why import Why, whys
-from dbbench.store import LoadedRun, load_run
+from dbbench.report.page.choose import choose
+from dbbench.report.page.groups import Group, groups
+from dbbench.report.page.telemetry import telemetry
+from dbbench.report.page.why import Why, whys
+from dbbench.results import LoadedRun, load_run
+from dbbench.storage.filesystems import character
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -65,7 +65,7 @@ def test_what_comes_from_nothing_has_no_ratio(tmp_path: Path) -> None:
     base = with_figures(loaded, "ext4", read_kb_per_tx=0.0)
     found = why_of(with_figures(dataclasses.replace(loaded, trials=base.trials), "btrfs", read_kb_per_tx=4.0))
     (read,) = [factor for factor in found.factors if factor.label == "read per transaction"]
-    assert (read.ratio, read.arrow, read.words) == (None, "right", "from nothing")
+    assert (read.ratio, read.arrow, read.words) == (None, "right", "from zero")
 
 
 def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ def test_a_trade_is_held_against_the_baseline(tmp_path: Path) -> None:
     """What it gives and what it costs; the baseline has none."""
     table = choose(groups([run(tmp_path, "ext4", "btrfs")]))
     trades = {row.mark.name: row.trade for row in table.rows}
-    assert trades["ext4"] == "What the others are held against."
-    assert trades["btrfs"].startswith("Gives checksums of data and snapshots; costs −4")
+    assert trades["ext4"] == "The baseline."
+    assert trades["btrfs"].startswith("Gains data checksums and snapshots; costs −4")
 
 
 def test_another_durability_class_never_wins(tmp_path: Path) -> None:
     """Its row stands last, and its sentence begins with the class."""
     last = choose(groups([run(tmp_path, "ext4", "ext4-nobarrier", "xfs")])).rows[-1]
     assert (last.mark.name, last.apart) == ("ext4-nobarrier", True)
-    assert last.trade.startswith("Promises less or other after a power cut (no-barrier)")
+    assert last.trade.startswith("Weaker or different durability after a power loss (no-barrier)")
 
 
 def of(family: str, *options: str, mount: tuple[str, ...] = (), **more: object) -> FsSetup:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dbbench.model import CeilingFacts, CoresFacts, MemoryFacts, Trial, TrialWarning
-from dbbench.page.model import PageModel, build
-from dbbench.store import load_run
+from dbbench.report.page.model import PageModel, build
+from dbbench.results import load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -37,7 +37,7 @@ def test_equal_conditions_are_a_sentence_each_and_no_notice(tmp_path: Path) -> N
     """What holds for all stands once."""
     found = page(tmp_path, {}, {"memory": MEMORY, "cores": CoresFacts("0-2", "3")})
     assert notices(found, "unequal") == []
-    assert sum("3 times the 1 GiB that can hold data" in line for line in found.conditions) == 1
+    assert sum("3 times as large as the 1 GiB of memory that can hold data" in line for line in found.conditions) == 1
     assert any(line.endswith("the server ran on cores 0-2, the load generator on 3.") for line in found.conditions)
 
 
@@ -47,10 +47,10 @@ def test_unequal_conditions_stand_before_the_figures_and_first(tmp_path: Path) -
     found = page(tmp_path, {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
     (told,) = notices(found, "unequal")
     assert told.startswith(
-        "Unequal conditions: btrfs and ext4: effective cache differs: buffered-fallback against direct"
+        "Unequal conditions: btrfs and ext4: effective cache differs (buffered-fallback; baseline: direct)"
     )
     assert "not measured under equal conditions" in found.conditions[0]
-    assert found.environment.differs[0].name == "read and written"
+    assert found.environment.differs[0].name == "effective cache"
 
 
 def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:
     found = page(tmp_path, {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
                  {"host_state": {"disk: read_ahead_kb": "128"}})  # fmt: skip
     assert found.environment.differs[0].name == "disk: read_ahead_kb"
-    assert "disk: read_ahead_kb differs: 16 against 128" in notices(found, "unequal")[0]
+    assert "disk: read_ahead_kb differs (16; baseline: 128)" in notices(found, "unequal")[0]
 
 
 def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import nightly, store
+from dbbench import nightly, results
 from dbbench.compare import changepoints
 from dbbench.nightly import ITSELF, Night
 from dbbench.nightly.history import Ratio
-from dbbench.page import render
-from dbbench.page.nights import Course, NightPlot, NightPoint, night_plots, redacted
-from dbbench.page.theme import Mark
+from dbbench.report.page import render
+from dbbench.report.page.nights import ChangedFact, Course, NightPlot, NightPoint, night_plots, redacted
+from dbbench.report.page.theme import Mark
 
 FIRST = datetime.date(2026, 3, 1)
 MARKS = {"xfs": Mark(1, "xfs")}
@@ -56,13 +56,15 @@ def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_th
     """The line has two levels; the sentence names the change, its first night and the versions that changed."""
     values = stepped(0.95, 0.80, 20, 40)
     one = course(values)
-    moved = dataclasses.replace(one.points[20], changed=("kernel 6.1 → 6.2",), state="regression")
+    moved = dataclasses.replace(
+        one.points[20], changed=(ChangedFact("kernel", "kernel 6.1 → 6.2"),), state="regression"
+    )
     drawn = plot(dataclasses.replace(one, points=(*one.points[:20], moved, *one.points[21:])))
     assert changepoints(values) == [20]
     assert drawn.levels.count("M") == 2
     (step,) = drawn.steps
     assert step.state == "regression"
-    assert re.fullmatch(r"−15\.\d\u202f% from 2026-03-21 on \(kernel 6.1 → 6.2\)", step.text)
+    assert re.fullmatch(r"−15\.\d\u202f% since 2026-03-21 \(kernel 6.1 → 6.2\)", step.text)
     assert "1 change of level" in drawn.caption
 
 
@@ -73,7 +75,7 @@ def test_missing_nights_are_gaps() -> None:
     drawn = plot(dataclasses.replace(one, points=(*one.points[:3], bad, one.points[4])))
     assert [dot.hollow for dot in drawn.dots] == [False, True, False]
     assert drawn.bars.count("M") == 2
-    assert "2 nights, 3 without a figure that counts" in drawn.caption
+    assert "2 nights (3 without a usable result)" in drawn.caption
 
 
 @pytest.mark.parametrize("n", [1, 2, 400])
@@ -81,7 +83,8 @@ def test_one_night_or_four_hundred(n: int) -> None:
     """All points lie in the frame, the newest at the right."""
     drawn = plot(course(stepped(0.9, 0.9, 0, n)))
     assert len(drawn.dots) == n
-    assert all(drawn.left < dot.x < drawn.right and drawn.top <= dot.y <= drawn.bottom for dot in drawn.dots)
+    frame = drawn.frame
+    assert all(frame.left < dot.x < frame.right and frame.top <= dot.y <= frame.bottom for dot in drawn.dots)
 
 
 def test_the_reference_itself_is_in_its_own_unit() -> None:
@@ -98,15 +101,16 @@ def test_a_series_without_a_figure_is_not_drawn() -> None:
 
 def test_hosts_are_taken_out() -> None:
     """A change of the host is a fact with its name in it."""
-    point = NightPoint(date(0), 1.0, changed=("host db1 → db2", "kernel 6.1 → 6.2"))
+    host, kernel = ChangedFact("host", "host db1 → db2"), ChangedFact("kernel", "kernel 6.1 → 6.2")
+    point = NightPoint(date(0), 1.0, changed=(host, kernel))
     (one,) = redacted([Course("t", "xfs", "ext4", (point,))], ["hosts"])
-    assert one.points[0].changed == ("kernel 6.1 → 6.2",)
+    assert one.points[0].changed == (kernel,)
 
 
 def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> None:
     """From the file of nights to the page: points, gaps for missing nights, acceptances, and the download."""
     folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), blocks=3))
-    loaded = store.load_run(folder)
+    loaded = results.load_run(folder)
     key = "postgres pgbench-tpcb"
     for n in (0, 1, 4):
         ratios = {f"{key}: xfs": Ratio(0.9, 0.89, 0.91, 5), f"{key}: ext4{ITSELF}": Ratio(1000.0, 990, 1010, 5)}
@@ -117,7 +121,7 @@ def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> Non
     assert [point.ratio for point in courses[0].points] == [0.9, 0.9, None, None, 0.9]
     page = render([loaded], nights=courses)
     assert 'id="nights"' in page
-    assert "3 nights, 2 without a figure that counts" in page
+    assert "3 nights (2 without a usable result)" in page
     assert '"nights":[' in page
     assert nightly.courses_of(tmp_path, ["another"]) == ()
     assert 'id="nights"' not in render([loaded])

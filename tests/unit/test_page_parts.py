@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dbbench.page import numbers
-from dbbench.page.pack import packed, unpacked
-from dbbench.page.telemetry import medians
-from dbbench.page.theme import DARK, LIGHT, Look, Mark, template
-from dbbench.page.timeline import coarse
+from dbbench import units
+from dbbench.report.page.pack import packed, unpacked
+from dbbench.report.page.telemetry import medians
+from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
+from dbbench.report.page.timeline import coarse
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ from dbbench.page.timeline import coarse
 )  # fmt: skip
 def test_numbers_have_about_three_digits(value: float | None, text: str) -> None:
     """Grouped by a narrow no-break space; what was not measured is a dash, never a zero."""
-    assert text.replace(" ", "\u202f") == numbers.number(value)
+    assert text.replace(" ", "\u202f") == units.number(value)
 
 
 def test_changes_have_a_sign_and_a_real_minus() -> None:
     """Ratios are shown as changes; nothing rounds to −0.0."""
-    assert numbers.change(0.786) == "−21.4\u202f%"
-    assert numbers.interval(0.771, 1.005) == "−22.9..+0.5\u202f%"
-    assert numbers.change(0.99999) == "0.0\u202f%"
-    assert numbers.change(None) == "–"
+    assert units.change(0.786) == "−21.4\u202f%"
+    assert units.interval(0.771, 1.005) == "−22.9..+0.5\u202f%"
+    assert units.change(0.99999) == "0.0\u202f%"
+    assert units.change(None) == "–"
 
 
 def gaps(values: list[float | None]) -> NDArray[np.float64]:

@@ -12,9 +12,9 @@ import synthetic
 from synthetic import Shape
 
 from dbbench.model import AgedScan, AgedSlope, EngineAgeFacts, OperationFacts, WrittenPoint
-from dbbench.page import render
-from dbbench.page.model import build
-from dbbench.store import LoadedRun, load_run
+from dbbench.report.page import render
+from dbbench.report.page.model import build
+from dbbench.results import LoadedRun, load_run
 
 FACTS = EngineAgeFacts(
     dataset_bytes=10**8,
@@ -57,11 +57,11 @@ def test_each_trial_is_a_line_that_begins_at_one(run: LoadedRun) -> None:
 def test_the_page_has_it_and_escapes_its_words(run: LoadedRun) -> None:
     """The section, its figures, and a note as text."""
     page = render([run])
-    assert "Aged by the engine" in page and "written ÷ bytes of the data" in page
+    assert "Aged by the database" in page and "written ÷ size of the data" in page
     assert "the load wrote &lt;nothing&gt;" in page and "<nothing>" not in page
 
 
 def test_a_run_without_it_has_no_section(tmp_path: Path) -> None:
     """Nothing is drawn of what was not asked for."""
     loaded = load_run(synthetic.write(tmp_path, Shape(blocks=3, measure_s=5)))
-    assert build([loaded]).wear == () and "Aged by the engine" not in render([loaded])
+    assert build([loaded]).wear == () and "Aged by the database" not in render([loaded])

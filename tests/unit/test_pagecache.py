@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import pagecache
+from dbbench.machine import pagecache
 
 MIB = 2**20
 

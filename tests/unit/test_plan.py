@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.catalog import Catalog, catalog
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Plan
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.server_settings import settings_of
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 GOOD = """\
@@ -111,21 +112,21 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -
     """Each error has file:line and what may have been meant; none hides another."""
     told = flaws_of(tmp_path, BAD, known)
     for line, text in (
-        (1, '"a b" is no name for a run'),
-        (2, 'baseline "ext5" is none of the fs_setups; did you mean "ext4"?'),
-        (3, 'no fs setup "xsf"; did you mean "xfs"?'),
-        (3, '"ext4" stands twice'),
-        (4, '"blocks" should be 1 or more'),
+        (1, 'invalid name of a run "a b"'),
+        (2, 'baseline "ext5" is not listed in fs_setups; did you mean "ext4"?'),
+        (3, 'unknown fs setup "xsf"; did you mean "xfs"?'),
+        (3, '"ext4" is listed twice'),
+        (4, '"blocks" must be 1 or more'),
         (5, 'unknown key "mesure"; did you mean "measure"?'),
-        (6, '"warmup" should be a time'),
-        (8, '"kind" should be one of loop, block, dir'),
+        (6, '"warmup" must be a time'),
+        (8, '"kind" must be one of loop, block, dir'),
         (9, 'unknown key "szie"; did you mean "size"?'),
         (11, 'did you mean "postgres"?'),
-        (13, 'no workload "pgbench-tpbc"; did you mean "pgbench-tpcb"?'),
-        (16, '"clients" should be at least 1'),
+        (13, 'unknown workload "pgbench-tpbc"; did you mean "pgbench-tpcb"?'),
+        (16, '"clients" must be at least 1'),
         (17, 'has no parameter "clints"; did you mean "clients"?'),
-        (18, '"measure" should be 1 s or more'),
-        (19, 'workload "pgbench-tpcb" does not run on mysql'),
+        (18, '"measure" must be 1 s or more'),
+        (19, 'workload "pgbench-tpcb" does not support mysql'),
     ):
         assert any(f"plan.toml:{line}  " in found and text in found for found in told.splitlines()), (line, text)
     assert told.splitlines()[0].endswith("has 15 errors:")
@@ -134,20 +135,20 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" stands twice'),
-        ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" stands twice'),
-        ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is no [[engine]] of this plan'),
-        ("fs_setups = [", "fs_setups = [3, ", 'an entry of "fs_setups" should be a table'),
-        ("scale = 2", "scale = 0", '"scale" of the dataset should be 1 or more'),
+        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" is listed twice'),
+        ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" is listed twice'),
+        ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is not an [[engine]] of this plan'),
+        ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
+        ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
         ("clients = 8", "clients = 8.5", "type integer"),
-        ('warmup = "2min"', 'warmup = "1.5s"', "whole seconds"),
+        ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
         ('size = "4GiB"', 'size = "100MiB"', "320MiB or more"),
-        ('size = "4GiB"', 'path = "/dev/sda"', '"path" says nothing for kind = "loop"'),
-        ('size = "4GiB"', 'kind = "block"', 'kind = "block" needs path'),
+        ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),
+        ('size = "4GiB"', 'kind = "block"', 'kind = "block" requires path'),
         ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
         ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b" }', 'no directory for "ext4-b"'),
         ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
-        ('label = "ext4-b"', 'label = "b/c"', "is no label"),
+        ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
         ('name = "good"', "", '"name" is missing'),
     ],
 )
@@ -177,20 +178,48 @@ def test_sizes_of_settings_are_those_of_the_server(
     if own is None:
         assert plan_of(tmp_path, text, known).engine
     else:
-        assert f'is no size for this server; it writes "{own}"' in flaws_of(tmp_path, text, known)
+        assert f'is not a size in the format of this server; write "{own}"' in flaws_of(tmp_path, text, known)
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "flaw"),
+    [
+        ("postgres", 'io_max_workers = "default"', None),
+        ("postgres", 'io_method = ["default", "sync"]', None),
+        ("mysql", 'innodb-flush-method = "default"', None),
+        ("mariadb", 'innodb_log_file_size = "default"', None),
+        ("postgres", 'io_max_worker = "default"', "io_max_worker"),
+        ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
+        ("mysql", 'io_max_workers = "default"', "io_max_workers"),
+    ],
+)
+def test_a_default_that_is_dropped_must_be_one(
+    tmp_path: Path, known: Catalog, engine: str, settings: str, flaw: str | None
+) -> None:
+    """ "default" for a setting that nothing sets is a flaw with its line; else the setting is not given at all."""
+    text = f'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "{engine}"\n[engine.settings]\n{settings}\n'
+    text += '[workload]\nname = "scan"\n'
+    if flaw is not None:
+        told = f'"{flaw}" = "default" has no effect: dbbench sets no default for it; remove it'
+        assert f":6  {told}" in flaws_of(tmp_path, text, known)
+        return
+    name = settings.partition(" ")[0].replace("-", "_")
+    first = expand(plan_of(tmp_path, text, known), known).cells[0]
+    whole = dataclasses.replace(first, engine=dataclasses.replace(first.engine, settings={}))
+    assert settings_of(whole).keys() - settings_of(first).keys() == {name}
 
 
 def test_an_engine_that_nothing_runs_on_is_an_error(tmp_path: Path, known: Catalog) -> None:
     """What a person names and what is never driven is a misunderstanding."""
     text = 'name = "x"\nfs_setups = ["ext4"]\n[[engine]]\nname = "postgres"\n[[engine]]\nname = "mysql"\n'
     text += '[workload]\nname = "pgbench-tpcb"\n'
-    assert 'no workload of this plan runs on engine "mysql"' in flaws_of(tmp_path, text, known)
+    assert 'no workload of this plan supports engine "mysql"' in flaws_of(tmp_path, text, known)
 
 
 def test_a_workload_without_an_engine_is_an_error(tmp_path: Path, known: Catalog) -> None:
     """A workload that none of the plan's engines can run would silently be left out."""
     text = 'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "mariadb"\n[workload]\nname = "pgbench-tpcb"\n'
-    assert "runs on none of the plan's engines; it runs on postgres" in flaws_of(tmp_path, text, known)
+    assert "supports none of the engines of this plan (supported: postgres" in flaws_of(tmp_path, text, known)
 
 
 def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.catalog import Catalog, catalog
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Plan, Setting, titled
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
-from dbbench.plan.settings import settings_of
-from dbbench.plan.variants import distinct
+from dbbench.plan.arms import distinct
+from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.server_settings import settings_of
 
 SWEPT = """\
 name = "swept"
@@ -118,7 +118,7 @@ def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path, known: Cata
             known,
         )
     assert all(word in told.value.evidence for word in (
-        '"checkpoint_timeout" has \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'a value of "jit"',
+        '"checkpoint_timeout" lists \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'each value of "jit"',
         'unknown key "sweeps"',
     ))  # fmt: skip
 
@@ -155,16 +155,16 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
     ("old", "new", "line", "told"),
     [
         ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
-        ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" has 1 twice'),
-        ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" should be at least 1'),
+        ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" lists 1 twice'),
+        ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" must be at least 1'),
         ("clients = [1, 8]", 'clients = [1, "two"]', 10, "type integer"),
         ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
-        ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset should be 1 or more'),
+        ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset must be 1 or more'),
         ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),
-        ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" has 1073741824 twice'),
-        ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" should be a size'),
-        ("/17/bin", "/15/bin", 7, "\"bin\" has '/usr/lib/postgresql/15/bin' twice"),
-        ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" should be'),
+        ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
+        ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
+        ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
+        ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" must be'),
     ],
 )
 def test_wrong_lists_are_errors_of_the_plan(
@@ -233,16 +233,16 @@ def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('fs_setup = "ext4"', 'fs_setup = "ext5"', 'no fs setup "ext5"'),
+        ('fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
         ('fs_setup = "ext4"', "", '"fs_setup" is missing'),
         ('size = "1GiB"', 'size = "100MiB"', "320MiB or more"),
-        ('size = "1GiB"', 'path = "/dev/sdb"', '"path" says nothing for kind = "loop"'),
+        ('size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
         ('size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', "for the log too"),
-        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" says nothing for kind = "dir"'),
-        ('[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" says nothing without [device.wal]'),
+        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" has no effect with kind = "dir"'),
+        ('[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" has no effect without [device.wal]'),
         ('baseline = "xfs"', 'operations = ["fsck", "snapshot"]', '"snapshot" cannot copy "ext4+wal:ext4"'),
-        ('label = "xfs-alone"', 'label = "mine"', '"mine" stands twice'),
-        ('baseline = "xfs"', 'baseline = "xsf"', 'baseline "xsf" is none of the fs_setups'),
+        ('label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
+        ('baseline = "xfs"', 'baseline = "xsf"', 'baseline "xsf" is not listed in fs_setups'),
     ],
 )
 def test_parts_of_a_log_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
@@ -263,8 +263,8 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     text = LOG.replace('fs_setup = "ext4"', 'fs_setup = "raid"').replace('["ext4",', '["sub",')
     with pytest.raises(PlanInvalid) as caught:
         plan_of(tmp_path, text, known)
-    assert 'fs setup "raid" wants 2 devices or more; the log has one' in caught.value.evidence
-    assert 'fs setup "sub" has a volume of its own for the log' in caught.value.evidence
+    assert 'fs setup "raid" requires 2 devices or more, but the log has one' in caught.value.evidence
+    assert 'fs setup "sub" already has a volume for the log' in caught.value.evidence
     with pytest.raises(PlanInvalid, match="has volumes"):
         plan_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)
 
@@ -285,11 +285,11 @@ def test_an_arm_without_a_filesystem(tmp_path: Path, known: Catalog) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('name = "mariadb"', 'name = "postgres"', "PostgreSQL cannot do without a filesystem"),
-        ('["raw",', '[{ use = "raw", wal = false },', "what must be files lies on that of [device.wal]"),
-        ('baseline = "xfs"', 'operations = ["fsck"]', '"operations" is of a filesystem'),
-        ("[device]", "[age]\n[device]", '"age" is of a filesystem'),
-        ('fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be the log's own filesystem"),
+        ('name = "mariadb"', 'name = "postgres"', "PostgreSQL requires a filesystem"),
+        ('["raw",', '[{ use = "raw", wal = false },', "so it requires [device.wal] for the remaining files"),
+        ('baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
+        ("[device]", "[age]\n[device]", '"age" requires a filesystem'),
+        ('fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be used for [device.wal]"),
     ],
 )
 def test_parts_of_an_arm_without_a_filesystem_that_do_not_fit(

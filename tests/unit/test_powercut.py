@@ -10,11 +10,12 @@ from typing import Final
 
 import pytest
 
+from dbbench.labs.powercut import aims, controls, images, log, witness
+from dbbench.labs.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
+from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
+from dbbench.labs.powercut.log import Entry, Log
 from dbbench.model import CutFacts, Durability
-from dbbench.powercut import aims, controls, images, log, witness
-from dbbench.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
-from dbbench.powercut.log import Entry, Log
-from dbbench.powercut.statement import contradiction, is_blind, statement, upper_bound
+from dbbench.results import compatibility
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -286,30 +287,36 @@ def cut(number: int = 1, invalid: str = "", **harms: str) -> CutFacts:
     return CutFacts(number, "commit", "seed", 9, BLOCK, BLOCK, 100, 0, 1.0, invalid, harms)
 
 
+def said(cuts: list[CutFacts], blind: bool = False) -> str:
+    """What these cuts say, in words, from which an older powercut.json is read the same."""
+    about = conclusion(cuts, blind)
+    words = statement(about, cuts)
+    assert compatibility.conclusion(words) is about
+    return words
+
+
 def test_none_of_n_is_said_with_its_bound() -> None:
     """3/n at 95 %, the rule of three, and never "safe"."""
-    assert statement([cut()] * 223, blind=False) == "0 of 223 cuts (< 1.3% at 95 %)"
+    assert said([cut()] * 223) == "0 of 223 cuts (< 1.3% at 95 %)"
     assert upper_bound(2) == 1.0
 
 
 def test_invalid_cuts_do_not_count_and_too_many_say_nothing() -> None:
     """One in ten may be invalid; more is no sample."""
-    assert statement([*[cut()] * 9, cut(invalid="umount")], blind=False).startswith("0 of 9 cuts")
-    assert statement([*[cut()] * 8, *[cut(invalid="umount")] * 2], blind=False) == (
-        "no statement: 2 of 10 cuts are invalid"
-    )
-    assert statement([], blind=False) == "no statement: no valid cut"
+    assert said([*[cut()] * 9, cut(invalid="umount")]).startswith("0 of 9 cuts")
+    assert said([*[cut()] * 8, *[cut(invalid="umount")] * 2]) == "no statement: 2 of 10 cuts are invalid"
+    assert said([]) == "no statement: no valid cut"
 
 
 def test_blind_lab_says_nothing() -> None:
     """Not even of cuts that were harmed."""
-    assert statement([cut()] * 20, blind=True) == "lab blind: no statement"
-    assert statement([cut(lost="1 of 9")] * 20, blind=True) == "lab blind: no statement"
+    assert said([cut()] * 20, blind=True) == "lab blind: no statement"
+    assert said([cut(lost="1 of 9")] * 20, blind=True) == "lab blind: no statement"
 
 
 def test_harmed_cuts_are_counted() -> None:
     """As so many of n, without a rate."""
-    assert statement([cut(), cut(lost="3 of 9")], blind=False) == "1 of 2 cuts harmed"
+    assert said([cut(), cut(lost="3 of 9")]) == "1 of 2 cuts harmed"
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, plan
-from dbbench.commands.durability import folder_of_lab
-from dbbench.commands.planning import Asked
+from dbbench import plan
+from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import ResultDamaged, RunNameTaken
+from dbbench.labs.powercut import Order
+from dbbench.labs.powercut.ground import disks as disks_of
+from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, Run, Setting
-from dbbench.powercut.ground import disks as disks_of
-from dbbench.powercut.starting import Order
-from dbbench.powercut.targets import targets
-from dbbench.store import create_run, load_lab, save_lab
+from dbbench.plan import catalog
+from dbbench.plan.request import Asked
+from dbbench.results import create_run, load_lab, save_lab
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -64,7 +65,7 @@ name = "pgbench-select-only"
     )
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
-    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: None)
+    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
     found, skipped = targets(cells, 1)
     assert skipped == {}
     assert [one.key for one in found] == [
@@ -88,7 +89,7 @@ def test_setups_of_several_devices_have_as_many_disks(
     """Those that a trial would take of the plan's, and the log's own beside them."""
     devices = f'[device]\ncount = {given}\n[device.wal]\nfs_setup = "xfs"'
     text = postgres_on('["btrfs-raid10", { use = "ext4", wal = false }]', devices)
-    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: None)
+    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
     found, skipped = targets(cells_of(tmp_path, text), given)
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
@@ -101,7 +102,9 @@ def test_setups_of_several_devices_have_as_many_disks(
 def test_what_does_not_work_here_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where it is the data's filesystem nor where it is the log's."""
     text = postgres_on('["xfs"]', '[device.wal]\nfs_setup = "ext4"')
-    monkeypatch.setattr("dbbench.powercut.targets.works", lambda setup: "no ext4" if setup.name == "ext4" else None)
+    monkeypatch.setattr(
+        "dbbench.labs.powercut.targets.works", lambda setup: "no ext4" if setup.name == "ext4" else None
+    )
     assert targets(cells_of(tmp_path, text), 1) == ([], {"xfs+wal:ext4": "no ext4"})
 
 
@@ -120,7 +123,7 @@ def test_altered_lab_is_damaged(tmp_path: Path) -> None:
     save_lab(tmp_path, synthetic.lab())
     assert load_lab(tmp_path) == synthetic.lab()
     (tmp_path / "powercut/x.img").write_bytes(b"imagE")
-    with pytest.raises(ResultDamaged, match=r"powercut/x.img was altered"):
+    with pytest.raises(ResultDamaged, match=r"powercut/x.img is altered"):
         load_lab(tmp_path)
     assert load_lab(tmp_path, verify=False) == synthetic.lab()
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from dbbench.progress import Event, renderer
-from dbbench.progress.events import ignore, parsed
-from dbbench.progress.live import above, drawn
-from dbbench.progress.plain import plain
-from dbbench.progress.state import State
-from dbbench.progress.wording import eta, figure, mean_and_spread, spark
+from dbbench.report.progress import Event, plain, renderer
+from dbbench.report.progress.event import State, ignore, parsed
+from dbbench.report.progress.live import above, drawn
+from dbbench.report.progress.wording import eta, mean_and_spread, spark
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -126,15 +124,6 @@ def test_events_of_a_newer_program_are_passed_over() -> None:
 # --- wording ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1911.7, "1 912"), (18.31, "18.3"), (0.0, "0"), (99.96, "100"), (1234567.0, "1 234 567"), (None, "–")],
-)
-def test_figures_are_short(value: float | None, text: str) -> None:
-    """Three digits below a hundred, whole numbers in groups above; nothing is a dash."""
-    assert figure(value) == text
-
-
 def test_gaps_and_zeros_are_drawn_differently() -> None:
     """A second without progress is the lowest bar, a second without data is empty."""
     assert spark([8.0, 0.0, None, 4.0]) == "█▁ ▅"
@@ -164,7 +153,7 @@ def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
         for event in PLAYED:
             emit(event)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "run r: 2 filesystems x 2 blocks, 4 trials, seed 42"
+    assert lines[0] == "run r: 2 setups x 2 blocks, 4 trials, seed 42"
     assert lines[1] == "prepare: writing the image"
     assert lines[2] == "! W012 x: background load 14 %"
     assert lines[3].startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s")
@@ -222,7 +211,7 @@ def test_auto_is_plain_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TERM", term)
         with renderer("auto", stream) as emit:
             emit(BEGIN)
-        assert stream.getvalue() == "run r: 2 filesystems x 2 blocks, 4 trials, seed 42\n"
+        assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
 
 
 def test_a_terminal_is_drawn_on(monkeypatch: pytest.MonkeyPatch) -> None:

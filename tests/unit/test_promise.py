@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, cli, plan
-from dbbench.plan.promise import of_setup, promised
+from dbbench import cli, plan
+from dbbench.plan import catalog
+from dbbench.plan.described import of_setup, promised
 
 SHIPPED = catalog.catalog()
 PLAN = """
@@ -55,7 +56,7 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
 
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
-    """`fs list`: a setup that turns page protection off does not say full, where pages tear."""
+    """`dbbench fs`: a setup that turns page protection off does not say full, where pages tear."""
     assert of_setup(SHIPPED.setup("ext4")) == "full"
     assert of_setup(SHIPPED.setup("xfs-nodoublewrite")) == "torn-pages-possible"
     assert of_setup(SHIPPED.setup("btrfs-tuned")) == "full"

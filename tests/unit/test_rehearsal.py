@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.catalog import catalog
+from dbbench.labs import second_kernel
+from dbbench.labs.second_kernel import smallroot
+from dbbench.labs.second_kernel.boot import symvers
+from dbbench.labs.second_kernel.inside import FAULTS
+from dbbench.labs.second_kernel.small import MEASURE_S, MOST, PHASE_S, small
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Phase, Plan, WalDevice, WorkloadSpec
 from dbbench.plan import expand
-from dbbench.rehearsal import kept, smallroot
-from dbbench.rehearsal.inside import FAULTS
-from dbbench.rehearsal.small import MEASURE_S, MOST, PHASE_S, small
-from dbbench.rehearsal.symvers import symvers
+from dbbench.plan.catalog import catalog
 
 BASE = 0x60000000
 
@@ -70,18 +71,20 @@ def test_what_is_no_executable_is_refused() -> None:
 def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds of another recipe are passed over, and so is one that is still being made."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept.found() is None
-    for age, name in enumerate([f"uml-2-r{kept.RECIPE}", f"uml-1-r{kept.RECIPE}", "uml-3-r0", ".making"]):
+    assert second_kernel.found() is None
+    for age, name in enumerate(
+        [f"uml-2-r{second_kernel.RECIPE}", f"uml-1-r{second_kernel.RECIPE}", "uml-3-r0", ".making"]
+    ):
         root = tmp_path / "dbbench/rehearsal" / name / "root"
         root.mkdir(parents=True)
         os.utime(root, (1000 - age, 1000 - age))
-    assert kept.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{kept.RECIPE}/root"
+    assert second_kernel.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{second_kernel.RECIPE}/root"
 
 
 def test_other_machines_are_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is packaged for one architecture."""
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert "x86-64 only" in (kept.unavailable() or "")
+    assert "x86-64 only" in (second_kernel.unavailable() or "")
 
 
 def test_programs_of_the_small_root_run_from_anywhere() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from dbbench.clock import Clock
 from dbbench.drivers import AWAY, pgbench, sysbench
 from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, PasswordUnusable
+from dbbench.metrics.clock import Clock
 from dbbench.remote import Network, agent
 from dbbench.remote import client as remote
 from dbbench.remote import network as networks
-from dbbench.remote.client import Client, Program
+from dbbench.remote.client import Client, RemoteProgram
 from dbbench.remote.session import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
@@ -200,7 +200,7 @@ def test_certificate_waits_for_a_clock_that_is_a_little_behind() -> None:
 def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
     """A program that may still run there has no status; one that was told has."""
     session = Asked()
-    program = Program(session, ("x",), 0.0, 0.0)  # type: ignore[arg-type]
+    program = RemoteProgram(session, ("x",), 0.0, 0.0)  # type: ignore[arg-type]
     assert program.poll() is None
     session.gone = True
     with pytest.raises(ClientLost):
@@ -229,7 +229,7 @@ def test_programs_that_are_missing_there_are_named() -> None:
     """With the command that helps; another sysbench than 1.0 has other options."""
     with pytest.raises(ClientLacks, match="load@db2 has no sysbench"):
         remote.tool_of(tools(), "sysbench", "")  # type: ignore[arg-type]
-    with pytest.raises(ClientLacks, match=r"sysbench 1\.0 is needed"):
+    with pytest.raises(ClientLacks, match=r"sysbench 1\.0 is required"):
         remote.tool_of(tools(**{"sysbench 1.1.0-abc": "/usr/bin/sysbench"}), "sysbench", "")  # type: ignore[arg-type]
 
 

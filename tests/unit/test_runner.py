@@ -14,16 +14,15 @@ from typing import Final
 import psutil
 import pytest
 
-from dbbench import images, store
+from dbbench import results
 from dbbench.errors import ResultsUnwritable, TrialStuck
-from dbbench.journal import Journal
 from dbbench.model import Phase, Run, Status, TrialSpec
-from dbbench.progress.events import Event
-from dbbench.record import Record
-from dbbench.runner import give_back, pending
-from dbbench.runner.children import launch, stoppable
-from dbbench.runner.overdue import Overdue
-from dbbench.runner.repeats import extended
+from dbbench.report.progress.event import Event
+from dbbench.results.journal import Journal
+from dbbench.run.children import Overdue, launch, stoppable
+from dbbench.run.queue import extended, give_back, pending
+from dbbench.run.record import Record
+from dbbench.storage.devices import images
 
 MakeRun = Callable[..., Run]
 
@@ -85,22 +84,22 @@ def test_plan_may_forbid_repeats(run: Run) -> None:
 
 def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> None:
     """A cut-off trial is pending; a published one is not, whatever its status."""
-    folder = store.create_run(tmp_path, make_run(), "")
-    spec = store.load_spec(folder)
+    folder = results.create_run(tmp_path, make_run(), "")
+    spec = results.load_spec(folder)
     (folder / "trials" / spec.order[0].id).mkdir()
-    store.Draft(folder, spec.order[1].id)
+    results.Draft(folder, spec.order[1].id)
     assert [spec.order[1]] == pending(folder, spec)
 
 
 def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:
     """Cut-off trials and journalled temporary folders go; finished trials and other folders stay."""
-    folder = store.create_run(tmp_path, make_run(), "")
-    spec = store.load_spec(folder)
+    folder = results.create_run(tmp_path, make_run(), "")
+    spec = results.load_spec(folder)
     journal = Journal(folder / "journal.jsonl")
     (folder / "trials" / spec.order[0].id).mkdir()
-    store.Draft(folder, spec.order[1].id)
+    results.Draft(folder, spec.order[1].id)
     (tmp_path / "other/deep").mkdir(parents=True)
-    taken = Path(tempfile.mkdtemp(prefix="dbbench-", dir="/tmp"))  # as the launcher makes it
+    taken = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))  # as the worker makes it
     journal.note("take", what="runtime", path=str(taken))
     give_back(folder, journal)
     assert [spec.order[0].id] == [path.name for path in (folder / "trials").iterdir()]
@@ -128,7 +127,8 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
 
 def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
     """The kernel lets go of what a killed trial had a moment later; one that stays held stays noted."""
-    image, journal = tmp_path / ".dbbench-r-0123abcd.img", Journal(tmp_path / "journal.jsonl")
+    journal = Journal(tmp_path / "journal.jsonl")
+    image = tmp_path / f".dbbench-r-{journal.tag}.img"
     image.touch()
     journal.note("take", what="image", path=str(image))
     with image.open("rb") as held:
@@ -188,7 +188,8 @@ def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> Non
     run = make_run()
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, deadlines={Phase.SETTLE: 7.0}))
     told = list[Event]()
-    record = Record(run, run.order[0], run.cells[0], store.Draft(tmp_path, run.order[0].id), told.append)
+    (tmp_path / "trials").mkdir()
+    record = Record(run, run.order[0], run.cells[0], results.Draft(tmp_path, run.order[0].id), told.append)
     for phase in (Phase.SETTLE, Phase.MOUNT):
         with record.stage(phase):
             pass

@@ -14,9 +14,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import store
-from dbbench.model import Run, Status, Trial
-from dbbench.runner.adaptive import further
+from dbbench import results
+from dbbench.model import Question, Run, Status, Trial
+from dbbench.results import compatibility
+from dbbench.run import adaptive
+from dbbench.run.adaptive import further
 
 WORK = (("postgres", "pgbench-tpcb"),)
 
@@ -24,7 +26,7 @@ WORK = (("postgres", "pgbench-tpcb"),)
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Three arms, three blocks, 2 % asked."""
-    found = store.load_spec(synthetic.write(tmp_path, Shape(work=WORK)))
+    found = results.load_spec(synthetic.write(tmp_path, Shape(work=WORK)))
     return dataclasses.replace(found, precision=0.02)
 
 
@@ -57,6 +59,7 @@ def test_never_fewer_than_five_pairs(run: Run) -> None:
     """However quiet, the width is not believed before."""
     end = to_the_end(run, {})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [5, 5, 5]
+    assert all((question.kind, question.pairs) == ("settled", 5) for question in end.questions.values())
     assert all(text.startswith("settled after 5 pairs") for text in end.settled.values())
     assert len(end.settled) == 2
 
@@ -86,3 +89,17 @@ def test_order_of_a_further_block_is_repeatable(run: Run) -> None:
     one, two = further(run, driven(run, {})), further(run, driven(run, {}))
     assert one.order == two.order
     assert [spec.position for spec in one.order] == list(range(1, 13))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question("settled", 5, 0.019),
+        Question("open", 15, 0.123),
+        Question("open", 1),
+        Question("given-up"),
+    ],
+)
+def test_words_of_earlier_versions_become_kinds(question: Question) -> None:
+    """A run.json without `questions` has them in words alone."""
+    assert compatibility.questions({"cell": adaptive.text(question)}) == {"cell": question}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.devices import sysfs
 from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
+from dbbench.storage.devices import sysfs
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 # A line of the kernel's: pid, name, state, parent, ..., utime stime cutime cstime at 14-17, start at 22.

@@ -1,15 +1,18 @@
-"""Parsers of sadf and iostat, on what the programs really printed (sysstat 12.6.1)."""
+"""Parsers of sadf and iostat, on what the programs really printed: sysstat 12.6 (Debian 12) and 12.7 (Debian 13)."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from dbbench.samplers import iostat_parse, sar_parse
-from dbbench.samplers.gaps import gap_warning, ranges
-from dbbench.samplers.sysstat import Entry, ends, to_series
+from dbbench.samplers import iostat, sar
+from dbbench.samplers.sampler import gap_warning, ranges
+from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, ends, to_series
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/samplers"
 LOOP = ("loop0", "dev7-0")
@@ -20,110 +23,239 @@ def recorded(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def utc(clock: str) -> int:
-    """Epoch seconds of a time on the day of the recordings."""
-    return int(datetime.fromisoformat(f"2026-11-21T{clock}").replace(tzinfo=UTC).timestamp())
+def seconds(stamps: Sequence[int]) -> list[str]:
+    """Epoch seconds as times of their day."""
+    return [f"{datetime.fromtimestamp(stamp, UTC):%H:%M:%S}" for stamp in stamps]
 
 
-def test_sar_takes_only_the_device_under_test() -> None:
+class Sar(NamedTuple):
+    """What a recording of sadf holds: second by second, and of its first entry."""
+
+    ends: list[str]
+    disk_kb: list[float]
+    disk_tps: list[float]
+    disk_await_ms: list[float | None]
+    total_kb: list[float]
+    psi_cpu: list[float]
+    memory_free_kb: int
+    cpu: tuple[float, float, float]  # user, system, idle
+
+
+SAR = {
+    "sar-12.6.1.json": Sar(
+        ["10:42:20", "10:42:21", "10:42:22", "10:42:23"], [0, 64, 12736, 0], [0, 1, 399, 0], [None, 1.0, 0.16, None],
+        [0, 68, 12796, 0], [6.70, 6.04, 5.90, 5.74], 23466056, (19.0, 11.0, 70.0),
+    ),
+    "sar-12.7.5.json": Sar(
+        ["21:11:10", "21:11:11", "21:11:12", "21:11:13"], [0, 6400, 0, 0], [0, 400, 50, 0], [None, 0.24, 0.06, None],
+        [39188.0, 39308.0, 1000.0, 1588.0], [38.36, 30.21, 5.81, 0.22], 23946524, (23.56, 42.41, 23.56),
+    ),
+}  # fmt: skip
+IOSTAT = {  # w_per_s, f_per_s, w_kb_per_s, util_pct; w_await_ms, f_await_ms, r_await_ms
+    "iostat-12.6.1.json": (
+        [[0, 10, 390, 0], [0, 10, 390, 0], [0, 320, 12480, 0], [0, 0.4, 6, 0]],
+        [[None, 0.30, 0.15, None], [None, 0.20, 0.09, None], [None] * 4],
+    ),
+    "iostat-12.7.5.json": (
+        [[0, 400, 0, 0], [0, 400, 0, 0], [0, 6400, 0, 0], [0, 10, 0.4, 0]],
+        [[None, 0.24, None, None], [None, 0.21, None, None], [None, None, 0.06, None]],
+    ),
+}
+
+
+def column(document: SysstatDocument, name: str) -> list[float | None]:
+    """One column of all entries."""
+    return [entry.values[name] for entry in document.entries]
+
+
+@pytest.mark.parametrize("name", SAR)
+def test_sar_takes_only_the_device_under_test(name: str) -> None:
     """The disk's columns are those of the target, whatever other disks the recorder saw."""
-    entries, whole = sar_parse.parse(recorded("sar.json"), LOOP)
-    assert whole
-    assert [utc(f"10:42:{second}") for second in (20, 21, 22, 23)] == [entry.stamp for entry in entries]
-    assert [entry.values["disk_write_kb_per_s"] for entry in entries] == [0, 64, 12736, 0]
-    assert [entry.values["total_write_kb_per_s"] for entry in entries] == [0, 68, 12796, 0]
+    document, expected = sar.parse(recorded(name), LOOP), SAR[name]
+    assert document.whole
+    assert seconds([entry.stamp for entry in document.entries]) == expected.ends
+    assert column(document, "disk_write_kb_per_s") == expected.disk_kb
+    assert column(document, "total_write_kb_per_s") == expected.total_kb
 
 
-def test_sar_units_are_those_of_the_name() -> None:
+@pytest.mark.parametrize("name", SAR)
+def test_sar_units_are_those_of_the_name(name: str) -> None:
     """sadf prints memory in kB; a column called bytes holds bytes."""
-    values = sar_parse.parse(recorded("sar.json"), LOOP)[0][0].values
-    assert values["mem_free_bytes"] == 23466056 * 1024
-    assert values["mem_dirty_bytes"] == 1948 * 1024
-    assert (values["cpu_user_pct"], values["cpu_system_pct"], values["cpu_idle_pct"]) == (19.0, 11.0, 70.0)
-    assert (values["procs_running"], values["load_1"]) == (2, 0.52)
+    values, expected = sar.parse(recorded(name), LOOP).entries[0].values, SAR[name]
+    assert values["mem_free_bytes"] == expected.memory_free_kb * 1024
+    assert (values["cpu_user_pct"], values["cpu_system_pct"], values["cpu_idle_pct"]) == expected.cpu
 
 
-def test_pressure_is_of_the_interval() -> None:
+@pytest.mark.parametrize("name", SAR)
+def test_pressure_is_of_the_interval(name: str) -> None:
     """PSI comes from the counter's difference, not from the kernel's ten-second mean."""
-    entries, _ = sar_parse.parse(recorded("sar.json"), LOOP)
-    assert [entry.values["psi_cpu_some_pct"] for entry in entries[:2]] == [6.70, 6.04]
-    assert entries[1].values["psi_io_full_pct"] == 0.07
+    assert column(sar.parse(recorded(name), LOOP), "psi_cpu_some_pct") == SAR[name].psi_cpu
 
 
-def test_no_request_has_no_time() -> None:
+@pytest.mark.parametrize("name", SAR)
+def test_no_request_has_no_time(name: str) -> None:
     """A second without requests has 0 requests and an unknown time for each."""
-    entries, _ = sar_parse.parse(recorded("sar.json"), LOOP)
-    assert [entry.values["disk_tps"] for entry in entries] == [0, 1, 399, 0]
-    assert [entry.values["disk_await_ms"] for entry in entries] == [None, 1.0, 0.16, None]
+    document = sar.parse(recorded(name), LOOP)
+    assert column(document, "disk_tps") == SAR[name].disk_tps
+    assert column(document, "disk_await_ms") == SAR[name].disk_await_ms
+
+
+def without(text: str, keys: set[str]) -> str:
+    """A document of sysstat whose objects lack `keys`."""
+
+    def kept(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {key: kept(value) for key, value in found.items() if key not in keys}
+        return [kept(value) for value in found] if isinstance(found, list) else found
+
+    return json.dumps(kept(json.loads(text)))
+
+
+@pytest.mark.parametrize("name", SAR)
+def test_every_version_of_sadf_has_all_columns(name: str) -> None:
+    """Nothing of a recording is unexpected, and no column is without a value in every second."""
+    document = sar.parse(recorded(name), LOOP)
+    assert document.unexpected == ""
+    assert [key for key in document.entries[0].values if not any(v is not None for v in column(document, key))] == []
+
+
+@pytest.mark.parametrize("name", SAR)
+@pytest.mark.parametrize(
+    "key", ["usr", "util-percent", "bread", "dirty", "pgpgin", "runq-sz", "some_avg", "psi", "queue"]
+)
+def test_a_key_that_sadf_no_longer_prints_is_named(name: str, key: str) -> None:
+    """A column or section that a version dropped is reported by its key, with what is there instead."""
+    document = sar.parse(without(recorded(name), {key}), LOOP)
+    expected = {"psi": "some_avg", "queue": "runq-sz"}.get(key, key)
+    assert len(document.entries) == 4
+    assert f"expected {expected}" in document.unexpected or f", {expected}" in document.unexpected
+    assert "read " in document.unexpected
+
+
+def test_pressure_that_was_not_asked_for_is_not_missed() -> None:
+    """A kernel without PSI has no such columns, and nothing is unexpected."""
+    document = sar.parse(without(recorded("sar-12.7.5.json"), {"psi"}), LOOP, pressure=False)
+    assert document.unexpected == ""
+    assert not any(name.startswith("psi_") for name in document.entries[0].values)
+
+
+@pytest.mark.parametrize("stamp", ['"utc": 0', '"tz": "CET"', '"zone": "UTC"'])
+def test_sadf_in_another_time_zone_is_refused_and_reported(stamp: str) -> None:
+    """Entries whose time is not known to be UTC are not used; the message has what was read and what was expected."""
+    document = sar.parse(recorded("sar-12.6.1.json").replace('"utc": 1', stamp), LOOP)
+    assert document.entries == []
+    assert '"utc": 1 or "tz": "UTC"' in document.unexpected
+    assert stamp in document.unexpected and "(4 entries)" in document.unexpected
 
 
 def test_a_disk_that_sysstat_does_not_list_is_a_gap() -> None:
-    """A missing disk has no columns, so no zeros."""
-    entries, _ = sar_parse.parse(recorded("sar.json"), ("nvme9n9",))
-    assert len(entries) == 4
-    assert not any(name.startswith("disk_") for entry in entries for name in entry.values)
+    """A missing disk has no columns, so no zeros, and is reported."""
+    document = sar.parse(recorded("sar-12.6.1.json"), ("nvme9n9", "dev259-9"))
+    assert len(document.entries) == 4
+    assert not any(name.startswith("disk_") for entry in document.entries for name in entry.values)
+    assert "expected nvme9n9 or dev259-9" in document.unexpected
 
 
 def test_a_cut_sar_document_gives_its_whole_entries() -> None:
     """sadf gave up on a damaged file in the middle of its output: the entries that it closed count."""
-    entries, whole = sar_parse.parse(recorded("sar_cut.json"), LOOP)
+    entries, whole, *_ = sar.parse(recorded("sar_cut.json"), LOOP)
     assert not whole
-    assert [entry.stamp for entry in entries] == [utc("10:42:20"), utc("10:42:21")]
+    assert seconds([entry.stamp for entry in entries]) == ["10:42:20", "10:42:21"]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"sysstat": {"hosts": []}}', "Cannot open file", "[]"])
 def test_what_is_no_document_has_no_entries(text: str) -> None:
     """Anything may stand in a file after a crash; nothing of it raises."""
-    assert sar_parse.parse(text, LOOP) == ([], False)
-    assert iostat_parse.parse(text, "loop0") == ([], False)
+    assert sar.parse(text, LOOP)[:2] == ([], False)
+    assert iostat.parse(text, "loop0")[:2] == ([], False)
 
 
 def test_a_mean_over_a_pause_is_of_no_second() -> None:
     """Where the recorder was away for five seconds, none of them gets their mean."""
-    entries, _ = sar_parse.parse(recorded("sar_restarted.json"), LOOP)
-    begin = utc("10:44:10")
-    column = to_series(entries, begin, begin, 10)["load_1"]
-    assert [second for second, value in enumerate(column) if value is not None] == [0, 1, 2, 8, 9]
+    entries = sar.parse(recorded("sar_restarted.json"), LOOP).entries
+    begin = datetime(2026, 11, 21, 10, 44, 10, tzinfo=UTC).timestamp()
+    load = to_series(entries, begin, begin, 10)["load_1"]
+    assert [second for second, value in enumerate(load) if value is not None] == [0, 1, 2, 8, 9]
 
 
-def test_iostat_is_read_by_key() -> None:
-    """Await of reads, writes and flushes; no request has no time."""
-    entries, whole = iostat_parse.parse(recorded("iostat.json"), "loop0")
-    assert whole
-    assert [entry.values["w_per_s"] for entry in entries] == [0, 10, 390, 0]
-    assert [entry.values["f_per_s"] for entry in entries] == [0, 10, 390, 0]
-    assert [entry.values["w_await_ms"] for entry in entries] == [None, 0.30, 0.15, None]
-    assert [entry.values["f_await_ms"] for entry in entries] == [None, 0.20, 0.09, None]
-    assert [entry.values["r_await_ms"] for entry in entries] == [None] * 4
-    assert [entry.values["w_kb_per_s"] for entry in entries] == [0, 320, 12480, 0]
-    assert [entry.values["util_pct"] for entry in entries] == [0, 0.4, 6, 0]
+@pytest.mark.parametrize("name", IOSTAT)
+def test_iostat_is_read_by_key(name: str) -> None:
+    """Await of reads, writes and flushes; no request has no time; nothing is unexpected."""
+    document, (rates, awaits) = iostat.parse(recorded(name), "loop0"), IOSTAT[name]
+    assert (document.whole, document.unexpected) == (True, "")
+    assert [column(document, key) for key in ("w_per_s", "f_per_s", "w_kb_per_s", "util_pct")] == rates
+    assert [column(document, key) for key in ("w_await_ms", "f_await_ms", "r_await_ms")] == awaits
+
+
+@pytest.mark.parametrize("name", IOSTAT)
+@pytest.mark.parametrize("key", ["r/s", "f/s", "rkB/s", "aqu-sz", "util", "r_await", "f_await"])
+def test_a_key_that_iostat_no_longer_prints_is_named(name: str, key: str) -> None:
+    """A column that a version dropped is reported by its key, with what is there instead."""
+    document = iostat.parse(without(recorded(name), {key}), "loop0")
+    assert document.unexpected.startswith(f"loop0: expected {key}, read disk_device, ")
+
+
+def test_a_disk_that_iostat_does_not_list_is_reported() -> None:
+    """The message names the disk that was expected and those that were read."""
+    document = iostat.parse(recorded("iostat-12.7.5.json"), "nvme0n1")
+    assert (document.entries, document.unexpected) == ([], "expected the disk nvme0n1, read loop0")
 
 
 def test_a_killed_iostat_gives_its_whole_entries() -> None:
     """A killed iostat does not close its document."""
-    entries, whole = iostat_parse.parse(recorded("iostat_killed.json"), "vda")
+    entries, whole, *_ = iostat.parse(recorded("iostat_killed.json"), "vda")
     assert not whole
     assert len(entries) == recorded("iostat_killed.json").count('"timestamp"')
 
 
-def test_iostat_cut_at_any_byte() -> None:
+@pytest.mark.parametrize("name", IOSTAT)
+def test_iostat_cut_at_any_byte(name: str) -> None:
     """Wherever the file ends, the entries are a prefix of the whole ones."""
-    text = recorded("iostat.json")
-    all_of_them, _ = iostat_parse.parse(text, "loop0")
+    text = recorded(name)
+    all_of_them = iostat.parse(text, "loop0").entries
     for cut in range(0, len(text), 37):
-        entries, _ = iostat_parse.parse(text[:cut], "loop0")
+        entries = iostat.parse(text[:cut], "loop0").entries
         assert entries == all_of_them[: len(entries)]
 
 
-def test_iostat_in_local_time_is_refused() -> None:
+def test_iostat_in_local_time_is_refused_and_reported() -> None:
     """A stamp without a zone says no time: better a gap than a shifted series."""
-    local = recorded("iostat.json").replace("2026-11-21T10:42:20+0000", "11/21/26 10:42:20")
-    assert len(iostat_parse.parse(local, "loop0")[0]) == 3
+    local = recorded("iostat-12.6.1.json").replace("2026-11-21T10:42:20+0000", "11/21/26 10:42:20")
+    document = iostat.parse(local, "loop0")
+    assert len(document.entries) == 3
+    assert document.unexpected == 'time stamp: expected an ISO time with its zone, read "11/21/26 10:42:20" (1 entries)'
 
 
-def stamps(*seconds: int) -> list[Entry]:
+def judged(document: SysstatDocument, length: int = 3) -> list[tuple[str, bool, str]]:
+    """The warnings of a recorder that wrote `document`, for a load that began with its first second."""
+    recording = Recorder("sar", "x", 100.0, lambda: document)
+    recording.series(100.0, length)
+    return [(found.id, found.suspect, found.text) for found in recording.warnings()]
+
+
+def test_a_sampler_without_usable_data_makes_the_trial_suspect() -> None:
+    """A recorder that ran to its end and gave nothing is no gap: W140, with what was read and what was expected."""
+    (first, _) = judged(SysstatDocument())
+    assert first == ("W140", True, "sar: expected an entry for each of 3 seconds, read none; 0 of 3 seconds have data")
+    ((_, suspect, text), _) = judged(SysstatDocument(stamps(7201, 7202)))
+    assert suspect
+    assert "read 2 entries from 1970-01-01T02:00:01Z to 1970-01-01T02:00:02Z" in text
+
+
+def test_a_missing_column_makes_the_trial_suspect() -> None:
+    """Also where every second has an entry."""
+    found = judged(SysstatDocument(stamps(101, 102, 103), unexpected="disk: expected util, read tps"))
+    assert found == [("W140", True, "sar: disk: expected util, read tps; 3 of 3 seconds have data")]
+
+
+def test_a_load_shorter_than_the_first_interval_has_a_gap_and_is_not_suspect() -> None:
+    """Nothing was expected of a recorder yet."""
+    assert judged(SysstatDocument(), 1) == []
+
+
+def stamps(*seconds: int) -> list[Interval]:
     """Intervals that end in these whole seconds; values 0, 1, 2, ..."""
-    return [Entry(second, 1.0, {"x": float(index)}) for index, second in enumerate(seconds)]
+    return [Interval(second, 1.0, {"x": float(index)}) for index, second in enumerate(seconds)]
 
 
 def test_fractions_come_from_the_start() -> None:
@@ -151,7 +283,7 @@ def test_drift_leaves_no_hole_and_no_double() -> None:
 def test_a_stall_is_taken_over() -> None:
     """A recorder that hung for three seconds: a gap, then its values at their own seconds again."""
     entries = stamps(101, 102, 106, 107)
-    entries[2] = Entry(106, 4.0, {"x": 2.0})
+    entries[2] = Interval(106, 4.0, {"x": 2.0})
     assert ends(entries, 100.0) == [101.0, 102.0, 106.5, 107.5]
     assert to_series(entries, 100.0, 100.0, 8)["x"] == [0.0, 1.0, None, None, None, None, None, 3.0]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import random
+import time
 from pathlib import Path
 
 import pytest
 
-from dbbench.histogram import Histogram, bucket_of
-from dbbench.series import Series, on_the_second, read_csv_gz, write_csv_gz
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.series import Series, SeriesTooLong, on_the_second, read_csv_gz, write_csv_gz
 from dbbench.units import bytes_of, seconds_of, size_text, time_text
 
 
@@ -31,6 +33,45 @@ def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
     found, phases = read_csv_gz(tmp_path / "s.csv.gz")
     assert list(found) == ["tps", "errors", "cpu_user_pct"]
     assert (found["tps"], phases) == ([0.0, None], ["warmup", "measure"])
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "times"),
+    [(b"", b"0,m\n", 10**7), (b"".join(b",c%d" % n for n in range(60)), b"0,m" + b",123.456" * 60 + b"\n", 10**5),
+     (b"", b"x", 10**8)],
+)  # fmt: skip
+def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times: int, tmp_path: Path) -> None:
+    """Rows of nothing, rows of figures, one line: kilobytes that unpack to up to 100 MB. It takes a tenth of that
+    on a machine that is not busy."""
+    with gzip.open(tmp_path / "s.csv.gz", "wb", 1) as packed:
+        packed.write(b"second,phase" + head + b"\n")
+        for _ in range(100):
+            packed.write(row * (times // 100))
+    began = time.process_time()
+    with pytest.raises(SeriesTooLong):
+        read_csv_gz(tmp_path / "s.csv.gz")
+    assert time.process_time() - began < 2.0
+
+
+def test_hours_of_a_real_trials_columns_can_be_read(tmp_path: Path) -> None:
+    """About a hundred columns."""
+    columns = {f"c{n}": [1.5] * 21_600 for n in range(99)}
+    write_csv_gz(tmp_path / "s.csv.gz", Series(21_600, dict(columns)), ["measure"] * 21_600)
+    assert read_csv_gz(tmp_path / "s.csv.gz")[0].seconds == 21_600
+
+
+def test_a_day_of_seconds_can_be_read(tmp_path: Path) -> None:
+    """What is refused is longer than that."""
+    write_csv_gz(tmp_path / "s.csv.gz", Series(86_400, {"tps": [1.0] * 86_400}), ["measure"] * 86_400)
+    assert read_csv_gz(tmp_path / "s.csv.gz")[0].seconds == 86_400
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "-inf", "1e999", "x"])
+def test_a_figure_that_is_not_a_number_is_damage(cell: str, tmp_path: Path) -> None:
+    """It would spread through every mean."""
+    (tmp_path / "s.csv.gz").write_bytes(gzip.compress(f"second,phase,a,b\n0,m,1,{cell}\n".encode()))
+    with pytest.raises(ValueError):
+        read_csv_gz(tmp_path / "s.csv.gz")
 
 
 def test_short_column_is_padded_with_gaps() -> None:

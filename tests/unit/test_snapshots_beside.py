@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from dbbench.drivers.port import Outcome
 from dbbench.engines import ENGINES
 from dbbench.errors import CommandFailed
-from dbbench.filesystems import Mounted
-from dbbench.judging import snapshots as judging
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
-from dbbench.operations import abilities, copies, timed_snapshots
-from dbbench.operations.port import Filled
-from dbbench.operations.reflinked import Reflinked, beyond_vanished
-from dbbench.page.snapshots import _column
-from dbbench.series import Series
+from dbbench.operations import Filled, copies
+from dbbench.operations.copies import Reflinked, beyond_vanished
+from dbbench.report.page.snapshots import _column
+from dbbench.run.evaluate import work
+from dbbench.run.stages import snapshots as timed_snapshots
+from dbbench.storage.filesystems import FAMILIES, Mounted
 
 OPEN = Window("fixed", 2, 8)
 
@@ -29,7 +29,8 @@ OPEN = Window("fixed", 2, 8)
 class Said:
     """A family's snapshots and their second servers; each call is a line with the snapshot's tag."""
 
-    ATOMIC = True
+    atomic = True
+    name = "said"
 
     def __init__(self, folder: Path) -> None:
         self.lines: list[str] = []
@@ -77,7 +78,7 @@ class Said:
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
     """The parts, registered for ext4; the second server answers by a word."""
     found = Said(tmp_path)
-    monkeypatch.setitem(abilities.SNAPSHOTS, "ext4", found)
+    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", found)
     monkeypatch.setattr(timed_snapshots, "asked", lambda _server: "t: 7 rows")
     (tmp_path / "postmaster.pid").touch()
     return found
@@ -175,7 +176,7 @@ def outcome(**columns: list[float | None]) -> Outcome:
 def test_cost_is_of_whole_seconds_of_the_window() -> None:
     """A second with any part of one counts to it; the warm-up counts to neither."""
     rates: list[float | None] = [9, 9, 10, 10, 5, 5, 10, 10, 4, 10]
-    found = judging.beside(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
+    found = work.with_cost(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
     assert [(one.at_s, one.until_s) for one in found.taken] == [(4.2, 5.9), (8.0, 8.9)]
     assert (found.rate_within, found.rate_beside) == (pytest.approx(14 / 3), 10)
     assert found.cost_ratio == pytest.approx(14 / 30)
@@ -184,13 +185,13 @@ def test_cost_is_of_whole_seconds_of_the_window() -> None:
 def test_no_cost_of_too_few_seconds_or_of_batches() -> None:
     """Below three seconds of either kind, or where log came when it came, there is no ratio."""
     flat: list[float | None] = [10.0] * 10
-    assert judging.beside(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
+    assert work.with_cost(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
     apply, to_end = facts((1.0, 3.9)), Window("to-completion", 0, 0)
-    assert judging.beside(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio is None
+    assert work.with_cost(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio is None
     tps: list[float | None] = [None] * 10
-    assert judging.beside(apply, outcome(tps=tps, apply_kb_per_s=flat), to_end).cost_ratio == 1
+    assert work.with_cost(apply, outcome(tps=tps, apply_kb_per_s=flat), to_end).cost_ratio == 1
     gaps = [*flat[:5], None, *flat[6:]]
-    assert judging.beside(apply, outcome(tps=tps, apply_kb_per_s=gaps), to_end).cost_ratio is None
+    assert work.with_cost(apply, outcome(tps=tps, apply_kb_per_s=gaps), to_end).cost_ratio is None
 
 
 def test_the_page_shows_what_is_known() -> None:
@@ -198,8 +199,8 @@ def test_the_page_shows_what_is_known() -> None:
     one = dataclasses.replace(facts((1, 2), (4, 5)), cost_ratio=0.5)
     column = _column([one, dataclasses.replace(one, cost_ratio=0.7), SnapshotFacts(3, 2, note="no")])
     assert column["taken"] == "4 in 2 trials"
-    assert column["rate of the load meanwhile ÷ otherwise"] == "0.600"
-    assert "one holds" not in column
+    assert column["rate of the load during ÷ between snapshots"] == "0.600"
+    assert "space held by one" not in column
     assert _column([SnapshotFacts(3, 2, note="no")]) == {}
 
 
@@ -217,9 +218,9 @@ name = "pgbench-tpcb"
 
 
 @pytest.mark.parametrize(("words", "flaw"), [
-    ('every = "100ms"', '"every" should be 1 s or more, not 0.1 s'),
-    ('every = "60s"', '"every" should be less than the window of 60 s'),
-    ('every = "5s"\nkeep = 0', '"keep" should be 1 or more, not 0'),
+    ('every = "100ms"', '"every" must be 1 s or more, not 0.1 s'),
+    ('every = "60s"', '"every" must be less than the window of 60 s'),
+    ('every = "5s"\nkeep = 0', '"keep" must be 1 or more, not 0'),
     ("keep = 2", "every"),
 ])  # fmt: skip
 def test_a_plans_snapshots_are_checked(words: str, flaw: str, load: Callable[[str], Any]) -> None:
@@ -231,8 +232,9 @@ def test_a_plans_snapshots_are_checked(words: str, flaw: str, load: Callable[[st
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[[str], Any]:
     """A plan of this text, or what is wrong with it."""
-    from dbbench import catalog, plan
+    from dbbench import plan
     from dbbench.errors import PlanInvalid
+    from dbbench.plan import catalog
 
     def loaded(text: str) -> Any:
         (tmp_path / "plan.toml").write_text(text)
@@ -247,14 +249,12 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
 def test_a_standby_has_no_operations_that_write(load: Callable[[str], Any]) -> None:
     """PostgreSQL is one after an apply; what only looks at the filesystem may follow. An apply lasts as it lasts."""
     plan = PLAN.replace("pgbench-tpcb", "archive-apply").replace("[snapshots]", "operations = {}\n[snapshots]")
-    flaw = 'operation "snapshot" writes into the server; an apply of PostgreSQL leaves a standby'
+    flaw = 'operation "snapshot" writes to the server'
     assert flaw in load(plan.format('["fsck", "snapshot"]', 'every = "5s"'))
     assert load(plan.format('["fsck"]', 'every = "5min"')).snapshots.every_s == 300
 
 
 def test_small_caches_are_of_known_settings() -> None:
     """What a second server is given is a setting that its engine has a default for."""
-    from dbbench.parts.real import SMALL_CACHE
-
-    for name, settings in SMALL_CACHE.items():
-        assert settings.keys() <= ENGINES[name].defaults(None).keys()
+    for engine in ENGINES.values():
+        assert engine.PROFILE.small.keys() <= engine.defaults(None).keys()

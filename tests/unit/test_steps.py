@@ -1,4 +1,4 @@
-"""Every write of the results fails once, and for ever, with no-op parts: nothing half is a result."""
+"""Every write of the results fails once, and for ever: nothing half is a result."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from typing import Any
 
 import pytest
 
-from dbbench import images, store
+from dbbench import results
 from dbbench.errors import DiskTooSmall, FilesystemFull, ResultsUnwritable
-from dbbench.journal import Journal
 from dbbench.model import Run, Status
-from dbbench.record import Record
-from dbbench.store import Draft
-from dbbench.store.trials import damage
-from dbbench.trial import run_trial
-
-from .test_trial import NoOps
+from dbbench.results.journal import Journal
+from dbbench.results.trials import damage
+from dbbench.storage.devices import images
+from tests.support.road import Road
 
 MakeRun = Callable[..., Run]
 
@@ -71,35 +68,21 @@ def failing(folder: Path, at: int, forever: bool, monkeypatch: pytest.MonkeyPatc
             Failing.folder = ""
 
 
-def a_trial(folder: Path, parts: NoOps) -> Status:
-    """The first trial of the run in the folder."""
-    run = store.load_spec(folder)
-    record = Record(run, run.order[0], run.cells[0], Draft(folder, run.order[0].id), lambda _: None)
-    return run_trial(record, parts.parts(), parts.room)
-
-
-def test_every_write_that_fails_leaves_no_half_result(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For every N, once and for ever: an error with its ID, or a result that is whole; then it is driven again."""
+def test_every_write_that_fails_leaves_no_half_result(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every N, once and for ever: an error with its ID, or a result that is whole; then it is run again."""
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
-            place = tmp_path / f"{at}-{forever}"
-            for room in ("room", "again"):
-                (place / room).mkdir(parents=True)
-            parts = NoOps(place / "room")
-            folder = store.create_run(place / "results", make_run(), "")
+            folder = road.create(f"results-{at}-{forever}")
             with failing(folder, at, forever, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
-                a_trial(folder, parts)
+                road.first(folder)
             steps = Failing.seen if at == 0 else steps
-            for name in ("device", "mount", "serve", "samplers", "load", "kernel"):
-                assert parts.said.count(name) == parts.said.count(f"/{name}"), at
+            assert road.calls.all_released(), at
             done = [path for path in (folder / "trials").iterdir() if not path.name.startswith(".")]
             assert all(damage(path) == [] for path in done), at
             if not done:
-                assert a_trial(folder, NoOps(place / "again")) is Status.OK, at
-            assert len(store.load_run(folder).trials) == 1
+                assert road.first(folder) is not Status.FAILED, at
+            assert len(results.load_run(folder).trials) == 1
         at += 1
     assert steps > 10
 
@@ -108,11 +91,11 @@ def test_every_write_of_a_run_that_fails_leaves_the_one_before(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """run.json that is written anew is the old or the new one, whole."""
-    folder = store.create_run(tmp_path, make_run(), "")
+    folder = results.create_run(tmp_path, make_run(), "")
     for at in range(1, 8):
         with failing(folder, at, False, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
-            store.save_spec(folder, make_run())
-        assert store.load_spec(folder) == make_run()
+            results.save_spec(folder, make_run())
+        assert results.load_spec(folder) == make_run()
         assert [path for path in folder.iterdir() if path.name.endswith(".tmp")] == []
 
 
@@ -120,17 +103,19 @@ def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of a run is there whole or not at all, and nothing else is."""
-    (results := tmp_path / "results").mkdir()
+    (results_folder := tmp_path / "results").mkdir()
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
             with failing(tmp_path, at, forever, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
-                store.create_run(results, make_run("new"), "# plan\n")
+                results.create_run(results_folder, make_run("new"), "# plan\n")
             steps = Failing.seen if at == 0 else steps
-            found = [path.name for path in results.iterdir()]
+            found = [path.name for path in results_folder.iterdir()]
             assert found in ([], ["new"]), at
-            folder = results / "new" if found else store.create_run(results, make_run("new"), "# plan\n")
-            assert (store.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
+            folder = (
+                results_folder / "new" if found else results.create_run(results_folder, make_run("new"), "# plan\n")
+            )
+            assert (results.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
             shutil.rmtree(folder)
         at += 1
     assert steps > 8
@@ -138,11 +123,11 @@ def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(
 
 def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(make_run: MakeRun, tmp_path: Path) -> None:
     """It is not listed, and the next of its name takes it away; what a process that lives is making stays."""
-    left = store.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
-    others = store.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.1.new")
-    assert store.find_unfinished(tmp_path, make_run().plan_sha256) is None
-    assert store.runs(tmp_path) == []
-    store.create_run(tmp_path, make_run("new"), "")
+    left = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
+    others = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.1.new")
+    assert results.find_unfinished(tmp_path, make_run().plan_sha256) is None
+    assert results.runs(tmp_path) == []
+    results.create_run(tmp_path, make_run("new"), "")
     assert (left.exists(), others.exists()) == (False, True)
 
 

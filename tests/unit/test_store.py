@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import store
+from dbbench import results
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
-from dbbench.histogram import Histogram
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
-from dbbench.series import Series
 
 MakeRun = Callable[..., Run]
 
@@ -28,13 +28,13 @@ def a_trial(run: Run, index: int = 0, status: Status = Status.OK) -> Trial:
 @pytest.fixture
 def folder(tmp_path: Path, make_run: MakeRun) -> Path:
     """The folder of a new run."""
-    return store.create_run(tmp_path, make_run(), "# plan\n")
+    return results.create_run(tmp_path, make_run(), "# plan\n")
 
 
 def publish(folder: Path, index: int = 0) -> Path:
     """Finish a trial of the run in `folder`."""
-    run = store.load_spec(folder)
-    draft = store.Draft(folder, run.order[index].id)
+    run = results.load_spec(folder)
+    draft = results.Draft(folder, run.order[index].id)
     (draft.raw / "pgbench.out").write_text("tps = 9.5\n")
     series = Series(3, {"tps": [1.0, 0.0, None], "p95_ms": [2.5, None, None]})
     return draft.publish(a_trial(run, index), series, ["warmup", "measure", "measure"], Histogram({500: 3}))
@@ -42,13 +42,13 @@ def publish(folder: Path, index: int = 0) -> Path:
 
 def test_run_is_read_back_as_it_was_written(folder: Path, make_run: MakeRun) -> None:
     """run.json holds the whole run."""
-    assert make_run() == store.load_spec(folder)
+    assert make_run() == results.load_spec(folder)
 
 
 def test_trial_is_read_back_with_series_and_histogram(folder: Path, make_run: MakeRun) -> None:
     """A gap stays a gap and a zero stays a zero."""
     publish(folder)
-    loaded = store.load_run(folder)
+    loaded = results.load_run(folder)
     (trial,) = loaded.trials
     assert a_trial(loaded.run) == trial
     found = loaded.series(trial)
@@ -59,10 +59,10 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path, make_run: Ma
 
 def test_unfinished_trial_is_never_taken_for_finished(folder: Path, make_run: MakeRun) -> None:
     """A draft that was not published is not a result, and is emptied by the next attempt."""
-    draft = store.Draft(folder, make_run().order[0].id)
+    draft = results.Draft(folder, make_run().order[0].id)
     (draft.raw / "half").write_text("x")
-    assert store.load_run(folder).trials == ()
-    assert not (store.Draft(folder, make_run().order[0].id).raw / "half").exists()
+    assert results.load_run(folder).trials == ()
+    assert not (results.Draft(folder, make_run().order[0].id).raw / "half").exists()
 
 
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"])
@@ -73,46 +73,46 @@ def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(ResultDamaged, match=name):
-        store.load_run(folder)
+        results.load_run(folder)
 
 
 def test_removed_file_is_found_and_named(folder: Path) -> None:
     """A file that SHA256SUMS lists and that is gone is an error."""
     (publish(folder) / "series.csv.gz").unlink()
     with pytest.raises(ResultDamaged, match=r"series\.csv\.gz is missing"):
-        store.load_run(folder)
+        results.load_run(folder)
 
 
 def test_same_content_gives_the_same_series_bytes(tmp_path: Path, make_run: MakeRun) -> None:
     """series.csv.gz carries no time of its writing."""
-    one = publish(store.create_run(tmp_path, make_run("a"), ""))
-    two = publish(store.create_run(tmp_path, make_run("b"), ""))
+    one = publish(results.create_run(tmp_path, make_run("a"), ""))
+    two = publish(results.create_run(tmp_path, make_run("b"), ""))
     assert (one / "series.csv.gz").read_bytes() == (two / "series.csv.gz").read_bytes()
 
 
 def test_newest_unfinished_run_of_the_same_plan_is_found(tmp_path: Path, make_run: MakeRun) -> None:
     """Another plan's run and a finished one are passed over."""
-    done = store.create_run(tmp_path, make_run("done"), "")
+    done = results.create_run(tmp_path, make_run("done"), "")
     publish(done, 0)
     publish(done, 1)
-    half = store.create_run(tmp_path, make_run("half"), "")
+    half = results.create_run(tmp_path, make_run("half"), "")
     publish(half, 0)
-    assert half == store.find_unfinished(tmp_path, "cafe")
-    assert store.find_unfinished(tmp_path, "beef") is None
+    assert half == results.find_unfinished(tmp_path, "cafe")
+    assert results.find_unfinished(tmp_path, "beef") is None
 
 
 def test_second_worker_on_a_run_is_refused_with_who_holds_it(folder: Path) -> None:
     """Two processes never work on one run."""
-    with store.locked(folder), pytest.raises(RunLocked, match=r"process \d+"), store.locked(folder):
+    with results.locked(folder), pytest.raises(RunLocked, match=r"process \d+"), results.locked(folder):
         pass
-    with store.locked(folder):
+    with results.locked(folder):
         pass
 
 
 def test_missing_run_is_an_error(tmp_path: Path) -> None:
     """A folder without run.json is no run."""
     with pytest.raises(RunMissing):
-        store.load_run(tmp_path)
+        results.load_run(tmp_path)
 
 
 def test_truncated_run_json_is_damage(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_truncated_run_json_is_damage(folder: Path) -> None:
     path = folder / "run.json"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ResultDamaged, match=r"run\.json"):
-        store.load_run(folder)
+        results.load_run(folder)
 
 
 def test_trial_json_has_the_contract_keys(folder: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import store
+from dbbench import results
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Run, Status, Trial
-from dbbench.store import merging, taking
-from dbbench.store.files import sha256
+from dbbench.results import merging
+from dbbench.results.fileio import sha256
 
 MakeRun = Callable[..., Run]
 
@@ -26,10 +26,10 @@ def host(tmp_path: Path, make_run: MakeRun) -> Callable[..., Path]:
 
     def make(name: str, *finished: int, value: float = 9.5, sha: str = "cafe") -> Path:
         run = dataclasses.replace(make_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha)
-        folder = store.create_run(tmp_path / name, run, "# plan\n")
+        folder = results.create_run(tmp_path / name, run, "# plan\n")
         for index in finished:
             spec = run.order[index]
-            draft = store.Draft(folder, spec.id)
+            draft = results.Draft(folder, spec.id)
             (draft.raw / "pgbench.out").write_text(f"{value}\n")
             trial = Trial(spec.id, run.name, name, "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK,
                           summary={"tps": value})  # fmt: skip
@@ -44,7 +44,7 @@ def test_shares_of_two_hosts_become_one_run(host: Callable[..., Path], tmp_path:
     here = tmp_path / "here"
     first, second = (merging.merge(host(name, index), here) for name, index in (("h2", 1), ("h1", 0)))
     assert (len(first.added), len(second.added)) == (1, 1)
-    run = store.load_run(here / "r")
+    run = results.load_run(here / "r")
     assert [(trial.host, trial.position) for trial in run.trials] == [("h1", 1), ("h2", 2)]
     assert {name: facts["kernel"] for name, facts in run.run.hosts.items()} == {"h1": "of h1", "h2": "of h2"}
     assert run.unfinished == []
@@ -66,7 +66,7 @@ def test_other_result_of_the_same_id_is_refused(host: Callable[..., Path], tmp_p
     merging.merge(host("h1", 0), here)
     with pytest.raises(ImportRefused):
         merging.merge(host("h2", 0, 1, value=8.0), here)
-    run = store.load_run(here / "r")
+    run = results.load_run(here / "r")
     assert [trial.host for trial in run.trials] == ["h1"]
     assert run.run.hosts.keys() == {"h1"}
 
@@ -131,7 +131,7 @@ def fifo(source: Path) -> None:
 def outer_sum(source: Path) -> None:
     """The sums name a file outside."""
     sums = next((source / "trials").iterdir()) / "SHA256SUMS"
-    sums.write_text(sums.read_text() + f"{sha256(source / 'run.json')}  ../../run.json\n")
+    sums.write_text(sums.read_text() + f"{sha256(source / 'run.json', source)}  ../../run.json\n")
 
 
 def outer_id(source: Path) -> None:
@@ -170,13 +170,13 @@ def test_what_leads_out_is_refused(host: Callable[..., Path], tmp_path: Path, sp
 def test_incoming_file_stays_in_its_folder(tmp_path: Path, name: str) -> None:
     """What another machine calls its files is not trusted."""
     with pytest.raises(ImportRefused):
-        taking.Incoming(tmp_path, "t").write(name, b"x")
+        merging.Incoming(tmp_path, "t").write(name, b"x")
 
 
 def test_merged_run_is_not_driven_on(host: Callable[..., Path], tmp_path: Path) -> None:
     """`run` never goes on with what came from elsewhere: a block would be torn over two hosts."""
     merging.merge(host("h1", 0), tmp_path / "here")
-    assert store.find_unfinished(tmp_path / "here", "cafe") is None
+    assert results.find_unfinished(tmp_path / "here", "cafe") is None
 
 
 def test_folder_without_a_run_is_told(tmp_path: Path) -> None:

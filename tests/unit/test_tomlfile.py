@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import tomlfile
-from dbbench.errors import FileMissing, PlanInvalid
-from dbbench.tomlfile import did_you_mean, read, typed
+from dbbench.errors import FileMissing, InputNotRegular, PlanInvalid
+from dbbench.plan import tomlfile
+from dbbench.plan.tomlfile import did_you_mean, read, typed
 
 TEXT = '''\
 name = "x"   # [not] = a key
@@ -18,7 +18,7 @@ text = """
 [not.a.table]
 k = 1
 """
-dotted.key = 2024-01-01 00:00:00
+dotted.key = 2024
 [[engine]]
 name = 'p'
 [engine.settings]
@@ -97,12 +97,12 @@ def test_a_union_is_one_flaw(tmp_path: Path) -> None:
     """A value that fits no member of a union is told once, with what it could have been."""
     document = written(tmp_path, 'name = "x"\neither = 3\n')
     typed(document, Outer, document.data)
-    assert [flaw.text for flaw in document.flaws] == ['"either" should be a table or a list']
+    assert [flaw.text for flaw in document.flaws] == ['"either" must be a table or a list']
 
 
 def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
     """tomllib's own complaint, with file:line in front."""
-    with pytest.raises(PlanInvalid, match=r"plan\.toml:2  not TOML"):
+    with pytest.raises(PlanInvalid, match=r"plan\.toml:2  invalid TOML"):
         written(tmp_path, "a = 1\nb = = 2\n")
 
 
@@ -110,10 +110,10 @@ def test_a_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
     """Both are errors with an ID, not tracebacks."""
     with pytest.raises(FileMissing):
         read(tmp_path / "none.toml")
-    with pytest.raises(FileMissing):
+    with pytest.raises(InputNotRegular):
         read(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
-    with pytest.raises(PlanInvalid, match="not UTF-8"):
+    with pytest.raises(PlanInvalid, match="not valid UTF-8"):
         read(tmp_path / "latin.toml")
 
 

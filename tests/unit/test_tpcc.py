@@ -10,16 +10,16 @@ from typing import Final
 import numpy as np
 import pytest
 
-from dbbench import catalog
 from dbbench.datasets import generated, tpcc
-from dbbench.datasets.tpcc_rows import C_LOAD, NULL, Row, Rows, Scale, last_name
-from dbbench.drivers import sysbench_events
+from dbbench.datasets.tpcc import C_LOAD, NULL, Row, Rows, Scale, last_name
+from dbbench.drivers import sysbench
 from dbbench.errors import PlanInvalid
 from dbbench.model import Dataset
-from dbbench.plan.sizes import sized
+from dbbench.model.base import shipped
+from dbbench.plan.workloads import sized
 
 SMALL: Final = Scale(warehouses=2, districts=2, customers=1200, items=300, seed=1)
-LUA: Final = (catalog.shipped() / "workloads/tpcc.lua").read_text()
+LUA: Final = (shipped() / "workloads/tpcc.lua").read_text()
 
 
 def made(warehouse: int, scale: Scale = SMALL) -> dict[str, list[Row]]:
@@ -101,14 +101,14 @@ def test_a_warehouse_of_full_scale_takes_the_bytes_that_were_measured() -> None:
     whole = Dataset("tpcc", {"warehouses": 2})
     assert 220e6 < tpcc.loaded_bytes(generated.completed(whole, "postgres").parameters) < 290e6
     assert sized("tpcc", {"size": "io-bound", "warehouses": 1}, 2**30)["warehouses"] == 25
-    with pytest.raises(PlanInvalid, match='"districts" of the dataset should be 1 or more'):
+    with pytest.raises(PlanInvalid, match='"districts" of the dataset must be 1 or more'):
         generated.completed(Dataset("tpcc", {"districts": 0}), "mariadb")
 
 
 def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
     """Lines below -10 are the script's own kinds; they are no transactions of their own."""
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -12 1\n1 710 1\n1 -11 1\n5 700 1\n5 -11 1\n")
-    counts = sysbench_events.parse([tmp_path / "events.0"], 2)
+    counts = sysbench.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 5
     assert {kind: list(np.asarray(each)) for kind, each in counts.kinds.items()} == {1: [2, 1], 2: [1, 0]}
     assert counts.measured(1, 2).kinds == {1: 1, 2: 0}

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from dbbench import steadiness, summary, wearing
-from dbbench.catalog import catalog
-from dbbench.devices.port import Device
-from dbbench.drivers.port import Outcome
 from dbbench.errors import PlanInvalid
-from dbbench.filesystems.port import Mounted
-from dbbench.histogram import Histogram
-from dbbench.model import CacheFacts, DeviceFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
-from dbbench.operations.port import Filled
+from dbbench.metrics import steadiness, summary
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Series
+from dbbench.model import CacheFacts, DeviceFacts, EngineAgeFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
+from dbbench.operations import Filled
 from dbbench.plan import load
-from dbbench.series import Series
+from dbbench.plan.catalog import catalog
+from dbbench.run.stages import age_engine
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.port import Mounted
 
 MIB = 2**20
 
@@ -65,10 +66,16 @@ def filled(folder: Path, fake: Fake) -> Filled:
                   data_files=lambda _: [folder / "t"])  # fmt: skip
 
 
+def aged(folder: Path, fake: Fake, window: Window) -> EngineAgeFacts:
+    """Aged to once the data's bytes, without repairs."""
+    asked = EngineAgeing((0.0, 1.0), repair=False)
+    return age_engine.worn(filled(folder, fake), asked, window, cast(Any, fake))
+
+
 def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
     """400 KiB a window: three to pass 1 ×; only the first has a warm-up; the windows between are points too."""
     fake = Fake(400 * 1024)
-    found = wearing.worn(filled(tmp_path, fake), EngineAgeing((0.0, 1.0), repair=False), Window("fixed", 3, 2), fake)
+    found = aged(tmp_path, fake, Window("fixed", 3, 2))
     assert [window.warmup_s for window in fake.windows] == [3, 0, 0, 0]
     assert [point.asked for point in found.points] == [0.0, None, None, 1.0]
     assert found.points[-1].factor == pytest.approx(1200 / 1024)
@@ -85,7 +92,7 @@ def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
 def test_a_load_that_writes_nothing_ends_it(tmp_path: Path) -> None:
     """It is said, and does not go on for ever."""
     fake = Fake(10)
-    found = wearing.worn(filled(tmp_path, fake), EngineAgeing((0.0, 1.0), repair=False), Window("fixed", 0, 2), fake)
+    found = aged(tmp_path, fake, Window("fixed", 0, 2))
     assert len(fake.windows) == 2 and "it ages nothing" in found.note
     assert summary.aged(found)["aged_tps_slope"] is None
 
@@ -98,7 +105,7 @@ def test_a_line_has_its_interval() -> None:
     assert rough is not None and rough.low < -1.9 < rough.high < 0
     assert steadiness.line([0, 1], [1, 2]) is None
     assert steadiness.line([1, 1, 1], [1, 2, 3]) is None
-    assert list(wearing.slopes([WrittenPoint(0, 1, None), WrittenPoint(1, 2, None)])) == []
+    assert list(age_engine.slopes([WrittenPoint(0, 1, None), WrittenPoint(1, 2, None)])) == []
 
 
 PLAN = """
@@ -116,10 +123,10 @@ name = "{workload}"
 @pytest.mark.parametrize(
     ("factors", "workload", "says"),
     [
-        ("[0, 1]", "scan", 'workload "scan" runs to its end'),
-        ("[]", "pgbench-tpcb", "different numbers, 0 or more"),
-        ("[0, -1]", "pgbench-tpcb", "different numbers, 0 or more"),
-        ("[1, 1]", "pgbench-tpcb", "different numbers, 0 or more"),
+        ("[0, 1]", "scan", 'workload "scan" runs to completion'),
+        ("[]", "pgbench-tpcb", "different numbers from 0 to 1000"),
+        ("[0, -1]", "pgbench-tpcb", "different numbers from 0 to 1000"),
+        ("[1, 1]", "pgbench-tpcb", "different numbers from 0 to 1000"),
     ],
 )
 def test_what_cannot_age_is_a_flaw_of_the_plan(factors: str, workload: str, says: str, tmp_path: Path) -> None:

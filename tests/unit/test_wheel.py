@@ -77,7 +77,7 @@ def wanted(checkout: Path) -> set[str]:
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }
-    studies = {f"dbbench/studies/{path.name}" for path in (checkout / "dbbench/studies").glob("*.toml")}
+    studies = {f"dbbench/plan/studies/{path.name}" for path in (checkout / "dbbench/plan/studies").glob("*.toml")}
     return modules | data | studies | {"dbbench/py.typed"}
 
 

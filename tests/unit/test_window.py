@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dbbench import steadiness
 from dbbench.engines.innodb_server import InnodbServer
-from dbbench.filesystems.periods import period_s
-from dbbench.judging import limits
+from dbbench.metrics import steadiness
+from dbbench.metrics.series import Series
 from dbbench.model import FilesystemFacts, Window
+from dbbench.run.evaluate import limits
 from dbbench.samplers import server_log
-from dbbench.series import Series
+from dbbench.storage.filesystems import period_s
 
 FIXED = Window("fixed", 60, 120)
 
@@ -110,7 +110,7 @@ def test_warm_up_below_three_periods_is_told() -> None:
     """89 s for btrfs; 90 are enough. What runs to its end has no warm-up."""
     btrfs = FilesystemFacts("btrfs")
     (told,) = limits.warm_up(Window("fixed", 89, 120), btrfs)
-    assert (told.id, told.suspect) == ("W041", False) and "90 s or more" in told.text
+    assert (told.id, told.suspect) == ("W041", False) and "at least 90 s" in told.text
     assert list(limits.warm_up(Window("fixed", 90, 120), btrfs)) == []
     assert list(limits.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 

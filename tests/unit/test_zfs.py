@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import catalog, filesystems
 from dbbench.errors import ZfsUnavailable
-from dbbench.filesystems import zfs
-from dbbench.filesystems.port import Mounted
-from dbbench.filesystems.zfs import arc, daemon, driver, pool, properties
-from dbbench.filesystems.zfs.driver import Driver
-from dbbench.journal import Journal
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
-from dbbench.operations import zfs as operations
+from dbbench.plan import catalog
+from dbbench.results.journal import Journal
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import zfs
+from dbbench.storage.filesystems.port import Mounted
+from dbbench.storage.filesystems.zfs import driver, pool
+from dbbench.storage.filesystems.zfs.driver import Driver
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/zfs"
 FUSE = Driver(False, "23")
@@ -40,46 +40,46 @@ def setup_of(*mount: str, topology: str = "stripe", **volumes: str) -> FsSetup:
 @pytest.mark.parametrize(("by", "version"), [("fuse", 23), ("native", 5000)])
 def test_a_label_says_whose_it_is(by: str, version: int) -> None:
     """Name, GUID, version and the disk's real ashift, of either driver."""
-    found = properties.parse_label(text(f"zdb-label-{by}"))
+    found = driver.parse_label(text(f"zdb-label-{by}"))
     assert str(found["name"]).startswith("dbbench-")
     assert isinstance(found["pool_guid"], int) and found["pool_guid"] > 10**15
     assert (found["version"], found["ashift"]) == (version, 12)
-    assert properties.parse_label("failed to unpack label 0\n") == {}
+    assert driver.parse_label("failed to unpack label 0\n") == {}
 
 
 def test_properties_are_read_and_shown() -> None:
     """Sizes as numbers, in the order of the table; what a driver has not is left out."""
-    fuse, native = (properties.parse_get(text(f"zfs-get-{by}")) for by in ("fuse", "native"))
-    assert properties.shown(fuse)["recordsize"] == properties.shown(native)["recordsize"] == 8192
-    assert "sync" not in properties.shown(fuse)
-    assert properties.shown(native)["sync"] == "standard"
-    assert {"compression=zstd", "atime=off", "redundant_metadata=all"} <= set(properties.effective(native))
+    fuse, native = (driver.parse_get(text(f"zfs-get-{by}")) for by in ("fuse", "native"))
+    assert driver.shown(fuse)["recordsize"] == driver.shown(native)["recordsize"] == 8192
+    assert "sync" not in driver.shown(fuse)
+    assert driver.shown(native)["sync"] == "standard"
+    assert {"compression=zstd", "atime=off", "redundant_metadata=all"} <= set(driver.effective(native))
 
 
 def test_what_is_not_as_asked_is_named() -> None:
     """ "8K" is 8192; another value, and a property that is not there, are differences."""
     found = {"recordsize": "8192", "compression": "off"}
-    assert properties.differences({"recordsize": "8K", "compression": "off"}, found) == []
-    assert properties.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, 16K was asked"]
-    assert properties.differences({"sync": "always"}, found) == ["sync is not there, always was asked"]
+    assert driver.differences({"recordsize": "8K", "compression": "off"}, found) == []
+    assert driver.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, 16K was asked"]
+    assert driver.differences({"sync": "always"}, found) == ["sync is not there, always was asked"]
 
 
 def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
     """Of both drivers; what a second copy repaired counts as damage of the device."""
-    assert operations.damages(text("zpool-status-fuse")) == operations.damages(text("zpool-status-native")) == ""
-    assert "checksum 2" in operations.damages(text("zpool-status-damaged-fuse"))
-    assert "with 1 errors" in operations.damages(text("zpool-status-damaged-fuse"))
-    repaired = operations.damages(text("zpool-status-repaired-native"))
+    assert zfs.damages(text("zpool-status-fuse")) == zfs.damages(text("zpool-status-native")) == ""
+    assert "checksum 2" in zfs.damages(text("zpool-status-damaged-fuse"))
+    assert "with 1 errors" in zfs.damages(text("zpool-status-damaged-fuse"))
+    repaired = zfs.damages(text("zpool-status-repaired-native"))
     assert "repaired 32K" in repaired and "loop0: read 0, write 0, checksum 7" in repaired
-    assert operations.damages("  scan: none requested\n") == "none requested"
+    assert zfs.damages("  scan: none requested\n") == "none requested"
 
 
 def test_what_a_snapshot_takes_is_counted() -> None:
     """What only a snapshot holds, and its clone's own data; datasets and other snapshots are not in it."""
-    assert operations.parse_taken(text("zfs-taken-native")) == 2187264
+    assert zfs.parse_taken(text("zfs-taken-native")) == 2187264
     several = text("zfs-taken-fuse")
-    assert operations.parse_taken(several, "1") == 6488064 + 1155072
-    assert operations.parse_taken(several, "2") == 4358144 + 2228224
+    assert zfs.parse_taken(several, "1") == 6488064 + 1155072
+    assert zfs.parse_taken(several, "2") == 4358144 + 2228224
 
 
 def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 )
 def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durability]) -> None:
     """A log that nobody waits for loses commits and no more; flushes left out everywhere may lose the pool."""
-    assert set(zfs.flags(options, dict(live))) == flags
+    assert set(driver.flags(options, dict(live))) == flags
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,16 @@ def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durabi
 )
 def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: bool, tears_16k: bool) -> None:
     """PostgreSQL's 8 KiB and InnoDB's 16 KiB on each record size."""
-    record = properties.record_bytes(options)
-    fs = Mounted(Path("/x"), "zfs", (), options, None, (), zfs.tears(options, ()), record_bytes=record)
+    record = driver.record_bytes(options)
+    fs = Mounted(Path("/x"), "zfs", (), options, None, (), driver.tears(options), record_bytes=record)
     assert (fs.tears_pages_of(8192), fs.tears_pages_of(16384)) == (tears_8k, tears_16k)
 
 
 def test_compression_is_named() -> None:
     """The algorithm, the last word winning; off is none."""
-    assert zfs.compresses(("compression=off",)) is zfs.compresses(()) is None
-    assert zfs.compresses(("compression=off", "compression=lz4")) == "lz4"
-    assert zfs.compresses(("compression=on",)) == "lzjb"
+    assert driver.compresses(("compression=off",)) is driver.compresses(()) is None
+    assert driver.compresses(("compression=off", "compression=lz4")) == "lz4"
+    assert driver.compresses(("compression=on",)) == "lzjb"
 
 
 # --- drivers ---------------------------------------------------------------------------------------
@@ -176,27 +176,27 @@ def test_why_a_setup_cannot_work_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "found", lambda: None)
     monkeypatch.setattr(driver.process, "find", lambda name: None)
     plain, native = setup_of("recordsize=8K"), setup_of("compression=zstd")
-    assert zfs.works(plain) == "this kernel has no zfs and zfs-fuse is not installed: apt install zfs-fuse"
-    assert str(zfs.works(native)).endswith("apt install zfs-dkms zfsutils-linux")
+    assert driver.works(plain) == "this kernel has no zfs and zfs-fuse is not installed: apt install zfs-fuse"
+    assert str(driver.works(native)).endswith("apt install zfs-dkms zfsutils-linux")
     assert filesystems.install(plain) == ("zfs-fuse",)
     monkeypatch.setattr(driver, "found", lambda: FUSE)
-    assert zfs.works(plain) is None
-    assert "compression=zstd needs OpenZFS in the kernel" in str(zfs.works(native))
+    assert driver.works(plain) is None
+    assert "compression=zstd needs OpenZFS in the kernel" in str(driver.works(native))
     monkeypatch.setattr(driver, "found", lambda: NEW)
-    assert zfs.works(native) is None
+    assert driver.works(native) is None
     assert (str(FUSE), str(NEW)) == ("zfs-fuse (pool version 23)", "OpenZFS 2.4.4-1")
 
 
 def test_zfs_fuse_wants_private_mounts() -> None:
     """Its paths are those of everybody outside of a trial."""
-    with pytest.raises(ZfsUnavailable, match="namespace of its own"), daemon._rooms():
+    with pytest.raises(ZfsUnavailable, match="namespace of its own"), pool._rooms():
         pytest.fail("mounted over the system's folders")
 
 
 @pytest.mark.parametrize(("asked", "given_mib"), [(None, 100), (0, 16), (50 * 2**20, 50), (2**40, 100)])
 def test_the_cache_of_zfs_fuse_has_its_bounds(asked: int | None, given_mib: int) -> None:
     """Debian's size, or what a small memory leaves; never less than the program takes."""
-    assert daemon.Daemon((), asked).arc_bytes == given_mib * 2**20
+    assert pool.Daemon((), asked).arc_bytes == given_mib * 2**20
 
 
 def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,19 +212,19 @@ def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPat
         most.write_text("0\n")
 
     reset()
-    with arc.limited(2**28, journal):
+    with driver.arc_limited(2**28, journal):
         assert (least.read_text(), most.read_text()) == (str(2**25), str(2**28))
-        assert len(journal.outstanding(arc.JOURNALLED)) == 2
-    assert (least.read_text(), most.read_text(), journal.outstanding(arc.JOURNALLED)) == ("1000", "0", [])
-    with pytest.raises(ZfsUnavailable, match="keeps an ARC"), arc.limited(2**27, journal):
+        assert len(journal.outstanding(driver.ARC_JOURNALLED)) == 2
+    assert (least.read_text(), most.read_text(), journal.outstanding(driver.ARC_JOURNALLED)) == ("1000", "0", [])
+    with pytest.raises(ZfsUnavailable, match="limits the ARC"), driver.arc_limited(2**27, journal):
         pytest.fail("the kernel did not take it")
     reset()
-    killed = arc.limited(2**28, journal)
+    killed = driver.arc_limited(2**28, journal)
     killed.__enter__()
-    assert arc.give_back(journal) == ["zfs_arc_min 1000", "zfs_arc_max 0"]
-    assert (least.read_text(), most.read_text(), arc.give_back(journal)) == ("1000", "0", [])
-    journal.note("take", what=arc.JOURNALLED, path=f"{tmp_path}/else=1")
-    assert arc.give_back(journal) == []
+    assert driver.arc_given_back(journal) == ["zfs_arc_min 1000", "zfs_arc_max 0"]
+    assert (least.read_text(), most.read_text(), driver.arc_given_back(journal)) == ("1000", "0", [])
+    journal.note("take", what=driver.ARC_JOURNALLED, path=f"{tmp_path}/else=1")
+    assert driver.arc_given_back(journal) == []
     assert not (tmp_path / "else").exists()
 
 
@@ -232,7 +232,7 @@ def test_a_journalled_pool_without_a_module_has_ended(monkeypatch: pytest.Monkey
     """zfs-fuse's pools end with its process; the journal is closed without asking anybody."""
     monkeypatch.setattr(driver, "MODULE", tmp_path / "none")
     journal = Journal(tmp_path / "journal")
-    journal.note("take", what="pool", path="dbbench-1")
+    journal.note("take", what="pool", path=f"dbbench-{journal.tag}1")
     assert pool.give_back(journal) == []
     assert journal.outstanding("pool") == []
 
@@ -247,7 +247,7 @@ def test_a_journalled_pool_without_a_module_has_ended(monkeypatch: pytest.Monkey
 def test_the_commands_of_a_pool(topology: str, vdevs: str) -> None:
     """zpool create with the pool's words, the dataset's properties and the devices; then volumes and the mount."""
     setup = setup_of("recordsize=8K", topology=topology, wal="recordsize=128K")
-    create, volume, mount = (" ".join(argv) for argv in zfs.commands(setup, ("a", "b", "c"), "/mnt"))
+    create, volume, mount = (" ".join(argv) for argv in zfs.FAMILY.commands(setup, ("a", "b", "c"), "/mnt"))
     assert create.startswith("zpool create -f -o cachefile=none -o failmode=continue -m none -o ashift=12 ")
     assert create.endswith(f"-O recordsize=8K dbbench {vdevs}")
     assert volume == "zfs create -o recordsize=128K dbbench/wal"

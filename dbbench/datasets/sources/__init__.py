@@ -1,8 +1,28 @@
-"""The user's own data as a dataset: what lies at a path, whether an engine can take it, and how it becomes a copy."""
+"""The user's own data as a dataset: its format, whether an engine can load it, and its conversion into a data
+directory.
 
-from dbbench.datasets.sources.building import described, laid, loaded, of, programs, sealed, tablespaces_of
-from dbbench.datasets.sources.looking import look
-from dbbench.datasets.sources.source import FORMS, Source, dataset_of, fits, places
+The conversion copies or loads the source, chooses its database, and reports what was left out.
+
+Recognise a source: a dump, a backup or a data directory, and its server. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tarfile
+from pathlib import Path
+from typing import Final, Protocol
+
+from dbbench import process
+from dbbench.datasets.sources import folders, innodb, postgres
+from dbbench.datasets.sources.source import FORMS, UNTOUCHED, Source, dataset_of, fits, measured, places
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.port import Place, Server
+from dbbench.errors import ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
+from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
+from dbbench.packages import package_of
+from dbbench.units import size_text
 
 __all__ = [
     "FORMS",
@@ -10,6 +30,7 @@ __all__ = [
     "dataset_of",
     "described",
     "fits",
+    "kept_as_it_is",
     "laid",
     "loaded",
     "look",
@@ -18,4 +39,206 @@ __all__ = [
     "programs",
     "sealed",
     "tablespaces_of",
+    "text",
 ]
+_TEXTS: Final = {
+    SourceChangeKind.CONFIGURATION: "setting removed: {settings}; add it to `settings` of [[engine]] to keep it",
+    SourceChangeKind.PERSISTED: "settings persisted by MySQL (mysqld-auto.cnf) are removed",
+    SourceChangeKind.DATABASE_SETTINGS: "settings of the database are reset: {settings}",
+    SourceChangeKind.RENAMED: "the database {database} is renamed to {name} in the copy",
+    SourceChangeKind.CHOSEN: "the load uses the largest database, {database}",
+    SourceChangeKind.CHECKSUMS: "data checksums were enabled in the copy",
+    SourceChangeKind.CHECKSUMS_REMOVED: "data checksums were disabled in the copy",
+    SourceChangeKind.NO_CHECKSUMS: "no data checksums, as in the source",
+    SourceChangeKind.SETTLED: "{done} once, before the first trial",
+    SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
+    SourceChangeKind.OTHER: "{text}",
+}
+HEAD: Final = 64 * 2**10  # bytes: dumps tell who wrote them in their first lines
+_POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
+_POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
+_MYSQL: Final = re.compile(rb"^-- (MySQL|MariaDB) dump ", re.MULTILINE)
+_MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip: gunzip -k",
+    b"\x28\xb5\x2f\xfd": "zstd: unzstd -k",
+    b"BZh": "bzip2: bunzip2 -k",
+    b"\xfd7zXZ": "xz: unxz -k",
+    b"XBSTCK": "xbstream: mbstream -x",
+}
+KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
+                "(plain, tar), mariabackup or xtrabackup, or the data directory of a stopped server")  # fmt: skip
+
+
+class Dialect(Protocol):
+    """The functions of this module for the dumps and copies of one dialect."""
+
+    def programs(self, source: Source) -> tuple[str, ...]: ...
+    def block_size(self, bin: Path | None) -> int: ...  # of the server here
+    def page_size(self, source: Source, bin: Path | None) -> int | None: ...
+    def laid(self, source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]: ...
+    def loaded(
+        self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
+    ) -> tuple[SourceChange, ...]: ...
+    def settled(self, server: Server) -> str: ...  # what was done to tables that were copied as files
+    def sealed(self, data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]: ...
+    def tablespaces_of(self, server: Server) -> dict[str, str]: ...
+
+
+_DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
+
+
+def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
+    """Return the source of a cell's dataset, inspected now; None for a generated dataset.
+
+    Raises what `look` raises, SourceChanged if it differs from the one in the plan, SourceForeign, and ProgramMissing
+    if a program for loading it is not installed.
+    """
+    if dataset.kind != "source":
+        return None
+    own = dataset.parameters
+    source = look(Path(str(own["path"])))
+    if source.identity != own["identity"]:
+        raise SourceChanged(
+            f"{source.path} has changed since the run was planned: files, sizes or times differ",
+            effect="Nothing was built.",
+            remedy="Start a new run of the plan with dbbench run --new.",
+        )
+    bin_ = Path(spec.bin) if spec.bin else None
+    version = ENGINES[spec.name].installed(bin_)
+    if version is None:
+        raise ProgramMissing(
+            f"{spec.name} is not installed", effect=UNTOUCHED, remedy=("Run dbbench doctor to see how to install it.")
+        )
+    page = profile_of(spec.name).page_bytes
+    if profile_of(spec.name).dialect == profile_of(source.engine).dialect:
+        page = _of(source).block_size(bin_)
+        source = dataclasses.replace(source, page_size=_of(source).page_size(source, bin_))
+    fits(source, spec.name, version, page)
+    if lacking := [name for name in programs(source) if process.find(name) is None]:
+        packages = " ".join(package_of(name) or name for name in lacking)
+        raise ProgramMissing(
+            f"not installed: {', '.join(lacking)}, required for {source.form}",
+            effect=UNTOUCHED,
+            remedy=f"apt-get install --no-install-recommends {packages}",
+        )
+    return source
+
+
+def programs(source: Source) -> tuple[str, ...]:
+    """Return the programs that loading it needs in addition to the server's own."""
+    return _of(source).programs(source)
+
+
+def described(source: Source) -> str:
+    """Describe the source in a few words."""
+    version = f" {source.version}" if source.version else ""
+    return f"{source.path}: {source.form} of {source.engine}{version}, {size_text(source.bytes)}"
+
+
+def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
+    """Copy a physical source as a data directory; return what was left out."""
+    return _of(source).laid(source, data, place)
+
+
+def loaded(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[SourceChange, ...]:
+    """Load a dump into the running server, choose the database for the drivers, and settle a physical copy; return
+    further changes."""
+    wanted = str(dataset.parameters.get("database", ""))
+    tablespace = str(dataset.parameters.get("tablespace", ""))
+    changes = _of(source).loaded(source, server, data, wanted, tablespace)
+    if kept_as_it_is(dataset):
+        return (*changes, SourceChange(SourceChangeKind.NOT_SETTLED))
+    if not source.physical:
+        return changes
+    return (*changes, SourceChange(SourceChangeKind.SETTLED, {"done": _of(source).settled(server)}))
+
+
+def kept_as_it_is(dataset: Dataset) -> bool:
+    """Return whether the plan says `settle = false`: a physical copy is then neither vacuumed nor purged."""
+    return dataset.parameters.get("settle") is False
+
+
+def sealed(source: Source, dataset: Dataset, data: Path, place: Place) -> tuple[SourceChange, ...]:
+    """Change the data checksums of the stopped server's files if the plan asks for it; those of a dump are enabled."""
+    asked = dataset.parameters.get("checksums")
+    return _of(source).sealed(data, place, None if asked is None else bool(asked)) if source.physical else ()
+
+
+def text(change: SourceChange) -> str:
+    """Describe what was left out or changed."""
+    return _TEXTS[change.kind].format(**change.values)
+
+
+def tablespaces_of(server: Server) -> dict[str, str]:
+    """Return PostgreSQL's user-defined tablespaces: name -> OID; {} for other engines."""
+    dialect = _DIALECTS.get(profile_of(server.engine).dialect)
+    return dialect.tablespaces_of(server) if dialect is not None else {}
+
+
+def _of(source: Source) -> Dialect:
+    return _DIALECTS[profile_of(source.engine).dialect]
+
+
+def look(path: Path) -> Source:
+    """Return the source at `path`. Raises SourceMissing (unknown format), SourceInUse, SourceIncomplete."""
+    path = path.absolute()
+    if not path.exists():
+        raise SourceMissing(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")
+    found = folders.looked(path) if path.is_dir() else _file(path)
+    if found is None:
+        raise SourceMissing(f"the format of {path} is unknown; supported are {KINDS}", effect=UNTOUCHED)
+    return found
+
+
+def _file(path: Path) -> Source | None:
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    for magic, how in _PACKED.items():
+        if head.startswith(magic):
+            raise SourceIncomplete(
+                f"{path} is compressed with {how.partition(':')[0]}",
+                effect=UNTOUCHED,
+                remedy=f"Decompress it first: {how.partition(': ')[2]} {path.name}",
+            )
+    if head.startswith(folders.MAGIC):
+        return _archive(path, head, "custom")
+    if (toc := _member(path, "toc.dat")) is not None:
+        return _archive(path, toc, "tar")
+    return _postgres(path, head) or _mysql(path, head)
+
+
+def _archive(path: Path, head: bytes, form: str) -> Source:
+    told = folders.header(head)
+    if told is None:
+        raise SourceIncomplete(f"{path} is a truncated archive of pg_dump", effect=UNTOUCHED)
+    return Source(path, f"pg_dump {form}", "postgres", told.server_version, *measured(path))
+
+
+def _member(path: Path, name: str) -> bytes | None:
+    """Return the first bytes of a member of a tar file; None if it is not a tar file or does not begin with that
+    member."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            first = tar.next()
+            file = tar.extractfile(first) if first is not None and first.name == name else None
+            return file.read(HEAD) if file is not None else None
+    except (tarfile.TarError, OSError):
+        return None
+
+
+def _postgres(path: Path, head: bytes) -> Source | None:
+    if not _POSTGRES.search(head):
+        return None
+    version = _POSTGRES_FROM.search(head)
+    return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measured(path))
+
+
+def _mysql(path: Path, head: bytes) -> Source | None:
+    """Return the source according to the server in the dump: MariaDB's tool also dumps MySQL."""
+    if not (tool := _MYSQL.search(head)):
+        return None
+    told = _MYSQL_FROM.search(head)
+    is_mariadb = b"MariaDB" in (told[2] if told else tool[1])
+    version = told[1].decode() if told else ""
+    return Source(path, "mysqldump", "mariadb" if is_mariadb else "mysql", version, *measured(path))

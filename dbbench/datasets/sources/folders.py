@@ -1,4 +1,11 @@
-"""What a folder is: a dump of many files, a backup, or the data directory of a server that has stopped."""
+"""Recognise a directory: a dump of many files, a backup, or the data directory of a stopped server.
+
+The header of a pg_dump archive (custom format, or toc.dat of the others), read without pg_restore.
+
+Layout: "PGDMP", three bytes of version, sizes of an integer and of an offset, the format; then the compression (an
+algorithm's byte from archive version 1.15 on, an integer before), seven integers of a date, and three strings: the
+database, the server's version, pg_dump's version. An integer is a sign byte and its bytes, lowest first.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,10 @@ import json
 import re
 import struct
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.datasets.sources import archive
 from dbbench.datasets.sources.source import UNTOUCHED, Source, measured
 from dbbench.errors import SourceIncomplete, SourceInUse
 
@@ -22,10 +29,14 @@ INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
 _FLAGS_AT: Final = 54  # of page 0 of a tablespace: 38 of the page's header, 16 of the space's (fsp0fsp.h)
 _FULL_CRC32: Final = 0x10  # MariaDB from 10.5 on: the page size is in the lowest four bits then
 _FLOCK: Final = "hhqqi"  # struct flock
+MAGIC: Final = b"PGDMP"
+FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
+_DATE: Final = 7  # integers: seconds to year, daylight saving
+_BY_ALGORITHM: Final = (1, 15)
 
 
 def looked(path: Path) -> Source | None:
-    """What the folder is; None: nothing that is known. SourceInUse, SourceIncomplete."""
+    """Return the source in the directory, or None if it is unknown. Raises SourceInUse, SourceIncomplete."""
     if (path / "PG_VERSION").is_file():
         return _cluster(path)
     if (path / "toc.dat").is_file():
@@ -47,7 +58,7 @@ def looked(path: Path) -> Source | None:
 def _cluster(path: Path) -> Source:
     if (path / "postmaster.pid").exists():
         raise SourceInUse(
-            f"{path} has a postmaster.pid: its server runs, or was killed",
+            f"{path} contains postmaster.pid: its server is running or was killed",
             effect=UNTOUCHED,
             remedy="Take a backup with pg_basebackup, or stop the server first.",
         )
@@ -60,7 +71,10 @@ def _cluster(path: Path) -> Source:
     state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
     if not label and state not in _STOPPED:
         raise SourceInUse(
-            f"{path} is neither a backup (no backup_label) nor of a server that was shut down",
+            (
+                f"{path} is neither a backup (it has no backup_label) nor the data directory of a server that was "
+                "shut down"
+            ),
             effect=UNTOUCHED,
             remedy="Take a backup with pg_basebackup, or stop the server cleanly first.",
         )
@@ -70,8 +84,10 @@ def _cluster(path: Path) -> Source:
 
 
 def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
-    """(OID, folder) of a cluster's tablespaces. A link that leads nowhere is looked for beside the cluster and in it,
-    by the name of the folder that it led to. SourceIncomplete."""
+    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete.
+
+    If a link is dangling, a directory with the name of its target is searched for next to the cluster and in it.
+    """
     found, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
@@ -81,9 +97,9 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
         here = next((place for place in places if any(place.glob("PG_*"))), None)
         if here is None:
             raise SourceIncomplete(
-                f"the tablespace {oid} of {cluster}, which was at {target}, is not there",
+                f"tablespace {oid} of {cluster}, formerly at {target}, is missing",
                 effect=UNTOUCHED,
-                remedy=f"Put its folder beside the backup, as {cluster.parent / target.name}.",
+                remedy=f"Put its directory next to the backup, as {cluster.parent / target.name}.",
             )
         found.append((oid, here))
     return found
@@ -92,9 +108,9 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
 def _wal_is_there(wal: Path) -> None:
     if not any(re.fullmatch("[0-9A-F]{24}", file.name) for file in wal.glob("*")):
         raise SourceIncomplete(
-            f"{wal} has no log: it was taken without it",
+            f"{wal} contains no write-ahead log: the backup was taken without it",
             effect=UNTOUCHED,
-            remedy="Take the backup with pg_basebackup -X stream, or put the log there.",
+            remedy="Take the backup with pg_basebackup -X stream, or copy the log to that directory.",
         )
 
 
@@ -111,9 +127,9 @@ def _tars(path: Path, base: Path) -> Source:
 
 def _dump_directory(path: Path) -> Source:
     with (path / "toc.dat").open("rb") as file:
-        told = archive.header(file.read(4096))
+        told = header(file.read(4096))
     if told is None:
-        raise SourceIncomplete(f"{path}/toc.dat is no table of contents of pg_dump", effect=UNTOUCHED)
+        raise SourceIncomplete(f"{path}/toc.dat is not a table of contents of pg_dump", effect=UNTOUCHED)
     return Source(path, "pg_dump directory", "postgres", told.server_version, *measured(path))
 
 
@@ -124,10 +140,12 @@ def _backup(path: Path) -> Source:
     lines = _pairs(next(path / name for name in CHECKPOINTS if (path / name).is_file()))
     if lines.get("backup_type", "").startswith("incremental"):
         raise SourceIncomplete(
-            f"{path} is an incremental backup", effect=UNTOUCHED, remedy="Apply it to its full backup, and name that."
+            f"{path} is an incremental backup",
+            effect=UNTOUCHED,
+            remedy=("Apply it to its full backup, and name the full backup."),
         )
     if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
-        raise SourceIncomplete(f"{packed} is packed", effect=UNTOUCHED, remedy="Unpack the backup first.")
+        raise SourceIncomplete(f"{packed} is compressed", effect=UNTOUCHED, remedy="Decompress the backup first.")
     told: dict[str, str] = {}
     for name in INFOS:
         told |= _pairs(path / name)
@@ -146,15 +164,15 @@ def is_prepared(backup: Path) -> bool:
 def _innodb(path: Path) -> Source:
     if _locked(path / "ibdata1"):
         raise SourceInUse(
-            f"{path}/ibdata1 is locked: its server runs",
+            f"{path}/ibdata1 is locked: its server is running",
             effect=UNTOUCHED,
             remedy="Take a backup with mariabackup or xtrabackup, or stop the server first.",
         )
     if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
         raise SourceIncomplete(
-            f"{path} has its system tablespace in several files: {', '.join(systems)}",
+            f"the system tablespace of {path} has several files: {', '.join(systems)}",
             effect=UNTOUCHED,
-            remedy="Take a dump: such files need their own innodb_data_file_path.",
+            remedy="Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
         )
     is_mysql = (path / "mysql.ibd").is_file()  # its dictionary, from 8.0 on; MariaDB has none
     version = _mysql_version(path) if is_mysql else _mariadb_version(path)
@@ -163,7 +181,7 @@ def _innodb(path: Path) -> Source:
 
 
 def _mydumper(path: Path) -> Source:
-    """mydumper tells no version of its server; the text of a table does not depend on it."""
+    """Return the source of a mydumper dump, which does not contain the server's version."""
     schemas = [file.read_text(errors="replace") for file in sorted(path.glob("*-schema*.sql"))[:20]]
     is_mysql = any("utf8mb4_0900" in text for text in schemas)  # a collation that only MySQL has
     return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
@@ -196,7 +214,7 @@ def _page_size(tablespace: Path) -> int | None:
 
 
 def _locked(file: Path) -> bool:
-    """Whether a process has a lock on the file. It is asked for, not tried."""
+    """Whether a process has a lock on the file. This queries the lock and does not acquire it."""
     with file.open("rb") as opened:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
         kind: int = struct.unpack_from("h", fcntl.fcntl(opened, fcntl.F_GETLK, asked))[0]
@@ -204,8 +222,49 @@ def _locked(file: Path) -> bool:
 
 
 def _pairs(file: Path) -> dict[str, str]:
-    """`name = value` lines; {} where the file is missing."""
+    """Return `name = value` lines; {} if the file is missing."""
     if not file.is_file():
         return {}
     lines = file.read_text(errors="replace").splitlines()
     return {name.strip(): value.strip() for name, sign, value in (line.partition("=") for line in lines) if sign}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the archive contains about itself."""
+
+    format: str
+    database: str
+    server_version: str  # "15.18"
+
+
+def header(head: bytes) -> Header | None:
+    """Return the header in the first bytes of an archive, or None if it is missing or truncated."""
+    if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
+        return None
+    version, width, at = (head[5], head[6]), head[8], 11
+
+    def integer() -> int:
+        nonlocal at
+        number = int.from_bytes(head[at + 1 : at + 1 + width], "little")
+        at += 1 + width
+        return -number if head[at - 1 - width] else number
+
+    def string() -> str:
+        nonlocal at
+        length = max(0, integer())
+        at += length
+        return head[at - length : at].decode(errors="replace")
+
+    try:
+        if version >= _BY_ALGORITHM:
+            at += 1
+        else:
+            integer()
+        for _ in range(_DATE):
+            integer()
+        database, server = string(), string()
+    except IndexError:
+        return None
+    found = re.match(r"\d+(\.\d+)*", server)
+    return Header(FORMATS[head[10]], database, found[0] if found else "")

@@ -1,7 +1,8 @@
-"""MariaDB's and MySQL's dumps and physical copies as a data directory of ours.
+"""Convert dumps and physical copies of MariaDB and MySQL into a data directory.
 
-A physical copy loses what made it somebody's server: its identity, its binary and relay logs, what it replicates from,
-settings that MySQL persisted. A backup whose log was not applied is prepared on the copy, by the tool that made it.
+A physical copy loses what identified the original server: its server id, its binary and relay logs, its replication
+sources, and settings persisted by MySQL. A backup whose log was not applied is prepared on the copy with the tool that
+made it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dbbench import process
 from dbbench.datasets.sources.folders import is_prepared
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
-from dbbench.engines.asking import execute, rows
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.innodb_server import DATABASE, USER
 from dbbench.engines.port import Place, Server
 from dbbench.engines.serving import own, remember_database
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+from dbbench.model import SourceChange, SourceChangeKind
 
 LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
 _LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.log", "*.pid", "*.err",
@@ -34,7 +36,7 @@ _SIZES: Final = ("SELECT table_schema, coalesce(sum(data_length), 0) FROM inform
 
 
 def programs(source: Source) -> tuple[str, ...]:
-    """See `building.programs`."""
+    """Return the programs that loading the source needs."""
     if source.form == "mysqldump":
         return ("mariadb",)
     if source.form == "mydumper":
@@ -44,8 +46,34 @@ def programs(source: Source) -> tuple[str, ...]:
     return ()
 
 
-def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
-    """See `building.laid`. Links of tables that lie elsewhere become the files."""
+def block_size(bin: Path | None) -> int:
+    """Return the page size of new servers; InnoDB servers are always asked for this one."""
+    return innodb.PROFILE.page_bytes
+
+
+def page_size(source: Source, bin: Path | None) -> int | None:
+    """Return the page size from the first tablespace."""
+    return source.page_size
+
+
+def settled(server: Server) -> str:
+    """Wait until purge has caught up. The slow shutdown of the build merges the change buffer."""
+    server.settle()
+    return "purge finished and the change buffer merged"
+
+
+def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]:
+    """Change nothing: InnoDB pages always have checksums."""
+    return ()
+
+
+def tablespaces_of(server: Server) -> dict[str, str]:
+    """Return {}: dbbench supports tablespaces only for PostgreSQL."""
+    return {}
+
+
+def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
+    """Copy the source; links of tables that are stored elsewhere become files. See `building.laid`."""
     del place
     account = innodb.account()
     own(data, account)
@@ -67,11 +95,11 @@ def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
             os.chown(path, account.uid, account.gid)
         path.chmod(0o700 if path.is_dir() else 0o600)
     kept = (source.path / "mysqld-auto.cnf").is_file()
-    return ("settings that MySQL persisted (mysqld-auto.cnf) are taken out",) if kept else ()
+    return (SourceChange(SourceChangeKind.PERSISTED),) if kept else ()
 
 
-def loaded(source: Source, server: Server, data: Path, wanted: str) -> tuple[str, ...]:
-    """See `building.loaded`. A schema keeps its name: statements may name it, and nothing renames one."""
+def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
+    """Load the dump. A schema keeps its name: statements may contain it, and no command renames one."""
     if source.form == "mysqldump":
         _client(source, server)
     elif source.form == "mydumper":
@@ -80,23 +108,23 @@ def loaded(source: Source, server: Server, data: Path, wanted: str) -> tuple[str
         str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
     }
     if wanted and wanted not in found:
-        raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(found) or "none"}')
+        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(found) or "none"})')
     if not found:
-        raise SourceIncomplete(f"{source.path} has no table")
+        raise SourceIncomplete(f"{source.path} contains no tables")
     chosen = wanted or max(found, key=found.__getitem__)
     if not source.physical:
         _analyse(server, chosen)
     if chosen == DATABASE:
         return ()
     remember_database(data, chosen)
-    return (f"the largest database, {chosen}, is the one that is worked on",) if not wanted else ()
+    return (SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}),) if not wanted else ()
 
 
 def _client(source: Source, server: Server) -> None:
     argv = ["mariadb", "--no-defaults", f"--socket={server.socket}", f"--user={USER}", "--max-allowed-packet=1G",
             "--default-character-set=utf8mb4", f"--execute=source {source.path}", server.database]  # fmt: skip
     try:
-        process.run(argv, timeout_s=LOAD_S)
+        process.run(argv, timeout_s=LOAD_S, env=server.env)
     except CommandFailed as error:
         raise DatasetBuildFailed(f"{source.path} could not be loaded: {error.evidence}") from error
 
@@ -105,11 +133,11 @@ def _myloader(source: Source, server: Server) -> None:
     argv = ["myloader", f"--directory={source.path}", f"--socket={server.socket}", f"--user={USER}",
             f"--threads={len(os.sched_getaffinity(0))}", "--overwrite-tables"]  # fmt: skip
     try:
-        done = process.run(argv, timeout_s=LOAD_S)
+        done = process.run(argv, timeout_s=LOAD_S, env=server.env)
     except CommandFailed as error:
         raise DatasetBuildFailed(f"{source.path} could not be loaded: {error.evidence}") from error
     if wrong := [line for line in done.stderr.splitlines() if "CRITICAL" in line]:
-        raise DatasetBuildFailed(f"myloader says of {source.path}: {wrong[0]}")
+        raise DatasetBuildFailed(f"myloader failed on {source.path}: {wrong[0]}")
 
 
 def _analyse(server: Server, schema: str) -> None:

@@ -1,9 +1,9 @@
-"""PostgreSQL's dumps and physical copies as a cluster of ours.
+"""Convert dumps and physical copies of PostgreSQL into a cluster.
 
-A physical copy keeps its tables as they are. It loses what made it somebody's server: its configuration files,
-replication slots, what it would connect to. Its recovery, and the making of our role, are done by the server without a
-network (`--single`). Tablespaces become folders within the data directory (`allow_in_place_tablespaces`), so that no
-link of it leads anywhere.
+A physical copy is vacuumed and frozen once, so that the first scan does not set hint bits. It loses what identified the
+original server: its configuration files, replication slots and connections to other servers. The server recovers it and
+creates dbbench's role without a network (`--single`). Tablespaces become directories within the data directory
+(`allow_in_place_tablespaces`), so that no link leads out of it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from dbbench import process
 from dbbench.datasets.sources.folders import tablespaces
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import postgres
-from dbbench.engines.asking import execute, rows
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+from dbbench.model import SourceChange, SourceChangeKind
 
 LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
 # Nothing of these is needed to start, or it is another server's: slots hold back log, the rest is made anew.
@@ -46,14 +47,20 @@ _LINES: Final = 6
 
 
 def block_size(bin: Path | None) -> int:
-    """Bytes of a page as the server was built."""
+    """Return the page size in bytes that the server was built with."""
     server = Path(postgres.programs(bin)[0])
     said = process.run([server, "-C", "block_size", "-D", "/", "--config-file=/dev/null"], note=False, ok=(0, 1)).stdout
     return int(said) if said.strip().isdigit() else BLOCK
 
 
+def programs(source: Source) -> tuple[str, ...]:
+    """Return the programs that loading the source needs: those of the server."""
+    return ()
+
+
 def page_size(source: Source, bin: Path | None) -> int | None:
-    """Bytes of a page of a cluster that lies there as files; None of others, which the server refuses itself."""
+    """Return the page size of a cluster that is a directory of files, or None for others, which the server checks
+    itself."""
     if not (source.path / "global/pg_control").is_file():
         return None
     said = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
@@ -64,8 +71,8 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 # --- physical --------------------------------------------------------------------------------------
 
 
-def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
-    """See `building.laid`."""
+def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
+    """Copy or unpack the source and recover it. See `building.laid`."""
     account = postgres.account()
     own(data, account)
     if source.form == "pg_basebackup tar":
@@ -76,14 +83,14 @@ def laid(source: Source, data: Path, place: Place) -> tuple[str, ...]:
             target = data / "pg_tblspc" / oid
             target.unlink(missing_ok=True)
             shutil.copytree(folder, target, dirs_exist_ok=True)
-    told = _cleaned(data)
+    changes = _cleaned(data)
     for path in (data, *data.rglob("*")):
         if os.geteuid() == 0:
             os.lchown(path, account.uid, account.gid)
         if not path.is_symlink():
             path.chmod(0o700 if path.is_dir() else 0o600)
     _recovered(data, place, account)
-    return told
+    return changes
 
 
 def _copy(source: Path, data: Path) -> None:
@@ -101,7 +108,7 @@ def _copy(source: Path, data: Path) -> None:
 
 
 def _unpack(backup: Path, data: Path) -> None:
-    """base.tar, a tar file for each tablespace, pg_wal.tar; packed in whatever way `tar` knows."""
+    """Unpack base.tar, a tar file per tablespace, and pg_wal.tar, in any compression that `tar` supports."""
     for tar in sorted(backup.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)):
         name = tar.name.partition(".tar")[0]
         target = data if name == "base" else data / "pg_wal" if name == "pg_wal" else data / "pg_tblspc" / name
@@ -110,27 +117,27 @@ def _unpack(backup: Path, data: Path) -> None:
     map_ = data / "tablespace_map"
     wanted = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
     if absent := [oid for oid in wanted if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
-        raise SourceIncomplete(f"{backup} has no {absent[0]}.tar, a tablespace of the cluster")
+        raise SourceIncomplete(f"{backup} lacks {absent[0]}.tar, a tablespace of the cluster")
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
         with contextlib.suppress(IsADirectoryError):
             (data / name).unlink(missing_ok=True)
 
 
-def _cleaned(data: Path) -> tuple[str, ...]:
-    """Take the configuration away; what of it a database may depend on is told."""
+def _cleaned(data: Path) -> tuple[SourceChange, ...]:
+    """Remove the configuration; return those settings on which a database may depend."""
     asked: dict[str, str] = {}
     for name in _CONFIGURATION[:2]:
         lines = (data / name).read_text(errors="replace").splitlines() if (data / name).is_file() else []
         asked |= {match[1]: match[2].strip("'") for line in lines if (match := _SETTING.match(line)) and match[2]}
     for name in _CONFIGURATION:
         (data / name).write_text("")  # the server wants an auto.conf; all that counts is on its command line
-    told = [f"{name} = '{asked[name]}'" for name in _SHOWN if asked.get(name)]
-    return (f"{', '.join(told)}: taken out; `settings` of [[engine]] brings it back",) if told else ()
+    settings = ", ".join(f"{name} = '{asked[name]}'" for name in _SHOWN if asked.get(name))
+    return (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),) if settings else ()
 
 
 def _recovered(data: Path, place: Place, account: process.User) -> None:
-    """Recovery to the backup's end, and the role `dbbench`, without anybody being able to connect."""
+    """Recover to the end of the backup and create the role `dbbench`, without accepting connections."""
     server = postgres.programs(place.bin)[0]
     argv = [server, "--single", "-D", str(data), "--config-file=/dev/null", "-c", "fsync=off",
             "-c", "allow_in_place_tablespaces=on", "-c", "lc_messages=C", "template1"]  # fmt: skip
@@ -139,33 +146,41 @@ def _recovered(data: Path, place: Place, account: process.User) -> None:
     try:
         done = process.run(argv, timeout_s=LOAD_S, as_user=account, stdin=_ROLE)
     except CommandFailed as error:
-        raise DatasetBuildFailed(f"the copy does not start: {error.evidence}") from error
+        raise DatasetBuildFailed(f"the server does not start on the copy: {error.evidence}") from error
     if wrong := _FAILED.findall(done.stderr) and _said(done.stderr):
-        raise DatasetBuildFailed(f"the copy does not start:\n{wrong}")
+        raise DatasetBuildFailed(f"the server does not start on the copy:\n{wrong}")
 
 
-def sealed(data: Path, place: Place) -> tuple[str, ...]:
-    """Turn data checksums on where the source had none: they are on in all datasets."""
+def settled(server: Server) -> str:
+    """Vacuum, freeze and analyse the database that the drivers use."""
+    execute(server, "VACUUM (FREEZE, ANALYZE)")
+    return "vacuumed, frozen and analysed"
+
+
+def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]:
+    """Enable or disable data checksums; None: leave them as in the source."""
     said = process.run([_program(place.bin, "pg_controldata"), data], as_user=postgres.account()).stdout
-    if not re.search(r"^Data page checksum version:\s+0$", said, re.MULTILINE):
-        return ()
-    argv: list[str | Path] = [_program(place.bin, "pg_checksums"), "--enable", "--no-sync", f"--pgdata={data}"]
+    present = not re.search(r"^Data page checksum version:\s+0$", said, re.MULTILINE)
+    if checksums is None or checksums == present:
+        return () if present else (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
+    change = "--enable" if checksums else "--disable"
+    argv: list[str | Path] = [_program(place.bin, "pg_checksums"), change, "--no-sync", f"--pgdata={data}"]
     process.run(argv, timeout_s=LOAD_S, as_user=postgres.account())
-    return ("its pages had no checksums; the copy has them",)
+    return (SourceChange(SourceChangeKind.CHECKSUMS if checksums else SourceChangeKind.CHECKSUMS_REMOVED),)
 
 
 # --- dumps, and what both end with -----------------------------------------------------------------
 
 
-def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, ...]:
-    """See `building.loaded`."""
+def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
+    """Load the dump. See `building.loaded`."""
     if not source.physical:
         _loaders()[source.form](source, server)
     oid = _tablespace(server, tablespace) if tablespace else ""
-    told = _adopted(server, data, wanted, oid)
+    changes = _adopted(server, data, wanted, oid)
     if not source.physical:
         execute(server, "VACUUM (FREEZE, ANALYZE)")
-    return told
+    return changes
 
 
 def _loaders() -> dict[str, Callable[[Source, Server], None]]:
@@ -173,7 +188,7 @@ def _loaders() -> dict[str, Callable[[Source, Server], None]]:
 
 
 def _psql(source: Source, server: Server) -> None:
-    """The whole script; what is _HARMLESS is passed over."""
+    """Run the whole script; errors in _HARMLESS are ignored."""
     argv: list[str | Path] = [
         server.bin / "psql",
         "--no-psqlrc",
@@ -185,7 +200,7 @@ def _psql(source: Source, server: Server) -> None:
     done = process.run(argv, timeout_s=LOAD_S, ok=(0, 1, 3))
     lines = [line for line in done.stderr.splitlines() if "ERROR:" in line or "error:" in line]
     if wrong := [line for line in lines if not _HARMLESS.search(line)]:
-        raise DatasetBuildFailed(f"psql says of {source.path}:\n" + "\n".join(f"  {line}" for line in wrong[:_LINES]))
+        raise DatasetBuildFailed(f"psql failed on {source.path}:\n" + "\n".join(f"  {line}" for line in wrong[:_LINES]))
 
 
 def _restore(source: Source, server: Server) -> None:
@@ -204,42 +219,42 @@ def _where(server: Server) -> list[str]:
 
 
 def tablespaces_of(server: Server) -> dict[str, str]:
-    """See `building.tablespaces_of`."""
+    """Return the user-defined tablespaces: name -> OID."""
     return {str(name): str(oid) for oid, name in rows(
         server, "SELECT oid, spcname FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')")}  # fmt: skip
 
 
 def _tablespace(server: Server, name: str) -> str:
-    """The OID of the tablespace."""
+    """Return the OID of the tablespace."""
     known = tablespaces_of(server)
     if name not in known:
-        there = ", ".join(known) or "no tablespace of its own"
-        raise SourceIncomplete(f'no tablespace "{name}" in the source; it has {there}')
+        there = ", ".join(known) or "none"
+        raise SourceIncomplete(f'the source has no tablespace "{name}" (tablespaces: {there})')
     return known[name]
 
 
-def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, ...]:
-    """Call the database that is worked on `dbbench`, the one that drivers connect to: the one named, else the largest.
+def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
+    """Rename the database to `dbbench`, to which drivers connect: the one requested, otherwise the largest.
 
-    Settings of it would win over those of the plan: they are reset, but for its search_path.
+    Settings of the database would override those of the plan, so they are reset except for its search_path.
     """
     own_name = server.database
     sizes = {name: _bytes(data, oid, tablespace) for oid, name in rows(
         server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", database="template1")}  # fmt: skip
     if wanted and wanted not in sizes:
-        raise SourceIncomplete(f'no database "{wanted}" in the source; it has {", ".join(sizes)}')
+        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(sizes)})')
     others = {name: size for name, size in sizes.items() if name not in (own_name, "postgres")}
     filled = bool(rows(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
     candidates = {own_name: sizes[own_name]} if filled else others or {"postgres": sizes["postgres"]}
     chosen = wanted or max(candidates, key=candidates.__getitem__)
-    told: tuple[str, ...] = ()
+    renamed: tuple[SourceChange, ...] = ()
     if chosen != own_name:
         _rename(server, chosen, own_name, filled)
-        told = (f"the database {chosen} is called {own_name} in the copy",)
+        renamed = (SourceChange(SourceChangeKind.RENAMED, {"database": chosen, "name": own_name}),)
     for extension in EXTENSIONS:
         with contextlib.suppress(Exception):  # of the contrib package: used where they are there
             execute(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
-    return (*told, *_reset(server))
+    return (*renamed, *_reset(server))
 
 
 def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
@@ -250,14 +265,14 @@ def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
         execute(server, "CREATE DATABASE postgres", database="template1")
 
 
-def _reset(server: Server) -> tuple[str, ...]:
+def _reset(server: Server) -> tuple[SourceChange, ...]:
     found = rows(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s"
                          " JOIN pg_database d ON d.oid = s.setdatabase"
                          " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
     names = [str(row[0]) for row in found if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
-    return (f"of the database's own settings {', '.join(names)} are reset",) if names else ()
+    return (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),) if names else ()
 
 
 def _bytes(data: Path, database: object, tablespace: str) -> int:

@@ -1,4 +1,4 @@
-"""A source: what was found at a path, as a dataset that a cell can name, and which engine takes it."""
+"""A source of data as a dataset that a cell can name, and the engines that can load it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import SourceForeign, SourceMissing
+from dbbench.engines import profile_of
+from dbbench.errors import DbbenchError, SourceForeign, SourceMissing
 from dbbench.model import Dataset, Scalar
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -33,7 +34,7 @@ FORMS: Final[dict[str, tuple[bool, float]]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """What lies at `path`. `identity`: another one as soon as a file of it has another name, size or time."""
+    """The data at `path`. `identity` changes with the name, size or time of any of its files."""
 
     path: Path
     form: str  # of FORMS
@@ -45,12 +46,17 @@ class Source:
 
     @property
     def physical(self) -> bool:
-        """Whether it is files as a server has them, and no statements."""
+        """Whether it consists of a server's files and not of statements."""
         return FORMS[self.form][0]
 
 
-def dataset_of(source: Source, tablespace: str = "", database: str = "") -> Dataset:
-    """The source as a cell's dataset. Its path and its estimated size do not make it another one."""
+def dataset_of(
+    source: Source, tablespace: str = "", database: str = "", settle: bool = True, checksums: bool | None = None
+) -> Dataset:
+    """Return the source as a cell's dataset. Its path and its estimated size are not part of its identity.
+
+    `settle` and `checksums` are for physical copies: see `model.WorkloadSpec`.
+    """
     own: dict[str, Scalar] = {
         "path": str(source.path),
         "form": source.form,
@@ -59,35 +65,45 @@ def dataset_of(source: Source, tablespace: str = "", database: str = "") -> Data
         "bytes": int(source.bytes * FORMS[source.form][1]),
     }
     chosen = {"tablespace": tablespace, "database": database}
-    return Dataset("source", {**own, **{name: value for name, value in chosen.items() if value}})
+    own |= {name: value for name, value in chosen.items() if value}
+    if source.physical:
+        own["settle"] = settle
+    if checksums is not None:
+        own["checksums"] = checksums
+    return Dataset("source", own)
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
-    """SourceForeign where that version of the engine cannot take it.
+    """Raise SourceForeign if that version of the engine cannot load the source.
 
-    Files of a server need the same release (PostgreSQL 15, MariaDB 10.11); a dump any that is not older.
+    Files of a server require the same release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one.
     """
     if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # it does not tell its server
-        raise _foreign(source, f"of {source.engine}, and the cell's engine is {engine}", f'Name its own: source = '
-                               f'{{ {source.engine} = "{source.path}" }} in [[workload]], or engines = '
-                               f'["{source.engine}"].')  # fmt: skip
+        raise _foreign(
+            source,
+            f"made by {source.engine}, but the engine is {engine}",
+            f'Give each engine its source in [[workload]]: source = {{ {source.engine} = "{source.path}" }}, '
+            f'or use engines = ["{source.engine}"].',
+        )
     if source.page_size is not None and source.page_size != page_size:
-        raise _foreign(source, f"made with pages of {source.page_size} bytes; {engine} {version} here has pages of "
-                               f"{page_size}", "Name a server that was built with its page size as `bin`, or take a "
-                               "dump.")  # fmt: skip
+        raise _foreign(
+            source,
+            f"made with a page size of {source.page_size} bytes, but {engine} {version} uses {page_size}",
+            "Name a server that was built with that page size as `bin`, or use a dump.",
+        )
     theirs, ours = release(engine, source.version), release(engine, version)
     if not theirs:
         return
     if source.physical and theirs != ours:
-        raise _foreign(source, f"of {engine} {_dotted(theirs)}; the server here is {version}",
-                       "Name the programs of that version as `bin` in [[engine]], or take a dump.")  # fmt: skip
+        raise _foreign(source, f"made by {engine} {_dotted(theirs)}, but the server is version {version}",
+                       "Name the programs of that version as `bin` in [[engine]], or use a dump.")  # fmt: skip
     if theirs > ours:
-        raise _foreign(source, f"of {engine} {source.version}, later than the server here, {version}",
-                       "Name the programs of that version or of a later one as `bin` in [[engine]].")  # fmt: skip
+        raise _foreign(source, f"made by {engine} {source.version}, which is newer than the server ({version})",
+                       "Name the programs of that version or a newer one as `bin` in [[engine]].")  # fmt: skip
 
 
 def places(dataset: Dataset) -> list[Path]:
-    """The folders that must be seen where a copy of the dataset is built: the source's own, and tablespaces beside."""
+    """Return the directories that building a copy must be able to read: the source and tablespaces outside of it."""
     if dataset.kind != "source":
         return []
     path = Path(str(dataset.parameters["path"]))
@@ -96,15 +112,16 @@ def places(dataset: Dataset) -> list[Path]:
 
 
 def release(engine: str, version: str) -> tuple[int, ...]:
-    """What decides whether files fit: PostgreSQL's first number, the first two of the others; () where not known."""
+    """Return what decides whether files fit: PostgreSQL's major version, the first two numbers of others; () if
+    unknown."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version))
-    return numbers[:1] if engine == "postgres" else numbers[:2]
+    return numbers[: profile_of(engine).release_numbers]
 
 
 def measured(path: Path, *more: Path) -> tuple[int, str]:
-    """Bytes of all files below `path` and `more`, and a digest of their names, sizes and times.
+    """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times.
 
-    Times stand in for contents, which may be terabytes; where the files lie does not matter. SourceMissing where one
+    Times represent contents, which may be terabytes; the location does not matter. Raises SourceMissing if a file
     cannot be read.
     """
     total, digest = 0, hashlib.sha256()
@@ -128,7 +145,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
         raise SourceMissing(f"{root} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
 
 
-def _foreign(source: Source, why: str, remedy: str) -> SourceForeign:
+def _foreign(source: Source, why: str, remedy: str) -> DbbenchError:
     return SourceForeign(f"{source.path} ({source.form}) is {why}", effect=UNTOUCHED, remedy=remedy)
 
 

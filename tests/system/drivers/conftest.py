@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,41 +15,20 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from dbbench import drivers
-from dbbench.clock import Clock
-from dbbench.datasets import generated
-from dbbench.drivers.port import Live, Load, Outcome
-from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, Server
-from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload, merged
-from tests.conftest import engine_bin
+from dbbench.drivers import DRIVERS, beside
+from dbbench.drivers.protocol import Live, Load
+from dbbench.engines.port import Server
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
+from tests.support import servers
 
 NONE = Dataset("none")
 SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
 PGBENCH = Dataset("pgbench", {"scale": 4})
 
 
-@contextlib.contextmanager
-def _served(engine: str, *datasets: Dataset, **asked: Scalar) -> Iterator[Server]:
-    """A server of our own with these datasets and settings; gone with its data at the end of the block."""
-    folder = Path(tempfile.mkdtemp(prefix="dbb"))  # short: the path of a socket has at most 107 bytes
-    folder.chmod(0o755)  # the server's account enters it
-    kind = ENGINES[engine]
-    settings = merged(("default", kind.defaults(256 * 2**20)), ("plan", asked))
-    place = Place(folder / "s", folder / "log", _bin(engine))
-    try:
-        kind.create(folder / "data", place)
-        with kind.serving(folder / "data", settings, place) as server:
-            for dataset in datasets:
-                generated.build(server, dataset)
-            yield server
-    finally:
-        shutil.rmtree(folder)
-
-
-def _bin(engine: str) -> Path | None:
-    """MySQL may be one that is not installed; the others are what packages put in place."""
-    return engine_bin(engine) if engine == "mysql" else None
+_served = functools.partial(servers.served, memory_bytes=256 * 2**20)
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +93,7 @@ class Drive:
         cell = _cell(server.engine, driver, script, window, parameters)
         cell = dataclasses.replace(cell, workload=workload or cell.workload, dataset=dataset)
         driven = cast(Server, _As(server, user)) if user else server
-        with drivers.driving(driven, cell, 42, Clock(), self.raw, self.scratch) as load:
+        with _load(driven, cell, self.raw, self.scratch) as load:
             load.wait_until(warmup_s, seen.append)
             during(load)
             load.wait(lambda live: (seen.append(live), watch(live))[1])
@@ -125,6 +104,18 @@ class Drive:
 def drive(tmp_path: Path) -> Drive:
     """Runs a load to its end."""
     return Drive(tmp_path)
+
+
+@contextlib.contextmanager
+def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load]:
+    """As `run.trial.driving` starts it."""
+    clock = Clock()
+    with DRIVERS[cell.workload.driver].driving(server, cell, 42, clock, raw, scratch) as load:
+        if not cell.workload.during:
+            yield load
+            return
+        with beside.beside(load, server, cell, clock, raw) as both:
+            yield both
 
 
 def _cell(engine: str, driver: str, script: str, window: Window, parameters: dict[str, Scalar]) -> Cell:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dbbench import cli
-from dbbench.engines.asking import execute, rows
+from dbbench.engines import sql_of
+from dbbench.engines.sql import execute, rows
 from dbbench.model import Dataset
 
 
@@ -29,8 +30,7 @@ def test_a_slow_log_is_driven_again(
         log = server.socket_dir / "slow.log"
         execute(server, f"SET GLOBAL slow_query_log_file = '{log}'", "SET GLOBAL long_query_time = 0",
                 "SET GLOBAL slow_query_log = 1")  # fmt: skip
-        where = [f"--mysql-socket={server.socket}", "--mysql-user=dbbench", "--mysql-db=dbbench"]
-        command = ["sysbench", "oltp_read_write", "--db-driver=mysql", *where, "--tables=1", "--table-size=500"]
+        command = ["sysbench", "oltp_read_write", *sql_of(server).login(server), "--tables=1", "--table-size=500"]
         subprocess.run([*command, "--events=30", "--time=20", "run"], check=True, capture_output=True)
         execute(server, "SET GLOBAL slow_query_log = 0")
         convert = ["workload", "from-statements", str(log), "-o", str(tmp_path / "workloads/ours.toml"), "--data-of",

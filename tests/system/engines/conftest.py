@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -10,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.model import Scalar, Settings, merged
-from tests.conftest import engine_bin
+from tests.support.servers import place, query
 
 ROWS = 20_000
 
@@ -46,19 +44,8 @@ class Case:
         return self.engine.check(self.datadir, self.settings(), self.place)
 
 
-def query(server: Server, *statements: str) -> list[Any]:
-    """Run the statements; the rows of the last."""
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
-        rows: list[Any] = []
-        for statement in statements:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall()) if cursor.description else []
-        return rows
-
-
 def _case(name: str, folder: Path) -> Case:
-    bin_ = engine_bin(name) if name == "mysql" else None
-    return Case(name, ENGINES[name], folder / "data", Place(folder / "s", folder / "logs", bin_))
+    return Case(name, ENGINES[name], folder / "data", place(name, folder))
 
 
 def _load(server: Server) -> None:

@@ -20,7 +20,8 @@ from dbbench.model import ClientSpec
 from dbbench.remote import Network
 from dbbench.remote.network import CA, CERT, KEY, ROLE, certified
 from tests.conftest import engine_bin
-from tests.system.engines.conftest import ROWS, Case, query
+from tests.support.servers import query
+from tests.system.engines.conftest import ROWS, Case
 
 SCAN = "SELECT sum(length(v)) FROM t IGNORE INDEX (v)"
 

@@ -13,7 +13,8 @@ import pytest
 from dbbench import process
 from dbbench.engines import postgres
 from dbbench.errors import EngineDied, ProgramMissing, SettingRefused
-from tests.system.engines.conftest import Case, query
+from tests.support.servers import query
+from tests.system.engines.conftest import Case
 
 pytestmark = pytest.mark.needs("engine:postgres")
 
@@ -63,13 +64,13 @@ def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
     with cluster.serving(**slow) as server:
         before = server.counters()
         query(server, "CREATE TABLE filler AS SELECT n, repeat('x', 900) AS text FROM generate_series(1, 60000) AS n")
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while not server.checkpoints(before, server.counters()).begun and time.monotonic() < until:
             time.sleep(0.05)
         assert server.checkpoints(before, server.counters()).begun
         began = time.monotonic()
         server.settle()
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 600  # of 54 minutes
         assert server.at_work() == []
 
 

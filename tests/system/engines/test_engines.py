@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from dbbench.engines.port import Server
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
 from dbbench.model import Durability
-from tests.system.engines.conftest import ROWS, Case, query
+from tests.support.servers import query
+from tests.system.engines.conftest import ROWS, Case
 
 MIB = 2**20
 MORE = f"INSERT INTO t SELECT id + {ROWS}, v FROM t WHERE id <= {ROWS}"
@@ -62,7 +64,8 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
         assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
-        assert server.checkpoints(before, loaded).ended == 0
+        own = case.name != "postgres"  # InnoDB writes pages out by itself where the load takes long
+        assert server.checkpoints(before, loaded).ended <= own
         assert server.checkpoints(loaded, after).ended == 1
 
 
@@ -86,17 +89,47 @@ def _when(server: Server, seen: Callable[[dict[str, float]], bool]) -> dict[str,
     return now
 
 
+def _foreign(server: Server) -> Any:
+    """A session of another client."""
+    if server.engine == "postgres":
+        import psycopg2
+
+        name = {"host": str(server.socket_dir), "application_name": "theirs"}
+        return psycopg2.connect(user=server.user, dbname=server.database, **name)
+    import mysql.connector
+
+    given = {"user": server.user, "password": server.env["MYSQL_PWD"]}
+    return mysql.connector.connect(unix_socket=str(server.socket), use_pure=True, ssl_disabled=True, **given)
+
+
+def test_sessions_of_others_are_counted_and_dbbenchs_own_are_not(case: Case) -> None:
+    """One that is there is listed; one that has ended is still counted."""
+    with case.serving() as server:
+        query(server, "SELECT 1")
+        begin = server.sessions()
+        assert (begin.present, begin.opened) == ({}, 0)
+        with contextlib.closing(_foreign(server)):
+            query(server, "SELECT 1")
+            (who,) = server.sessions().present.values()
+            assert ("theirs" if case.name == "postgres" else server.user) in who
+        until = time.monotonic() + 60
+        while (end := server.sessions()).present or end.opened != 1:  # a session is counted when it has ended
+            assert time.monotonic() < until, end
+            time.sleep(0.05)
+        assert end.configured == begin.configured
+
+
 def test_what_is_committed_survives_a_kill(case: Case) -> None:
     """The death is an error with the log's lines; nothing of the server stays; the next start recovers."""
     with pytest.raises(EngineDied, match="SIGKILL") as caught, case.serving() as server:
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         query(server, MORE)
         os.kill(server.pid, signal.SIGKILL)
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while server.alive():  # not psutil's wait: it would take the exit status away
             assert time.monotonic() < until
     assert case.log.read_text().splitlines()[-1] in str(caught.value)
-    assert psutil.wait_procs(processes, timeout=5)[1] == []
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
     assert case.check()
     with case.serving() as server:
         assert query(server, "SELECT count(*) FROM t") == [(2 * ROWS,)]

@@ -1,0 +1,162 @@
+"""`dbbench powercut PLAN`: the power-loss lab."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dbbench import __version__, results
+from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
+from dbbench.errors import EXIT_OK, LabBlind, LabContradicts, LabInvalid, RunMissing, RunNameTaken
+from dbbench.model import Conclusion, LabFacts, LabRow, plain
+from dbbench.plan.request import Asked, able, asked
+from dbbench.report.text import put, put_json, put_table
+
+CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
+
+
+@command_line()
+@plan_argument
+@click.option(
+    "--cuts",
+    type=click.IntRange(2),
+    metavar="N",
+    help=f"Number of power losses for each setup and engine [default: {CUTS}].",
+)
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Stop after this many minutes in total."
+)
+@click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups.")
+@click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")
+@click.option(
+    "--name", metavar="RUN", help="Name of the results; if it is that of a run of the same plan, the page shows both."
+)
+@progress_option
+@results_option
+def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, fs: str | None,
+            seed: int | None, name: str | None, progress: str, results_folder: str) -> int:  # fmt: skip
+    """Power-loss test: do acknowledged commits survive?
+
+    Runs each filesystem setup with each engine on simulated disks in memory, cuts their power, recovers the server and
+    looks for every acknowledged commit. The plan's device is not used.
+
+    Controls that must lose data run first; if they lose none, the test proves nothing and says so. Exit status 1: the
+    result contradicts a setup's durability class.
+    """
+    wanted = able(asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=seed), options.paths)
+    shown = "none" if options.quiet and progress == "auto" else progress
+    cuts = CUTS if cuts is None and minutes is None else cuts
+    folder = _examined(options, wanted, Path(results_folder).resolve(), name, cuts, minutes, shown)
+    run = results.load_run(folder)
+    assert run.lab is not None
+    from dbbench.commands.finding import report_of
+    from dbbench.commands.report import write
+
+    page = write([run], report_of(folder))
+    if options.json:
+        put_json({"run": folder.name, "path": str(folder), "report": str(page), **document(run.lab)})
+    else:
+        _put(run.lab, folder, page)
+    _judge(run.lab)
+    return EXIT_OK
+
+
+def _examined(options: Options, wanted: Asked, results_folder: Path, name: str | None, cuts: int | None,
+              minutes: float | None, progress: str) -> Path:  # fmt: skip
+    from dbbench.errors import LabUnavailable
+    from dbbench.labs.powercut import Order, examined, unavailable
+    from dbbench.report.progress import renderer
+
+    if why := unavailable():
+        raise LabUnavailable(why, effect="Nothing was changed.")
+    folder = folder_of_lab(results_folder, wanted, name)
+    with renderer(progress, sys.stderr, color=not options.no_color) as emit, results.locked(folder):
+        examined(folder, Order(wanted.plan.seed, cuts, minutes), emit)
+    return folder
+
+
+def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path:
+    """A new folder, or that of a run (or of a lab stopped before its first cut) of the same plan. RunNameTaken."""
+    from dbbench.run.create import create, free_name
+
+    # Not the plan's own hash: `run` would take this folder for a run of the plan that is done.
+    alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
+                                expanded=wanted.expanded._replace(order=()))  # fmt: skip
+    if name is None or not (results_folder / name).exists():
+        return create(
+            results_folder, alone, name or free_name(results_folder, f"{wanted.plan.name}-powercut"), __version__
+        )
+    folder = results_folder / name
+    with contextlib.suppress(RunMissing):
+        if results.load_spec(folder).plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
+            return folder
+    raise RunNameTaken(
+        f"{folder} belongs to another plan, or already has results of the lab",
+        effect="Nothing was changed.",
+        remedy="Give another --name.",
+    )
+
+
+def _holds_no_cut(folder: Path) -> bool:
+    lab = results.load_lab(folder, verify=False)
+    return lab is None or not (lab.complete or lab.rows)
+
+
+def document(lab: LabFacts) -> dict[str, Any]:
+    """What --json prints of a lab."""
+    found: dict[str, Any] = plain(lab)
+    return {**found, "blind": list(lab.blind)}
+
+
+def settings_text(row: LabRow) -> str:
+    """The settings of a row in words; "" for the engine's default."""
+    return ", ".join(f"{name}={value}" for name, value in row.settings.items())
+
+
+def _put(lab: LabFacts, folder: Path, page: Path) -> None:
+    heads = ("filesystem", "engine", "settings", "class", "cuts", "commits", "lost", "torn", "failed", "flushes/commit",
+             "result")  # fmt: skip
+    rows = [
+        (row.fs_setup, f"{row.engine} {row.engine_version}".strip(), settings_text(row) or "–", row.durability_class,
+         row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries,
+         "–" if row.flushes_per_commit is None else f"{row.flushes_per_commit:.2f}", row.statement)
+        for row in lab.rows
+    ]  # fmt: skip
+    put_table(heads, rows, right="----rrrrrr-")
+    put()
+    for one in lab.controls:
+        verdict = "lost too little: the test is blind" if one.blind else "lost data, as expected"
+        put(f"control {one.name} ({one.engine}): {one.harmed} of {one.valid} cuts damaged data; {verdict}"
+            + (f": {one.note}" if one.note else ""))  # fmt: skip
+    for row in lab.rows:
+        for cut in row.cuts:
+            if cut.invalid:
+                where = f"cut {cut.number} of {row.fs_setup} with {row.engine} ({cut.aim})"
+                put(f"invalid {where}: {cut.invalid.splitlines()[0]}")
+    for arm, reason in lab.skipped.items():
+        put(f"skipped {arm}: {reason}")
+    valid = sum(row.valid for row in lab.rows)
+    put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
+
+
+def _judge(lab: LabFacts) -> None:
+    """Raise the most serious problem."""
+    kept = "The results are kept."
+    wrong = [f"{row.fs_setup} with {row.engine}, class {row.durability_class}: {row.contradiction}"
+             for row in lab.rows if row.contradiction]  # fmt: skip
+    if wrong and not lab.blind:
+        raise LabContradicts(
+            "\n  ".join(wrong),
+            effect=kept,
+            remedy="Image and log of the cut are in the results folder; please report them.",
+        )
+    if lab.blind:
+        names = [f"{one.name} ({one.engine})" for one in lab.controls if one.blind]
+        raise LabBlind(f"the controls {', '.join(names)} lost data too rarely", effect=kept + " They confirm nothing.")
+    if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
+        raise LabInvalid(f"too few valid cuts for {', '.join(few)}", effect=kept)

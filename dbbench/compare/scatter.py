@@ -1,0 +1,87 @@
+"""How much the pairs of a run scatter, shared between them: with three blocks, a pair alone hardly knows its variance.
+
+The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical Applications in Genetics
+and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; what
+they scatter beyond that is how unlike the pairs are, and gives the prior degrees of freedom by the method of moments.
+Only a part of these is used, because few variances tell little about how unlike they are, and a setup that scatters
+three times as much as the others would otherwise be called different too often. `benchmarks/calibration.py` measures
+the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate
+
+PART: Final = 1 / 4  # of the estimated prior degrees of freedom
+LEAST: Final = 1 / 2  # a smaller estimate, for each of the pair's own: the pairs are unlike, and each stands alone
+MOST: Final = 2.0  # prior degrees of freedom for each of the pair's own
+EXACT: Final = 1e-9  # a smaller standard deviation is arithmetic, not scatter
+
+Group = TypeVar("Group")
+Arm = TypeVar("Arm")
+
+
+def shared(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
+    """The estimates of each group's arms, each with what it shares of the other pairs' variance.
+
+    Unchanged are pairs below LEAST_BLOCKS and pairs without any scatter. All are unchanged where fewer than two groups
+    have a pair that scatters (the pairs of a group have the baseline's trials in common, so they do not vouch for each
+    other) and where the variances are too unlike.
+    """
+    groups = [[guess for guess in pairs.values() if _scatters(guess)] for pairs in run.values()]
+    usable = [guess for group in groups for guess in group]
+    if sum(map(bool, groups)) < 2:
+        return {group: dict(pairs) for group, pairs in run.items()}
+    prior_df, sd = _prior(usable)
+
+    def combined(guess: Estimate) -> Estimate:
+        df = _usable_df(guess, prior_df, len(usable)) if _scatters(guess) else 0.0
+        return replace(guess, shared_df=df, shared_sd=sd) if df else guess
+
+    return {group: {arm: combined(guess) for arm, guess in pairs.items()} for group, pairs in run.items()}
+
+
+def _scatters(guess: Estimate) -> bool:
+    return guess.n >= LEAST_BLOCKS and guess.sd > EXACT
+
+
+def _usable_df(guess: Estimate, prior_df: float, pairs: int) -> float:
+    """The part of the prior that counts for a pair: at most half of what the other pairs have together."""
+    own = guess.n - 1
+    return 0.0 if prior_df < LEAST * own else min(PART * prior_df, MOST * own, (pairs - 1) / 2 * own)
+
+
+def _prior(pairs: list[Estimate]) -> tuple[float, float]:
+    """(degrees of freedom, standard deviation) of the prior: infinite where nothing says that the pairs differ."""
+    from scipy.special import digamma, polygamma
+
+    halves = [(pair.n - 1) / 2 for pair in pairs]
+    logs = [
+        2 * math.log(pair.sd) - float(digamma(half)) + math.log(half) for pair, half in zip(pairs, halves, strict=True)
+    ]
+    mean = math.fsum(logs) / len(logs)
+    by_chance = math.fsum(float(polygamma(1, half)) for half in halves) / len(halves)
+    beyond = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1) - by_chance
+    if beyond <= 0:
+        return math.inf, math.exp(mean / 2)
+    half = _inverse_trigamma(beyond)
+    return 2 * half, math.exp((mean + float(digamma(half)) - math.log(half)) / 2)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """The x at which the trigamma function is `value` (> 0), by Newton's method on its reciprocal, which is convex."""
+    from scipy.special import polygamma
+
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if abs(step) < 1e-10 * x:
+            break
+    return x

@@ -1,0 +1,96 @@
+"""The interface of a load generator: one module per tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dbbench.engines.port import Server
+from dbbench.errors import FileMissing
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import Cell
+from dbbench.model.base import shipped
+from dbbench.remote import Client
+
+
+@dataclass(frozen=True)
+class Live:
+    """The last second as the tool printed it, only for progress. None: nothing known yet."""
+
+    second: int
+    tps: float | None
+    p95_ms: float | None
+
+
+class Load(Protocol):
+    """A running load generator."""
+
+    @property
+    def pids(self) -> tuple[int, ...]: ...  # of the tool's own processes, for CPU accounting
+
+    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
+        """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second.
+
+        Raises DriverFailed or EngineDied as soon as the tool or the server has ended.
+        """
+        ...
+
+    def wait(self, watch: Callable[[Live], None]) -> None:
+        """Block until the tool has ended by itself. Its exit status proves nothing; see `outcome`."""
+        ...
+
+    def outcome(self) -> Outcome:
+        """Parse the results after the server has stopped.
+
+        Raises DriverFailed, ClientErrors, LoadEndedEarly or NoProgress if the measurement is not what was requested.
+        """
+        ...
+
+
+class Driver(Protocol):
+    """A kind of load generator. Satisfied by a module."""
+
+    def programs(self) -> tuple[str, ...]:
+        """Return the programs that `doctor` must find."""
+        ...
+
+    def driving(
+        self, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
+    ) -> AbstractContextManager[Load]:
+        """Start the load; at the end of the block the tool has ended.
+
+        `raw` keeps what the tool printed; `scratch` (in memory, not on the device under test) is for large logs.
+        `cell.window` defines how long the load runs, `cell.parameters` its size (clients, threads, rate ...), and
+        `cell.workload.script` its script.
+        """
+        ...
+
+
+class Away(Protocol):
+    """A load generator that can also run on another host. Satisfied by a module."""
+
+    def driving_from(
+        self, client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
+    ) -> AbstractContextManager[Load]:
+        """Start the load on the client's host, otherwise like `Driver.driving`.
+
+        The tool ends with the client. Its logs are in `scratch` when the client has returned them, after the server has
+        stopped.
+        """
+        ...
+
+
+def located(script: str) -> Path:
+    """Return the file of a workload's script: an absolute path, or one of dbbench's workloads. Raises FileMissing."""
+    path = shipped() / "workloads" / script  # a full path stays what it is
+    if not path.is_file():
+        raise FileMissing(
+            f"the script {script} is neither a built-in one nor a file",
+            effect="No load was started.",
+            remedy="Name a script of the driver, or a file that lies beside the workload's TOML file.",
+        )
+    return path.resolve()

@@ -1,0 +1,131 @@
+"""The account of a trial's servers: a user id that nothing else on this machine uses, reserved while the process lives.
+
+The accounts of packages (`postgres`, `mysql`) and `nobody` have other processes, each of which could enter the server's
+directories through /proc/PID/root, trace the server or write to its files. The user id needs no entry in /etc/passwd;
+initdb and `postgres --single` require one, so the trial's private mount namespace has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import grp
+import os
+import pwd
+import random
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import NoAccountFree
+from dbbench.machine import namespaces
+
+NAME: Final = "dbbench"
+# Free in the table that systemd keeps of who uses which numbers (UIDS-GIDS), and within the 65536 that a container has.
+NUMBERS: Final = range(60578, 61184)
+_RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
+
+
+def of_server(*names: str) -> process.User:
+    """Return the account of the servers: a private user id in a trial's own namespaces; the caller without root.
+
+    Elsewhere, where no file can be mounted over /etc/passwd, the first existing account of `names`. Raises
+    NoAccountFree.
+    """
+    if os.geteuid() == 0 and namespaces.mounts_are_private():
+        return _own(os.getpid())
+    return process.user(*names)
+
+
+@functools.lru_cache(maxsize=1)
+def _own(_pid: int) -> process.User:
+    """Return the user id of this process; add it to /etc/passwd and /etc/group of the namespace."""
+    taken = {**_of_processes(), **_of_ranges()}
+    for number in random.sample(NUMBERS, len(NUMBERS)):
+        if number not in taken and _unnamed(number) and _mapped(number) and _reserved(number):
+            _name(Path("/etc/passwd"), f"{NAME}:x:{number}:{number}::/nonexistent:/bin/false\n")
+            _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
+            return process.User(NAME, number, number)
+    raise NoAccountFree(
+        f"none of the account numbers {NUMBERS[0]} to {NUMBERS[-1]} is free",
+        effect="Nothing was measured.",
+        remedy="In a container, map these numbers into it (see /proc/self/uid_map).",
+    )
+
+
+def _of_processes() -> dict[int, str]:
+    """Return the user and group ids of all processes of the machine."""
+    found: dict[int, str] = {}
+    for status in namespaces.host_proc().glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):  # it has ended
+            for line in status.read_text(errors="replace").splitlines():
+                if line.startswith(("Uid:", "Gid:", "Groups:")):
+                    found.update(dict.fromkeys(map(int, line.split()[1:]), status.parent.name))
+    return found
+
+
+def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
+    """Return those of NUMBERS that are assigned to containers of this machine's users."""
+    found: dict[int, str] = {}
+    for path in tables:
+        with contextlib.suppress(OSError):
+            for line in path.read_text(errors="replace").splitlines():
+                owner, _, numbers = line.partition(":")
+                first, _, count = numbers.partition(":")
+                if first.isdecimal() and count.strip().isdecimal():
+                    inside = range(max(int(first), NUMBERS.start), min(int(first) + int(count), NUMBERS.stop))
+                    found.update(dict.fromkeys(inside, owner))
+    return found
+
+
+def _unnamed(number: int) -> bool:
+    """Whether neither an account nor a group has the id."""
+    for look in (pwd.getpwuid, grp.getgrgid):
+        with contextlib.suppress(KeyError):
+            look(number)
+            return False
+    return True
+
+
+def _mapped(number: int) -> bool:
+    """Whether the id exists in this user namespace."""
+    return all(any(first <= number < first + count for first, count in _map(name)) for name in ("uid_map", "gid_map"))
+
+
+def _map(name: str) -> Iterator[tuple[int, int]]:
+    for line in Path("/proc/self", name).read_text().splitlines():
+        first, _, count = map(int, line.split())
+        yield first, count
+
+
+_held: list[socket.socket] = []  # a name that the kernel frees when this process ends, however it does
+
+
+def _reserved(number: int) -> bool:
+    """Reserve the id for this process; return False if another trial has it."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0dbbench-account-{number}")
+    except OSError:
+        mark.close()
+        return False
+    _held.append(mark)
+    return True
+
+
+def _name(table: Path, line: str) -> None:
+    """Add the line to the file, only in this mount namespace; a system without that file uses other means."""
+    if not table.is_file():
+        return
+    whole = table.read_text(errors="surrogateescape").rstrip("\n") + "\n" + line
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm", errors="surrogateescape") as file:
+        file.write(whole)
+        file.flush()
+        os.fchmod(file.fileno(), 0o644)
+        namespaces.mount(file.name, table.resolve(), flags=namespaces.MS_BIND)
+    cache = Path("/run/nscd")  # its answers are of the machine's own file
+    if cache.is_dir() and not os.path.ismount(cache):
+        namespaces.mount("tmpfs", cache, "tmpfs")

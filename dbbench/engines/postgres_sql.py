@@ -1,0 +1,159 @@
+"""Statements for PostgreSQL."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dbbench.engines.port import Server, Table
+from dbbench.engines.sql import rows_of
+from dbbench.errors import DriverFailed
+
+HASH_BYTES: Final = 64  # of SHA-512
+_SCAN_SESSION: Final = {
+    "enable_indexscan": "off",
+    "enable_indexonlyscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",  # one process a table: N sessions mean N readers
+    "synchronize_seqscans": "off",  # a scan begins at the first block, not where another one is
+    "statement_timeout": "0",
+}
+
+
+class PostgresSql:
+    """PostgreSQL's dialect; implements `port.Sql`."""
+
+    time_type = "timestamp"
+    row_hash = "encode(sha256(n::text::bytea), 'hex')"
+    rewriting = "VACUUM (FULL, ANALYZE)"
+    one_message = True
+    sysbench = "pgsql"
+    sysbench_tls = ()
+
+    def login(self, server: Server) -> list[str]:
+        """Return sysbench's connection options. See `port.Sql.login`."""
+        port = server.socket.name.rpartition(".")[2]
+        where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
+        return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
+
+    def quoted(self, table: str) -> str:
+        """Quote the name of a table. The first point ends the schema's name."""
+        return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
+
+    def tables(self, connection: Any) -> list[Table]:
+        """Return the tables of all user schemas."""
+        answer = rows_of(
+            connection,
+            "SELECT n.nspname, c.relname, pg_relation_size(c.oid), coalesce(t.spcname, '') FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace"
+            " WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname NOT LIKE 'pg\\_%'"
+            " AND n.nspname <> 'information_schema' ORDER BY c.oid",
+        )
+        return [
+            Table(name if schema == "public" else f"{schema}.{name}", int(size), space)
+            for schema, name, size, space in answer
+        ]
+
+    def checksums(self, cursor: Any) -> dict[str, str]:
+        """Return rows and the sum of their 64-bit hashes; hashtextextended exists from version 11 on."""
+        cursor.execute(
+            "SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_class"
+            " JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind = 'r' AND relpersistence = 'p'"
+            " AND nspname <> 'information_schema' AND nspname NOT LIKE 'pg\\_%' ORDER BY 1"
+        )
+        sums = {}
+        for (table,) in cursor.fetchall():
+            hashes = "coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)"
+            cursor.execute(f"SELECT count(*) || ' rows, ' || {hashes} FROM {table} t")
+            sums[str(table)] = str(cursor.fetchone()[0])
+        return sums
+
+    def cancel(self, server: Server, connection: Any) -> None:
+        """Cancel the statement with libpq, which opens a connection for it."""
+        connection.cancel()
+
+    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """Return []: errors are raised."""
+        return []
+
+    def scan(self, connection: Any, table: str) -> str:
+        """Return EXPLAIN ANALYZE, which discards the rows."""
+        for name, value in _SCAN_SESSION.items():
+            rows_of(connection, f"SET {name} = '{value}'")
+        # TIMING OFF: a clock reading for each row would make the scan wait for the processor, not for the disk.
+        return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quoted(table)}"
+
+    def scanned(self, connection: Any, statement: str) -> str:
+        """Run the scan and return its plan. Raises DriverFailed if it was not a sequential scan."""
+        plan = rows_of(connection, statement)[0][0]
+        plan = json.loads(plan) if isinstance(plan, str) else plan
+        node = plan[0]["Plan"]["Node Type"]
+        if node != "Seq Scan":
+            raise DriverFailed(f"not a sequential scan but a {node}: {statement}")
+        return json.dumps(plan, indent=1)
+
+    def explained(self, connection: Any, statement: str) -> str:
+        """Return ""; the scan gives its plan."""
+        return ""
+
+    def dirtied_blocks(self, plan: str) -> int | None:
+        """By BUFFERS of its EXPLAIN: hint bits that were set, rows that were pruned."""
+        return int(json.loads(plan)[0]["Plan"].get("Shared Dirtied Blocks", 0))
+
+    def created(self, table: str, columns: str, key: str = "") -> str:
+        """Return the statement without the key: building an index over all rows is faster than row by row."""
+        return f"CREATE TABLE {table} ({columns})"
+
+    def keyed(self, table: str, key: str) -> list[str]:
+        """Return the statements that add the primary key."""
+        return [f"ALTER TABLE {table} ADD PRIMARY KEY ({key})"]
+
+    def analysed(self, *tables: str) -> list[str]:
+        """Return the statements that update statistics."""
+        return [f"ANALYZE {table}" for table in tables]
+
+    def finished(self, *tables: str) -> list[str]:
+        """Return []; `settled` handles all tables."""
+        return []
+
+    def settled(self) -> list[str]:
+        """Return the statements to run once after loading."""
+        return ["VACUUM (FREEZE, ANALYZE)"]
+
+    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+        """Return one transaction: with wal_level = minimal, rows of a table created in it are not logged."""
+        kind = "bytea" if packed else "varchar(400)"
+        columns = f"id bigint NOT NULL, k integer NOT NULL, body {kind} NOT NULL"
+        # Not compressed by the server: compression is what the filesystem is asked about.
+        stored = [f"ALTER TABLE {table} ALTER body SET STORAGE EXTERNAL"] if packed else []
+        insert = f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {join}"
+        return ["BEGIN", self.created(table, columns), *stored, insert, "COMMIT"]
+
+    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+        """Return the statements that fill a table with numbered rows."""
+        return [f"INSERT INTO {table} ({columns}) SELECT {row} FROM generate_series(1::bigint, {rows}) AS n"]
+
+    def numbered(self, table: str, rows: int) -> list[str]:
+        """Return the statements that set the sequence."""
+        return [f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {rows})"]
+
+    def noisy_bytes(self, noise: int, zeros: int) -> str:
+        """Return an expression for incompressible bytes followed by zeros."""
+        return f"substring({_hashes(noise)} from 1 for {noise}) || decode(repeat('00', {zeros}), 'hex')"
+
+    def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
+        """Return an expression for Base64 text of hashes."""
+        shown = f"replace(encode({_hashes(noise * 3 // 4 + 3, salt * 10)}, 'base64'), E'\\n', '')"
+        return f"left({shown}, {noise}) || repeat('0', {zeros})"
+
+    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+        """Insert rows with COPY."""
+        cursor.copy_expert(f"COPY {table} FROM STDIN", io.StringIO("".join("\t".join(row) + "\n" for row in batch)))
+
+
+def _hashes(size: int, salt: int = 0) -> str:
+    """Return an expression for at least `size` bytes that depend only on the row number `n`."""
+    count = max(1, -(-size // HASH_BYTES))
+    return "(" + " || ".join(f"sha512((n || '.{salt + i}')::bytea)" for i in range(count)) + ")"

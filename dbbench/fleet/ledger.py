@@ -1,0 +1,169 @@
+"""What the coordinator stores on its disk, so that the same command resumes after it was killed.
+
+RESULTS/.fleet/RUN/fleet.json    mode, plan, assignment, lost hosts: written before it is acted on
+RESULTS/.fleet/RUN/status.json   the state of each host: for `fleet status`
+RESULTS/.fleet/RUN/.lock         held by the coordinator
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbbench import results
+from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
+from dbbench.fleet.dealing import Dealing
+from dbbench.metrics.clock import iso
+from dbbench.model import Run
+from dbbench.model.base import NAME
+from dbbench.results.fileio import plain_file, read_bytes, sound_json, write_json, writing
+
+FOLDER = ".fleet"
+HOSTS = "hosts"  # in the fleet's folder: results folders of hosts that are workers of this machine
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One plan on its hosts: the content of fleet.json."""
+
+    name: str
+    mode: Literal["each", "spread"]
+    created: str
+    plan_sha256: str
+    dealing: Dealing
+    gone: dict[str, str] = field(default_factory=dict)  # host -> why nothing more is expected of it
+    finished: bool = False
+    scheduler: str = ""  # that we started: where the next coordinator finds it
+    detached: bool = False  # hosts of this machine go on without a coordinator
+
+
+def folder_of(results_folder: Path, name: str) -> Path:
+    """Return the directory of the coordinator's own files."""
+    return results_folder / FOLDER / name
+
+
+def save(results_folder: Path, fleet: Fleet) -> None:
+    """Write fleet.json atomically."""
+    folder = folder_of(results_folder, fleet.name)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "fleet.json", dataclasses.asdict(fleet))
+
+
+def load(results_folder: Path, name: str) -> Fleet:
+    """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
+    path = folder_of(results_folder, name) / "fleet.json"
+    try:
+        written = read_bytes(path, results_folder)
+        sound_json(written)
+        fleet = TypeAdapter(Fleet).validate_json(written)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunMissing(f'no fleet "{name}" in {results_folder}', remedy="dbbench fleet status") from None
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    for word in (fleet.name, *fleet.dealing):
+        if not NAME.fullmatch(word) or fleet.name != name:  # they become names of files and folders
+            raise ResultDamaged(f"{path} cannot be read: {word!r} is not the name of this fleet or of a host")
+    return fleet
+
+
+def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> list[Fleet]:
+    """Return all fleets of a results folder, oldest first. Raises ResultDamaged; with `damaged`, errors are added to
+    it."""
+    found = []
+    for path in (results_folder / FOLDER).glob("*/fleet.json"):
+        try:
+            found.append(load(results_folder, path.parent.name))
+        except ResultDamaged as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+    return sorted(found, key=lambda fleet: (fleet.created, fleet.name))
+
+
+@contextlib.contextmanager
+def coordinating(results_folder: Path, name: str) -> Iterator[None]:
+    """Hold the coordinator's lock within the block. Raises RunLocked."""
+    folder = folder_of(results_folder, name)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with results.locked(folder):
+        yield
+
+
+def coordinator(results_folder: Path, name: str) -> int | None:
+    """Return the process id of the fleet's coordinator, or None if none is running."""
+    lock = folder_of(results_folder, name) / ".lock"
+    try:
+        pid = int(read_bytes(lock, results_folder))
+        if not Path(f"/proc/{pid}").exists():  # the lock is tried only where a coordinator seems to hold it
+            return None
+        with plain_file(lock, results_folder) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return pid
+    except (OSError, ValueError, ResultDamaged):
+        pass
+    return None
+
+
+def abandoned(folder: Path) -> bool:
+    """Whether the run belongs to a host of `--local` (RESULTS/.fleet/NAME/hosts/HOST/RUN) whose coordinator has ended
+    and which must not continue without one."""
+    hosts, fleet = folder.parents[1], folder.parents[2]
+    if hosts.name != HOSTS or fleet.parent.name != FOLDER:
+        return False
+    try:
+        detached = load(fleet.parents[1], fleet.name).detached
+    except DbbenchError:
+        detached = False
+    return not detached and coordinator(fleet.parents[1], fleet.name) is None
+
+
+def run_name(fleet: Fleet, host: str) -> str:
+    """Return the name of the run on a host and in the results: with `each`, every host has a run of its own."""
+    return fleet.name if fleet.mode == "spread" else f"{fleet.name}-{host}"
+
+
+def run_names(fleet: Fleet) -> list[str]:
+    """Return the names of its runs in the results."""
+    return sorted({run_name(fleet, host) for host in fleet.dealing})
+
+
+def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, scripts: dict[str, str]) -> None:
+    """Make the missing directories into which results are collected."""
+    from dbbench.results.merging import keep_scripts, own_scripts
+
+    for name in run_names(fleet):
+        if not (results_folder / name / "run.json").exists():
+            hosts = [host for host in fleet.dealing if run_name(fleet, host) == name]
+            cells = own_scripts(run.cells, results_folder / name)
+            mine = dataclasses.replace(run, name=name, cells=cells, hosts={host: {} for host in sorted(hosts)})
+            results.create_run(results_folder, mine, plan_text)
+        keep_scripts(results_folder / name, scripts)
+
+
+def tell(results_folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    """Write status.json; it need not survive a power loss."""
+    folder = folder_of(results_folder, name)
+    temporary = folder / ".status.tmp"
+    temporary.write_text(json.dumps({"utc": iso(time.time()), "hosts": rows}))
+    temporary.rename(folder / "status.json")
+
+
+def told(results_folder: Path, name: str) -> dict[str, Any]:
+    """Return the last written status; {} if there is none."""
+    try:
+        known = sound_json(read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
+        return known if isinstance(known, dict) else {}
+    except (OSError, ValueError, ResultDamaged):
+        return {}

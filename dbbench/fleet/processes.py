@@ -1,0 +1,133 @@
+"""Workers and a scheduler that the coordinator starts itself: on this machine, or on others by ssh.
+
+Those that die are restarted; those of another coordinator are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import ProgramMissing
+from dbbench.fleet import ledger, security
+from dbbench.fleet.transport import Transport
+from dbbench.machine import namespaces
+
+GIVE_UP_S: Final = 60.0  # a worker without a scheduler: nobody comes back for it
+_AGAIN_S: Final = 5.0  # between two starts of the same
+DBBENCH: Final = (sys.executable, "-m", "dbbench")
+
+
+@dataclass(frozen=True)
+class FleetProgram:
+    """A daemon that runs as long as the fleet does."""
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+
+
+class Upkeep:
+    """Starts missing daemons and restarts dead ones. A second instance ends by itself: it finds a lock or a
+    used port."""
+
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        scheduler: FleetProgram,
+        workers: Mapping[str, FleetProgram],
+        tied: bool = False,
+    ) -> None:
+        """`tied`: kill them when this process is killed."""
+        self._stack, self._scheduler, self._workers = stack, scheduler, workers
+        self._env = {**process.kept_environment(), **({namespaces.PARENT: str(os.getpid())} if tied else {})}
+        self._running: dict[str, process.Running] = {}
+        self._started: dict[str, float] = {}
+
+    def __call__(self, engine: Transport) -> None:
+        there = engine.hosts()
+        if not there:
+            self._see(self._scheduler)
+        for host, program in self._workers.items():
+            if host not in there:
+                self._see(program)
+
+    def _see(self, program: FleetProgram) -> None:
+        running = self._running.get(program.name)
+        if running is not None and running.poll() is None:
+            return
+        now = time.monotonic()
+        if now - self._started.get(program.name, -_AGAIN_S) < _AGAIN_S:
+            return
+        self._started[program.name] = now
+        self._running[program.name] = self._stack.enter_context(
+            process.running(program.argv, stdout=program.log, env=self._env, own_session=True, note=False)
+        )
+
+
+def scheduler(address: str, certs: Path | None, folder: Path) -> FleetProgram:
+    """Return the scheduler at `address`."""
+    argv = (*DBBENCH, "fleet", "scheduler", "--listen", address, *_certs(certs))
+    return FleetProgram("scheduler", argv, folder / "scheduler.log")
+
+
+def local(address: str, count: int, folder: Path) -> dict[str, FleetProgram]:
+    """Return workers on this machine, each a host with its own results folder."""
+    return {
+        name: FleetProgram(
+            name, (*DBBENCH, *_worker(address, name, str(folder / ledger.HOSTS / name))), folder / f"{name}.log"
+        )
+        for name in (f"local-{number}" for number in range(1, count + 1))
+    }
+
+
+def by_ssh(
+    address: str, hosts: Sequence[str], certs: Path | None, folder: Path, command: str, results: str
+) -> dict[str, FleetProgram]:
+    """Return workers on other machines; `command` is the name of dbbench there. Raises ProgramMissing without ssh."""
+    if process.find("ssh") is None:
+        raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
+    found = {}
+    for host in hosts:
+        name = host.rpartition("@")[2]
+        words = [*shlex.split(command), *_worker(address, name, results), *_certs(certs)]
+        argv = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host, shlex.join(words))
+        found[name] = FleetProgram(name, argv, folder / f"{name}.log")
+    return found
+
+
+def _worker(address: str, name: str, results: str) -> list[str]:
+    return ["fleet", "worker", address, "--name", name, "--results", results, "--give-up", f"{GIVE_UP_S:.0f}"]
+
+
+def _certs(certs: Path | None) -> list[str]:
+    return ["--certs", str(certs)] if certs else []
+
+
+def free_address() -> str:
+    """Return a free loopback address."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def own_address() -> str:
+    """Return the address at which hosts reach a scheduler on this machine."""
+    return security.whole(f"tls://{socket.getfqdn()}")
+
+
+def waited(engine: Transport, wanted: Callable[[set[str]], bool], seconds: float) -> set[str]:
+    """Return the available hosts as soon as `wanted` holds for them, or after so many seconds."""
+    until = time.monotonic() + seconds
+    while not wanted(found := set(engine.hosts())) and time.monotonic() < until:
+        engine.answers(0.5)
+    return found

@@ -1,0 +1,196 @@
+"""Read a running server of the user's through one read-only session on its unix socket; never change it.
+
+PostgreSQL: `default_transaction_read_only`; MariaDB and MySQL: one transaction started READ ONLY. Passwords come from
+where the servers' own clients look for them: PGPASSWORD and .pgpass, MYSQL_PWD; never from the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.engines import profile_of
+from dbbench.errors import DbbenchError, LiveServerUnreadable
+from dbbench.machine import mounts
+from dbbench.machine.mounts import Mount
+
+STATEMENT_S: Final = 60  # a size of a database with very many files takes its time; more would be a burden
+PLACES: Final = (
+    "/run/postgresql/.s.PGSQL.*", "/tmp/.s.PGSQL.*", "/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    """A server that answers. `engine`: postgres, mariadb, mysql."""
+
+    engine: str
+    version: str
+    socket: Path
+    database: str
+    _connection: Any
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query. Raises LiveServerUnreadable with the server's own error."""
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            try:
+                cursor.execute(statement, values or None)
+                return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            except Exception as error:
+                raise _unreadable(self.socket, error) from error
+
+
+def sockets() -> list[Path]:
+    """Return the sockets at the places that packages use."""
+    found = [path for place in PLACES for path in Path("/").glob(place.lstrip("/"))]
+    return sorted(path for path in found if path.is_socket())
+
+
+@contextlib.contextmanager
+def reading(socket: Path, user: str | None = None, database: str | None = None) -> Iterator[LiveServer]:
+    """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it.
+
+    Raises LiveServerUnreadable if nothing answers or the server refuses.
+    """
+    path = next(iter(sorted(socket.glob(".s.PGSQL.[0-9]*"))), socket) if socket.is_dir() else socket
+    path = Path(str(path).removesuffix(".lock"))
+    if not path.is_socket():
+        raise LiveServerUnreadable(
+            f"{socket} is not the socket of a server", effect="Nothing was read or written.",
+            remedy="Name it:  --socket /run/postgresql  or  --socket /run/mysqld/mysqld.sock",
+        )  # fmt: skip
+    kind = _postgres if path.name.startswith(".s.PGSQL.") else _innodb
+    with kind(path, user or getpass.getuser(), database) as live:
+        yield live
+
+
+@contextlib.contextmanager
+def _postgres(socket: Path, user: str, database: str | None) -> Iterator[LiveServer]:
+    import psycopg2
+
+    try:
+        connection = psycopg2.connect(
+            host=str(socket.parent), port=socket.name.rpartition(".")[2], user=user, dbname=database or "postgres",
+            application_name="dbbench", connect_timeout=10,
+            options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_S}s",
+        )  # fmt: skip
+    except psycopg2.Error as error:
+        raise _unreadable(socket, error) from error
+    with contextlib.closing(connection):
+        connection.set_session(readonly=True, autocommit=True)
+        live = LiveServer("postgres", "", socket, database or "postgres", connection)
+        version = str(live.rows("SHOW server_version")[0][0]).split()[0]
+        yield LiveServer("postgres", version, socket, database or "postgres", connection)
+
+
+@contextlib.contextmanager
+def _innodb(socket: Path, user: str, database: str | None) -> Iterator[LiveServer]:
+    import mysql.connector
+
+    try:
+        connection = mysql.connector.connect(
+            unix_socket=str(socket), user=user, password=os.environ.get("MYSQL_PWD", ""), database=database,
+            use_pure=True, ssl_disabled=True, connection_timeout=10, charset="utf8mb4",
+            collation="utf8mb4_general_ci",
+        )  # fmt: skip
+    except mysql.connector.Error as error:
+        raise _unreadable(socket, error) from error
+    with contextlib.closing(connection):
+        live = LiveServer("mysql", "", socket, database or "", connection)
+        live.rows("START TRANSACTION READ ONLY")
+        said = str(live.rows("SELECT VERSION()")[0][0])
+        yield LiveServer(
+            "mariadb" if "MariaDB" in said else "mysql", said.split("-")[0], socket, database or "", connection
+        )
+
+
+def _unreadable(socket: Path, error: Exception) -> DbbenchError:
+    return LiveServerUnreadable(
+        f"{socket}: {' '.join(str(error).split())}",
+        effect="Nothing was written.",
+        remedy="A role that may read its settings is enough: --user NAME, or as the server's account:  "
+        "sudo -u postgres dbbench ...",
+    )
+
+
+TABLES: Final = 10  # of the largest
+# Paths, sources of replication and names of this one server: they would break a private server, or say nothing of I/O.
+_FOREIGN: Final = re.compile(
+    r"archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names|cluster_name|.*_(file|directory|library"
+    r"|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
+    r"|innodb_undo_.*|innodb_temp_.*|innodb_page_size|innodb_read_only|innodb_force_.*|innodb_version|hot_standby.*"
+    r"|wal_level|.*_preload_.*|data_checksums|config_.*|server_.*|event_source|shared_memory_type|dynamic_shared_.*"
+)
+_OF_INNODB: Final = re.compile(r"innodb_.*|sync_binlog|max_connections|table_open_cache|.*_buffer_size|tmp_table_size")
+_OWN_SCHEMAS: Final = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What was read. None: this role has no permission to see it."""
+
+    engine: str
+    version: str
+    settings: dict[str, str]  # other than the server's default, and of matter to storage
+    data_bytes: int | None
+    tables: tuple[tuple[str, int], ...]  # the largest, with indexes
+    datadir: str | None
+    mount: Mount | None  # below the data directory
+
+
+def facts_of(live: LiveServer) -> ServerFacts:
+    """Read all facts through the session."""
+    profile = profile_of(live.engine)
+    return _FACTS[profile.dialect](live, live.rows(profile.changed_settings))
+
+
+def _postgres_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
+    datadir = live.rows("SELECT setting FROM pg_settings WHERE name = 'data_directory'")
+    sizes = live.rows(
+        "SELECT c.oid::regclass::text, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', "
+        f"'information_schema') ORDER BY 2 DESC, 1 LIMIT {TABLES}"
+    )
+    whole = live.rows("SELECT pg_database_size(current_database())")[0][0]
+    return _facts(live, settings, sizes, whole, datadir[0][0] if datadir else None)
+
+
+def _innodb_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
+    settings = [(name, value) for name, value in settings if _OF_INNODB.fullmatch(str(name))]
+    where = f"FROM information_schema.tables WHERE table_schema NOT IN {_OWN_SCHEMAS} AND table_type = 'BASE TABLE'"
+    sizes = live.rows(
+        "SELECT concat(table_schema, '.', table_name), coalesce(data_length + index_length, 0) "
+        f"{where} ORDER BY 2 DESC, 1 LIMIT {TABLES}"
+    )
+    whole = live.rows(f"SELECT sum(data_length + index_length) {where}")[0][0]
+    return _facts(live, settings, sizes, whole, live.rows("SELECT @@datadir")[0][0])
+
+
+_FACTS: Final = {"postgres": _postgres_facts, "mysql": _innodb_facts}  # by dialect
+
+
+def _facts(live: LiveServer, settings: list[Any], sizes: list[Any], whole: Any, datadir: str | None) -> ServerFacts:
+    return ServerFacts(
+        engine=live.engine,
+        version=live.version,
+        settings={str(name): str(value) for name, value in settings if not _FOREIGN.fullmatch(str(name))},
+        data_bytes=None if whole is None else int(whole),
+        tables=tuple((str(name), int(size)) for name, size in sizes),
+        datadir=datadir,
+        mount=_mount_of(datadir),
+    )
+
+
+def _mount_of(datadir: str | None) -> Mount | None:
+    if not datadir:
+        return None
+    try:
+        return mounts.holding(Path(datadir).resolve(), mounts.mounts_of(Path("/proc/self")))
+    except OSError:
+        return None

@@ -1,0 +1,172 @@
+"""How to draw a parameter: by its type if a server was asked, by the values in a slow log, or by a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.introspect.statements.recordings import SeenValues
+from dbbench.introspect.statements.sorting import Kept
+
+LEAST: Final = 1  # of a number that nobody knows anything of; marked in the file
+MOST: Final = 100_000
+SPAN_S: Final = 6 * 365 * 86400  # of times: six years from 2020 on
+ROWS: Final = 10  # LIMIT
+WIDTH: Final = 99  # of BETWEEN, in values of its column: a hundred, as in sysbench's ranges
+WIDTH_S: Final = 86_399  # of times: a day
+# Types of PostgreSQL -> the expression, {} being a whole number that was drawn. Others are left out.
+EXPRESSIONS: Final[dict[str, str]] = {
+    **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision", "oid"), "{}"),
+    **dict.fromkeys(("text", "character varying", "character", "name", "unknown"), "{}"),
+    "boolean": "({}::int % 2 = 0)",
+    "date": "(date '2020-01-01' + {}::int / 86400)",
+    "timestamp without time zone": "(timestamp '2020-01-01' + {}::int * interval '1 second')",
+    "timestamp with time zone": "(timestamptz '2020-01-01' + {}::int * interval '1 second')",
+    "time without time zone": "(time '00:00' + {}::int * interval '1 second')",
+    "interval": "({}::int * interval '1 second')",
+    "uuid": "md5({}::text)::uuid",
+    "bytea": "decode(md5({}::text), 'hex')",
+    "json": "to_json({}::int)",
+    "jsonb": "to_jsonb({}::int)",
+    **{f"{kind}[]": f"ARRAY[{{}}::{kind}]" for kind in ("smallint", "integer", "bigint", "text", "numeric")},
+}
+_LARGEST: Final = {"smallint": 32_767}
+
+
+@dataclass(frozen=True)
+class ParameterType:
+    """A server's description of a parameter: its type, and the range of the column with which it is compared."""
+
+    type: str
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A whole number in [least, most], put into `expression`; or one of `texts`. `guessed`: no server was asked."""
+
+    least: int
+    most: int
+    expression: str = "{}"
+    texts: tuple[str, ...] = ()
+    guessed: bool = False
+    note: str = ""
+    after: str = ""  # the parameter that [least, most] is added to: BETWEEN $1 AND $2
+
+
+def rule_of(kept: Kept, index: int, told: ParameterType | None) -> Rule | None:
+    """Return the rule for the parameter with that index, or None if its type is not supported."""
+    before = _word_before(kept, kept.parameters[index])
+    if before in ("limit", "first", "next"):
+        return Rule(1, ROWS, note="a number of rows")
+    if before == "offset":
+        return Rule(0, 0, note="from the first row on")
+    if first := _begin_of(kept, kept.parameters[index]):
+        return _width(kept, index, told, first)
+    if told is not None:
+        return _by_type(told)
+    if index < len(kept.seen):
+        return _by_values(kept.seen[index])
+    return Rule(LEAST, MOST, guessed=True, note="GUESSED: no server was asked for its type and range; edit it")
+
+
+def _width(kept: Kept, index: int, told: ParameterType | None, first: str) -> Rule | None:
+    """Derive the end of a range from its start: two independent ends would cover a third of the table."""
+    if told is not None:
+        rule = _by_type(told)
+        most = WIDTH_S if rule and ("interval" in rule.expression or told.type == "date") else WIDTH
+        return Rule(0, most, rule.expression, note=f"{told.type}, GUESSED: up to {most} above {first}", guessed=True,
+                    after=first) if rule else None  # fmt: skip
+    if index < len(kept.seen) and (apart := kept.seen[index].apart):
+        return Rule(int(apart[0]), int(apart[1]), note=f"as far above {first} as in the log", after=first)
+    if index < len(kept.seen) and kept.seen[index].texts:
+        return _by_values(kept.seen[index])
+    return Rule(0, WIDTH, guessed=True, note=f"GUESSED: up to {WIDTH} above {first}; edit it", after=first)
+
+
+def _begin_of(kept: Kept, parameter: str) -> str:
+    """Return the start of the range whose end this parameter is (`BETWEEN $1 AND $2`), or ""."""
+    whole = [token for token in kept.tokens if token.kind != "blank"]
+    at = next(index for index, token in enumerate(whole) if token.text == parameter)
+    if at < 3 or not whole[at - 1].is_word("and") or not whole[at - 3].is_word("between"):
+        return ""
+    return whole[at - 2].text if whole[at - 2].kind == "parameter" and whole[at - 2].text != parameter else ""
+
+
+def _by_type(told: ParameterType) -> Rule | None:
+    expression = EXPRESSIONS.get(told.type)
+    if expression is None:
+        return None
+    if told.least is not None and told.most is not None:
+        return Rule(told.least, told.most, expression, note=f"{told.type}, the range of its column")
+    if "interval" in expression or told.type == "date":
+        return Rule(0, SPAN_S, expression, note=told.type)
+    most = min(MOST, _LARGEST.get(told.type, MOST))
+    return Rule(LEAST, most, expression, guessed=True, note=f"{told.type}; its range is GUESSED, edit it")
+
+
+def _by_values(seen: SeenValues) -> Rule:
+    if seen.texts:
+        return Rule(0, 0, texts=tuple(seen.texts), note="texts of the log")
+    if seen.least is None or seen.most is None:
+        return Rule(LEAST, MOST, guessed=True, note="GUESSED: its values are not in the log; edit it")
+    return Rule(int(seen.least), int(seen.most), note="the range in the log")
+
+
+def _word_before(kept: Kept, parameter: str) -> str:
+    """Return the word or sign before a parameter, in lower case."""
+    whole = [token for token in kept.tokens if token.kind != "blank"]
+    at = next(index for index, token in enumerate(whole) if token.text == parameter)
+    return whole[at - 1].text.lower() if at else ""
+
+
+def column_of(kept: Kept, parameter: str) -> str:
+    """Return the column with which the parameter is compared or that it sets (`id = $1`, `t.id BETWEEN $1`), or ""."""
+    text = "".join(token.text for token in kept.tokens if token.text not in ('"', "`"))
+    found = re.search(
+        rf'"?(\w+)"?\s*(?:=|<>|<=|>=|<|>|\bbetween\b|\bin\s*\()\s*{re.escape(parameter)}(?!\d)', text, re.IGNORECASE
+    )
+    return found[1] if found else ""
+
+
+def tables_of(kept: Kept) -> tuple[str, ...]:
+    """Return names that may be tables: those after FROM, JOIN, UPDATE, INTO."""
+    whole = [token for token in kept.tokens if token.kind != "blank"]
+    names = []
+    for index, token in enumerate(whole[:-1]):
+        if token.is_word("from", "join", "update", "into"):
+            at = index + 1
+            while at + 2 < len(whole) and whole[at + 1].text == ".":
+                at += 2
+            names.append(whole[at].text.strip('"`'))
+    return tuple(dict.fromkeys(names))
+
+
+Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises what the server does
+
+
+def told(ask: Ask, kept: Kept) -> list[ParameterType]:
+    """Return the parameters' types and ranges, in the order of `kept.parameters`. Raises the server's own error."""
+    ask(f"PREPARE dbbench_asked AS {kept.text}")
+    try:
+        found = ask("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'")
+    finally:
+        ask("DEALLOCATE dbbench_asked")
+    types = list(found[0][0])
+    return [_told(ask, kept, parameter, types[int(parameter[1:]) - 1]) for parameter in kept.parameters]
+
+
+def _told(ask: Ask, kept: Kept, parameter: str, type_: str) -> ParameterType:
+    column, tables = column_of(kept, parameter), tables_of(kept)
+    if not column or not tables:
+        return ParameterType(type_)
+    rows = ask(
+        "SELECT histogram_bounds::text, most_common_vals::text FROM pg_stats "
+        "WHERE attname = %s AND tablename = ANY(%s)",
+        column, list(tables),
+    )  # fmt: skip
+    values = [int(word) for row in rows for text in row if text for word in re.findall(r"(?<=[{,])-?\d+(?=[,}])", text)]
+    return ParameterType(type_, min(values), max(values)) if values else ParameterType(type_)

@@ -1,0 +1,107 @@
+"""The power-loss lab: do acknowledged commits survive a power loss, and does the server start again?
+
+A server works on a disk of the lab (`disk`), which logs every write and flush (`log`). From the log, any number of
+disks are made as a power loss would have left them (`aims`, `images`). Each is recovered and checked (`recovery`)
+against what a witness outside the server knows (`witness`). Controls that must lose data prove that the lab detects a
+loss (`controls`); the conclusion from n cuts is arithmetic (`lab`).
+
+`examined` starts the lab's process; `unavailable` says in advance whether this machine supports the lab.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dbbench import packages
+from dbbench.errors import LabUnavailable, NotRoot
+from dbbench.labs.powercut.disk import library
+from dbbench.report.progress.event import Emit
+from dbbench.run.children import launch, stoppable
+from dbbench.run.queue import LOG
+
+__all__ = ["Order", "examined", "requirements", "unavailable"]
+MEMORY_BYTES: Final = 2 * 2**30  # images and logs lie in memory: five images of 200 MB, a log of as much, a server
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the lab is to do. `controls`: only these, by name; `lying`: see `lab.Bench`."""
+
+    seed: int
+    cuts: int | None = None  # of each target
+    minutes: float | None = None  # of all
+    controls: tuple[str, ...] | None = None
+    lying: bool = False
+
+    @classmethod
+    def parsed(cls, text: str) -> Order:
+        """Parse the JSON of an order."""
+        fields = json.loads(text)
+        named = fields.pop("controls")
+        return cls(**fields, controls=None if named is None else tuple(named))
+
+    @property
+    def text(self) -> str:
+        """Return the order as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+class Requirement(NamedTuple):
+    """Something that the lab needs. `program`: what a package must contain to provide it."""
+
+    name: str
+    found: str | None
+    remedy: str
+    program: str = ""
+
+
+def requirements() -> Iterator[Requirement]:
+    """Yield what the lab needs from this machine; `found` is None for what is missing."""
+    fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
+    yield Requirement("/dev/fuse", "accessible" if fuse else None, "modprobe fuse, as root")
+    path = library()
+    yield Requirement("libfuse 3", str(path) if path else None, packages.remedy([packages.FUSE]), packages.FUSE)
+    module = importlib.util.find_spec("mfusepy") is not None
+    yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
+    free, needed = _available_bytes(), f"{MEMORY_BYTES // 2**20} MiB"
+    enough = free is None or free >= MEMORY_BYTES
+    yield Requirement(f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks")
+
+
+def unavailable() -> str | None:
+    """Return why the lab cannot run on this machine, with what to install, or None."""
+    need = next((need for need in requirements() if need.found is None), None)
+    return None if need is None else f"{need.name} is missing: {need.remedy}"
+
+
+def examined(folder: Path, order: Order, emit: Emit) -> None:
+    """Carry out the order for the cells of the run in `folder`, which then contains the results.
+
+    Raises NotRoot, LabUnavailable, Interrupted, Terminated; results so far are kept and marked as incomplete.
+    """
+    if os.geteuid() != 0:
+        raise NotRoot(
+            "the power-loss lab requires root, because it mounts filesystems",
+            effect="Nothing was changed.",
+            remedy="Run the command with sudo.",
+        )
+    if why := unavailable():
+        raise LabUnavailable(why, effect="Nothing was changed.")
+    with stoppable() as stop:
+        status = launch([str(folder), order.text], folder / LOG, emit, stop, {}, module="dbbench.labs.powercut")
+    if status != 0:
+        raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")
+
+
+def _available_bytes() -> int | None:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None

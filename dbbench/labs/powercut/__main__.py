@@ -1,0 +1,88 @@
+"""The lab's own process, in private namespaces: `python -m dbbench.labs.powercut RUN ORDER`.
+
+If it or its parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory
+and disappear. stdout carries progress events, one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from dbbench import __version__, results
+from dbbench.errors import DbbenchError
+from dbbench.labs.powercut import Order, controls, images
+from dbbench.labs.powercut.ground import Lab
+from dbbench.labs.powercut.lab import Bench, Tally, Tell, control, examine
+from dbbench.labs.powercut.targets import Target, targets
+from dbbench.machine import namespaces
+from dbbench.metrics.clock import iso
+from dbbench.model import ControlFacts, LabFacts, LabRow
+from dbbench.report.progress.event import Emit, Event
+from dbbench.results.journal import Journal
+from dbbench.run.workdir import WorkDir
+from dbbench.run.worker import RUNTIME, events_to, guarded, reported
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 0: the results are in the run's directory; otherwise an `error` event explains why not."""
+    folder, order = Path(argv[0]), Order.parsed(argv[1])
+    os.umask(0o022)
+    emit = events_to(os.dup(1))
+    try:
+        work = lambda: guarded(lambda workdir: _work(folder, order, workdir, emit), WorkDir(RUNTIME), emit)  # noqa: E731
+        return namespaces.isolated(work, RUNTIME, keep=[folder])
+    except DbbenchError as error:
+        return reported(error, emit)
+
+
+def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
+    began, created = time.monotonic(), iso(time.time())
+    run = results.load_spec(folder)
+    wanted, skipped = targets(run.cells, run.plan.device.given)
+    until = began + order.minutes * 60 if order.minutes else None
+    lab = Lab(workdir, Journal(folder / "journal.jsonl"))
+    bench = Bench(lab, folder, order.seed, _telling(emit), lying=order.lying)
+    teeth: list[ControlFacts] = []
+    tallies: list[Tally] = []
+
+    def save(complete: bool) -> None:
+        results.save_lab(folder, LabFacts(
+            created, order.seed, _rows(tallies, teeth), tuple(teeth), skipped, _disk(),
+            round(time.monotonic() - began, 1), complete, __version__,
+        ))  # fmt: skip
+
+    for engine in _one_of_each_engine(wanted):
+        for one in controls.of(engine.engine.name, order.controls):
+            teeth.append(control(bench, one, engine, *controls.how_often(order.cuts)))
+            save(False)
+    for number, target in enumerate(wanted):
+        if until is not None:  # what is left of the time, in equal shares
+            bench.until = time.monotonic() + max(0.0, until - time.monotonic()) / (len(wanted) - number)
+        tallies.append(examine(bench, target, order.cuts))
+        save(False)
+    save(True)
+
+
+def _one_of_each_engine(wanted: list[Target]) -> list[Target]:
+    return list({target.engine.name: target for target in reversed(wanted)}.values())[::-1]
+
+
+def _rows(tallies: list[Tally], teeth: list[ControlFacts]) -> tuple[LabRow, ...]:
+    blind = {one.engine for one in teeth if one.blind}
+    return tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
+
+
+def _disk() -> dict[str, int | float | str | bool]:
+    return {"destage_s": images.DESTAGE_S, "cache_bytes": images.CACHE_BYTES, "sector_bytes": images.SECTOR,
+            "block_bytes": images.BLOCK}  # fmt: skip
+
+
+def _telling(emit: Emit) -> Tell:
+    return lambda what: emit(Event("prepare", {"what": what}))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""Make the disks as a power loss would have left them, any number of them from one recorded log.
+
+Each disk has a volatile cache that holds writes until a flush. It is bounded: what is older than DESTAGE_S, or exceeds
+CACHE_BYTES, is on the medium without a flush. Of the rest a cut keeps nothing, or each unit at random; if a unit was
+written several times, an earlier version may be the one that remains.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.labs.powercut.log import Log
+
+DESTAGE_S: Final = 0.3
+CACHE_BYTES: Final = 64 * 2**20  # as a disk of 2025 has
+SECTOR: Final = 512
+BLOCK: Final = 4096
+_COPY: Final = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A power cut: the log entry before which power is lost, and what remains of the caches."""
+
+    aim: str
+    position: int
+    unit: int  # bytes that are written whole or not at all
+    keep: float  # share of a cache's units that is on the medium by chance
+    seed: str
+
+
+class Media:
+    """The disks of a recording; all lose power at the same moment."""
+
+    def __init__(self, bases: Sequence[Path], log: Log, working: Sequence[Path]) -> None:
+        """`bases` and `working` in the order of the disks' numbers; see `Medium`."""
+        self._each = [
+            Medium(base, log, file, disk) for disk, (base, file) in enumerate(zip(bases, working, strict=True))
+        ]
+
+    def cut(self, cut: Cut, images: Sequence[Path]) -> None:
+        """Write the disks of that cut into new files. Raises ValueError for a position before the last one."""
+        for medium, image in zip(self._each, images, strict=True):
+            medium.cut(cut, image)
+
+
+class Medium:
+    """The safe part of one disk's image, advanced cut by cut in the order of their positions."""
+
+    def __init__(self, base: Path, log: Log, working: Path, disk: int = 0) -> None:
+        """`base` is the image at the start of the log, `working` a temporary file, `disk` its number in the log."""
+        self._log = log
+        self._disk = disk
+        self._file = working
+        self._done = 0
+        copied(base, working)
+
+    def cut(self, cut: Cut, image: Path) -> None:
+        """Write the image of that cut into a new file. Raises ValueError for a position before the last one."""
+        first = cached_from(self._log, cut.position, self._disk)
+        if first < self._done:
+            raise ValueError(f"position {cut.position} lies before what is on the medium already")
+        self._write(self._file, range(self._done, first), None)
+        self._done = first
+        copied(self._file, image)
+        if cut.keep > 0:
+            self._write(image, range(first, cut.position), cut)
+
+    def _write(self, image: Path, numbers: range, cut: Cut | None) -> None:
+        chance = random.Random(f"{cut.seed}/{self._disk}") if cut else None
+        with image.open("r+b", buffering=0) as out, self._log.data.open("rb") as data:
+            for number in numbers:
+                entry = self._log.entries[number]
+                if entry.flush or entry.disk != self._disk:
+                    continue
+                data.seek(entry.place)
+                content = data.read(entry.length)
+                if cut is None or chance is None:
+                    os.pwrite(out.fileno(), content, entry.offset)
+                    continue
+                for begin, end in units(entry.offset, entry.length, cut.unit):
+                    if chance.random() < cut.keep:
+                        os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
+
+
+def cached_from(log: Log, position: int, disk: int = 0) -> int:
+    """Return the first entry that may be only in that disk's cache if power is lost before `position`."""
+    flushed = log.flushed_up_to(position, disk)
+    if position >= len(log.entries):
+        return flushed
+    first, held = position, 0
+    oldest = log.entries[position].ns - int(DESTAGE_S * 1e9)
+    while first > flushed:
+        entry = log.entries[first - 1]
+        held += entry.length if entry.disk == disk else 0
+        if entry.ns < oldest or held > CACHE_BYTES:
+            break
+        first -= 1
+    return first
+
+
+def units(offset: int, length: int, unit: int) -> list[tuple[int, int]]:
+    """Return (begin, end) of the pieces of a write that reach the medium separately: it is cut at multiples
+    of `unit`."""
+    bounds = [offset, *range((offset // unit + 1) * unit, offset + length, unit), offset + length]
+    return list(itertools.pairwise(bounds))
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a file into a new inode, without its holes. Raises OSError."""
+    target.unlink(missing_ok=True)
+    with source.open("rb") as old, target.open("xb") as new:
+        size, at = os.fstat(old.fileno()).st_size, 0
+        os.truncate(new.fileno(), size)
+        while at < size:
+            try:
+                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                    return
+                raise
+            end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
+            os.lseek(new.fileno(), at, os.SEEK_SET)
+            while at < end:
+                at += os.sendfile(new.fileno(), old.fileno(), at, min(_COPY, end - at))

@@ -1,0 +1,177 @@
+"""The witness: a small bank whose acknowledged commits are all known outside of the server.
+
+Transaction `n` of a session moves an amount between two accounts and records it in a ledger; accounts and amount depend
+only on session and `n`. So the number of answers defines what must exist: a ledger row for each acknowledged
+transaction, and for each account the balance according to the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dbbench.drivers.sessions import fault
+from dbbench.engines import profile_of, sql_of
+from dbbench.engines.port import Server
+from dbbench.machine import threads
+
+DOUBLINGS: Final = 14
+ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: some hundred pages, most of them dirty at each checkpoint
+SESSIONS: Final = 4
+CHECKPOINT_S: Final = 0.6  # several in a recording of seconds
+FILLER: Final = "x" * 180
+
+_UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
+_SUMS: Final = (
+    "SELECT id, SUM(delta) AS moved FROM (SELECT debit AS id, -amount AS delta FROM ledger "
+    "UNION ALL SELECT credit, amount FROM ledger) AS moves GROUP BY id"
+)
+UNEQUAL: Final = (
+    f"SELECT COUNT(*) FROM account LEFT JOIN ({_SUMS}) AS sums ON sums.id = account.id "
+    "WHERE account.balance <> COALESCE(sums.moved, 0)"
+)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One transaction, as defined by its session and number."""
+
+    debit: int
+    credit: int
+    amount: int
+
+
+def move(session: int, n: int) -> Move:
+    """Return the transaction `n` of a session."""
+    mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF  # spread over all accounts
+    debit = mixed % ACCOUNTS
+    return Move(debit, (debit + 1 + mixed // ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS, 1 + mixed % 97)
+
+
+@dataclass
+class Acknowledged:
+    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ..."""
+
+    times: dict[int, list[int]] = field(default_factory=dict)
+
+    def before(self, ns: int) -> dict[int, int]:
+        """Return for each session how many of its transactions were acknowledged before that time."""
+        return {session: sum(when < ns for when in times) for session, times in self.times.items()}
+
+    @property
+    def count(self) -> int:
+        """Return the number of all acknowledged transactions."""
+        return sum(map(len, self.times.values()))
+
+    def rounds(self) -> list[tuple[int, int]]:
+        """Return the start and end in ns of the answers of each round of sessions."""
+        found: dict[int, list[int]] = {}
+        for session, times in self.times.items():
+            found.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
+        return [(min(times), max(times)) for times in found.values() if times]
+
+
+def made(server: Server) -> None:
+    """Create the tables, with all accounts empty."""
+    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute("CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL, filler CHAR(180) NOT NULL)")
+        cursor.execute("CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
+                       "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))")  # fmt: skip
+        cursor.execute("INSERT INTO account VALUES (0, 0, %s)", (FILLER,))
+        for power in range(DOUBLINGS):
+            cursor.execute(f"INSERT INTO account SELECT id + {2**power}, balance, filler FROM account")
+
+
+@contextlib.contextmanager
+def banking(server: Server, round_: int, seen: Acknowledged) -> Iterator[Callable[[], None]]:
+    """Run sessions that work, and one that checkpoints, within the block or until the server has ended.
+
+    `round_` makes their numbers new: a killed server may contain a transaction that was not acknowledged. Call the
+    yielded function before the server is killed: it raises EngineDied or DriverFailed if a session has already ended.
+    """
+    stop = threading.Event()
+    helpers = []
+    if profile_of(server.engine).lab_checkpoints:
+        helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
+    for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
+        seen.times[number] = []
+        work = _work_in_one_message if sql_of(server).one_message else _work
+        helpers.append(threads.Helper(f"witness-{number}", work, server, number, seen.times[number], stop))
+    for helper in helpers:
+        helper.start()
+
+    def must_work() -> None:
+        for helper in helpers:
+            if (error := helper.error()) is not None:
+                raise fault(server, f"the thread {helper.name} ended: {type(error).__name__}: {error}", error)
+
+    try:
+        yield must_work
+    finally:
+        stop.set()
+        for helper in helpers:
+            helper.join(30)
+
+
+def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
+    """Return how many acknowledged transactions are missing from the ledger or differ. Raises the server's
+    own errors."""
+    lost = 0
+    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+        for session, count in acknowledged.items():
+            cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
+                           f"WHERE session = {session} AND n <= {count}")  # fmt: skip
+            row = cursor.fetchone()
+            moves = [move(session, n) for n in range(1, count + 1)]
+            if int(row[0]) != count:
+                lost += count - int(row[0])
+            elif (int(row[1]), int(row[2])) != (sum(m.amount for m in moves), sum(m.debit for m in moves)):
+                lost += 1  # one at least is there with other content
+    return lost
+
+
+def unequal(server: Server) -> int:
+    """Return the accounts whose balance differs from the ledger. Raises the server's own errors."""
+    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(UNEQUAL)
+        return int(cursor.fetchone()[0])
+
+
+def _statements(session: int, n: int) -> list[str]:
+    one = move(session, n)
+    changes = sorted([(one.debit, -one.amount), (one.credit, one.amount)])  # in one order: no deadlocks
+    return [
+        f"INSERT INTO ledger VALUES ({session}, {n}, {one.debit}, {one.credit}, {one.amount})",
+        *(_UPDATE.format(amount, account) for account, amount in changes),
+    ]
+
+
+def _work_in_one_message(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
+    with contextlib.closing(server.connect()) as connection:
+        cursor = connection.cursor()
+        while not stop.is_set():
+            cursor.execute("; ".join(("BEGIN", *_statements(session, len(times) + 1), "COMMIT")))
+            times.append(time.monotonic_ns())
+
+
+def _work(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
+    with contextlib.closing(server.connect()) as connection:
+        connection.autocommit = False
+        cursor = connection.cursor()
+        while not stop.is_set():
+            for statement in _statements(session, len(times) + 1):
+                cursor.execute(statement)
+            connection.commit()
+            times.append(time.monotonic_ns())
+
+
+def _checkpoints(server: Server, stop: threading.Event) -> None:
+    """Request checkpoints; InnoDB's settings here make it flush continuously."""
+    with contextlib.closing(server.connect()) as connection:
+        cursor = connection.cursor()
+        while not stop.wait(CHECKPOINT_S):
+            cursor.execute("CHECKPOINT")

@@ -1,0 +1,204 @@
+"""A second kernel as an ordinary process: test what the running kernel lacks, at a small scale.
+
+User-mode Linux with native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this machine's root
+filesystem. It is several times slower than the machine: it shows that a plan works, never how fast.
+
+The cached build of the second kernel: its location, its key, and how it is made.
+
+`KEY/root` is a small root (`smallroot`). Deleting the directory only costs the minutes of another build.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.datasets.cache import alone
+from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
+from dbbench.labs.second_kernel.boot import BootOrder, booted
+from dbbench.machine import threads
+from dbbench.report.progress.event import Emit, parsed
+
+__all__ = ["CommandEnd", "rehearsed", "run_inside", "unavailable"]
+
+MEMORY_BYTES: Final = 2 * 2**30  # of the second kernel; taken as it is used
+ROOM_BYTES: Final = 24 * 2**30  # for what is written inside: a sparse file that takes what is used
+LIMIT_S: Final = 3600.0
+_PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")  # beginnings of what the command inside may see
+RECIPE: Final = 1  # counts up when what is kept, or how it is built, changes: an older build is then not used
+PROGRAMS: Final = ("debootstrap", "chroot", "mkfs.ext4")
+_BUILD_BYTES: Final = 6 * 2**30  # the most that a build took was 4.1 GiB
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """The result of a command that ran inside."""
+
+    status: int
+    kernel: str
+    boot_s: float
+    command_s: float
+    faults: tuple[str, ...]  # lines of the second kernel's log that tell of a fault of its own
+
+
+def run_inside(
+    argv: Sequence[str | Path],
+    *,
+    shared: Sequence[Path] = (),
+    disks: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path = Path("/"),
+    timeout_s: float = LIMIT_S,
+    memory_bytes: int = MEMORY_BYTES,
+    stdout: Path | int = 1,
+    stderr: Path | int = 2,
+    tell: Callable[[str], None] = lambda what: None,
+) -> CommandEnd:
+    """Run a command as root in the second kernel, on this machine's root filesystem; return its result.
+
+    Writes are discarded, except in the directories in `shared`. `disks` are the sizes of empty disks: /dev/ubdb,
+    /dev/ubdc and so on. If there is no build yet, it is made first (`tell` reports its progress). Raises NotRoot,
+    RehearsalUnavailable, RehearsalBuildFailed, DiskTooSmall, DeadlinePassed (it is killed), RehearsalFailed (the second
+    kernel died).
+    """
+    root = small_root(tell)
+    seen = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+    base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(Path.home()),
+            "LANG": "C.UTF-8", "TZ": "UTC", "PAGER": "cat", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    order = BootOrder(
+        root=str(root),
+        argv=tuple(str(word) for word in argv),
+        env={**base, **seen, **(env or {})},
+        cwd=str(cwd),
+        shared=tuple(str(path.resolve()) for path in shared),
+        disks=tuple(disks),
+        room_bytes=ROOM_BYTES,
+        memory_bytes=memory_bytes,
+        scratch=str(root.parent),
+    )
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    said = booted(order, timeout_s, stdout, stderr)
+    if "status" not in said:
+        last = "\n  ".join(said.get("console", [])[-12:]) or "it printed nothing"
+        raise RehearsalFailed(
+            f"the second kernel ended (status {said.get('ended')}) before the command did: {last}",
+            effect="Nothing of it is left.",
+        )
+    return CommandEnd(said["status"], said["kernel"], said["boot_s"], said["command_s"], tuple(said["faults"]))
+
+
+def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:
+    """Run the run in `folder` in the second kernel and forward its events; return the result. Raises as `run_inside`.
+
+    Output of the trials' processes goes to launcher.log, as for an ordinary run.
+    """
+    reading, writing = os.pipe()
+
+    def passed_on() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if event := parsed(line):
+                    emit(event)
+
+    hearing = threads.Helper("rehearsal", passed_on)
+    hearing.start()
+    try:
+        argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.driving", folder]
+        outcome = run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=writing,
+                             stderr=folder / "rehearsal.log")  # fmt: skip
+    finally:
+        os.close(writing)
+        hearing.join()
+    hearing.check()
+    return outcome
+
+
+def folder() -> Path:
+    """Return dbbench/rehearsal in the XDG cache. It need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "rehearsal"
+
+
+def found() -> Path | None:
+    """Return the newest small root of this recipe, or None."""
+    roots = [path for path in folder().glob(f"*-r{RECIPE}/root") if path.is_dir()]
+    return max(roots, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def unavailable() -> str | None:
+    """Return why a second kernel is not possible here, with what to install; None if it exists or can be built."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"it exists for Linux on x86-64 only, this is {sys.platform} on {platform.machine()}"
+    if os.geteuid() != 0:
+        return "it is built and started in private namespaces, which only root may make"
+    if found() is not None:
+        return None
+    if missing := [name for name in PROGRAMS if process.find(name) is None]:
+        return f"{', '.join(missing)} not installed: apt install {' '.join(missing)}"
+    if mirror() is None:
+        return "it is built from Debian's packages, and apt knows no Debian mirror here"
+    return None
+
+
+def small_root(tell: Callable[[str], None]) -> Path:
+    """Return the small root, and build it if necessary (`tell` reports progress); one process builds, others wait.
+
+    Raises NotRoot, RehearsalUnavailable, DiskTooSmall, RehearsalBuildFailed.
+    """
+    if reason := unavailable():
+        kind = NotRoot if os.geteuid() != 0 else RehearsalUnavailable
+        raise kind(f"there is no second kernel here: {reason}", effect="Nothing was changed.", remedy="dbbench doctor")
+    if root := found():
+        return root
+    place = folder()
+    place.mkdir(parents=True, exist_ok=True)
+    with alone(place / ".lock", tell):
+        return found() or _built(place, tell)
+
+
+def _built(place: Path, tell: Callable[[str], None]) -> Path:
+    from dbbench.labs.second_kernel.boot import built
+
+    _enough(place)
+    making = place / ".making"
+    shutil.rmtree(making, ignore_errors=True)  # of a build that was killed
+    making.mkdir()
+    try:
+        key = built(making, str(mirror()), tell)
+        kept = place / f"{key}-r{RECIPE}"
+        shutil.rmtree(kept, ignore_errors=True)
+        making.rename(kept)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return kept / "root"
+
+
+def _enough(place: Path) -> None:
+    from dbbench.errors import DiskTooSmall
+    from dbbench.units import size_text
+
+    disk = os.statvfs(place)
+    if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
+        raise DiskTooSmall(
+            f"building the second kernel takes {size_text(_BUILD_BYTES)} for some minutes at {place}",
+            effect="Nothing was changed.",
+            remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",
+        )
+
+
+def mirror() -> str | None:
+    """Return the mirror of this machine's Debian packages, or None."""
+    if process.find("apt-get") is None:
+        return None
+    argv = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
+    listed = process.run(argv, ok=(0, 100), note=False).stdout.split()
+    return next((address for address in listed if "security" not in address), None)

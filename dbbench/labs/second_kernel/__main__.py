@@ -1,0 +1,42 @@
+"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] -- COMMAND ...`.
+
+Runs a command as root in the second kernel, on this machine's own root; its exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dbbench.errors import DbbenchError
+from dbbench.labs.second_kernel import LIMIT_S, MEMORY_BYTES, run_inside
+from dbbench.units import bytes_of, seconds_of
+
+
+def main() -> int:
+    """Return the command's exit status; that of an error of dbbench; 1 if the kernel reported a fault."""
+    parser = argparse.ArgumentParser(prog="python -m dbbench.labs.second_kernel", description=__doc__)
+    parser.add_argument("--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ...")
+    parser.add_argument("--size", type=bytes_of, default=2**30, help="of each, 1GiB by default")
+    parser.add_argument("--share", type=Path, action="append", default=[], help="a folder that is written for real")
+    parser.add_argument("--memory", type=bytes_of, default=MEMORY_BYTES)
+    parser.add_argument("--limit", type=seconds_of, default=LIMIT_S)
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    try:
+        done = run_inside(
+            given.command, shared=given.share, disks=[given.size] * given.disks, cwd=Path.cwd(),
+            timeout_s=given.limit, memory_bytes=given.memory, tell=lambda what: print(what, file=sys.stderr),
+        )  # fmt: skip
+    except DbbenchError as error:
+        print(f"error {error.id}: {error.evidence}\n  {error.effect or ''} {error.remedy or ''}", file=sys.stderr)
+        return error.exit_code
+    for line in done.faults:
+        print(f"kernel: {line}", file=sys.stderr)
+    print(f"Linux {done.kernel}: booted in {done.boot_s} s, ran {done.command_s} s", file=sys.stderr)
+    return done.status or (1 if done.faults else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,374 @@
+"""Build and boot the second kernel: `main(["build" or "boot", SPEC, REPORTS])` in a separate Python process, started by
+`built` and `booted`, which read its reports; it runs in private namespaces.
+
+The kernel is Debian unstable's user-mode Linux, as packaged, with OpenZFS's module built for it. The package has no
+kernel headers: the configuration is read from the kernel (`--showconfig`), the source gets its version (modules must
+name it), and the exported symbols are read from its executable (`symvers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalBuildFailed, all_errors
+from dbbench.labs.second_kernel import smallroot
+from dbbench.machine import namespaces
+
+STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set by the test harness alone: package lists that have expired are taken
+_DEADLINE_S: Final = 900.0  # a step; the longest took 60 s on two cores
+_PACKAGES: Final = (
+    "user-mode-linux", "zfsutils-linux", "kmod",  # what is kept
+    "mdadm", "lvm2", "dmsetup", "thin-provisioning-tools", "cryptsetup-bin", "f2fs-tools", "nilfs-tools",
+    "gcc", "make", "libc6-dev", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils", "python3", "file",
+    "gawk",
+)  # fmt: skip
+_PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
+
+Tell = Callable[[str], None]
+_GRACE_S: Final = 10.0
+# Not by `-m`: the package imports this module, and Python would warn that it is there twice.
+_PROGRAM: Final = f"import sys; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
+_PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", "http_proxy", "https_proxy", "no_proxy", STALE,
+                  "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
+
+
+def build(making: Path, mirror: str, tell: Tell) -> str:
+    """Build in the empty directory `making`, which then contains the small root `making/root`; return its key.
+
+    The key consists of the versions. Takes about 200 s on two cores. Raises RehearsalBuildFailed.
+    """
+    whole = making / "whole"
+    try:
+        tell(f"Debian unstable with user-mode-linux and a compiler, from {mirror}")
+        _debian(whole, mirror)
+        version = _inside(whole, "/usr/bin/linux.uml", "--version").strip()
+        openzfs = _openzfs(whole)
+        key = f"uml-{version}-{openzfs.name}"
+        tell(f"headers for Linux {version}")
+        source = _headers(whole, version)
+        tell(f"the module of {openzfs.name}")
+        _module(whole, openzfs, source)
+        _keep(whole, version, openzfs).rename(making / "root")
+    except (CommandFailed, DeadlinePassed, OSError, ValueError) as failure:
+        raise RehearsalBuildFailed(
+            f"the second kernel could not be built: {failure}",
+            effect="Nothing was kept.",
+            remedy="dbbench -v rehearse PLAN  says more. Its packages are Debian unstable's, which moves: try again "
+            "in a few days.",
+        ) from failure
+    finally:
+        with contextlib.suppress(OSError):
+            namespaces.unmount(whole / "proc", lazy=True)  # removing must not follow a mount
+        shutil.rmtree(whole, ignore_errors=True)
+    return key
+
+
+def _debian(root: Path, mirror: str) -> None:
+    proxies = {name: value for name in _PROXIES if (value := os.environ.get(name))}
+    base: process.Argv = ["debootstrap", "--variant=minbase", "--components=main,contrib", "sid", root, mirror]
+    process.run(base, timeout_s=_DEADLINE_S, env=proxies)
+    services = root / "usr/sbin/policy-rc.d"
+    services.write_text("#!/bin/sh\nexit 101\n")  # nothing is started by what is installed here
+    services.chmod(0o755)
+    options = ['APT::Install-Recommends "false";', 'DPkg::Options:: "--force-unsafe-io";', *_proxies_of_apt()]
+    if os.environ.get(STALE):
+        options.append('Acquire::Check-Valid-Until "false";')
+    (root / "etc/apt/apt.conf.d/90dbbench").write_text("\n".join(options) + "\n")
+    namespaces.mount("proc", root / "proc", "proc")  # linux.uml reads /proc/self/exe
+    _inside(root, "apt-get", "update", "-q", env=proxies)
+    _inside(root, "apt-get", "install", "-qy", *_PACKAGES, env=proxies)
+    series = ".".join(_inside(root, "/usr/bin/linux.uml", "--version").strip().split(".")[:2])
+    _inside(root, "apt-get", "install", "-qy", f"linux-source-{series}", env=proxies)
+    _inside(root, "apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", "zfs-dkms", env=proxies, cwd="/tmp")
+
+
+def _proxies_of_apt() -> list[str]:
+    """Return how this machine's apt reaches its mirror."""
+    dumped = process.run(["apt-config", "dump"], note=False).stdout
+    return [line for line in dumped.splitlines() if re.match(r"Acquire::https?::Proxy\b", line)]
+
+
+def _openzfs(root: Path) -> Path:
+    """Unpack the module's source; return its directory. It is not installed, as it would be built for the running
+    kernel."""
+    package = next((root / "tmp").glob("zfs-dkms_*.deb"))
+    _inside(root, "dpkg-deb", "-x", f"/tmp/{package.name}", "/tmp/openzfs")
+    return next((root / "tmp/openzfs/usr/src").glob("zfs-*"))
+
+
+def _headers(root: Path, version: str) -> Path:
+    """Prepare the kernel's source for building modules for this kernel; return its directory."""
+    series, _, sublevel = version.rpartition(".")
+    packed = f"/usr/src/linux-source-{series}"
+    _inside(root, "tar", "-C", "/usr/src", "-xf", f"{packed}.tar.xz")
+    source = root / packed.lstrip("/")
+    makefile = re.sub(r"^SUBLEVEL =.*$", f"SUBLEVEL = {sublevel}", (source / "Makefile").read_text(), flags=re.M)
+    (source / "Makefile").write_text(re.sub(r"^EXTRAVERSION =.*$", "EXTRAVERSION =", makefile, flags=re.M))
+    config = _inside(root, "/usr/bin/linux.uml", "--showconfig")
+    (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))  # it would alter the version
+    for target in ("olddefconfig", "modules_prepare"):
+        _inside(root, "make", "-C", packed, "-s", _jobs(), "ARCH=um", target)
+    (source / "Module.symvers").write_text(symvers((root / smallroot.KERNEL).read_bytes()))
+    return source
+
+
+def _module(root: Path, openzfs: Path, source: Path) -> None:
+    at, linux = f"/{openzfs.relative_to(root)}", f"/{source.relative_to(root)}"
+    (openzfs / "configure").chmod(0o755)
+    um = {"ARCH": "um"}
+    options = ("--with-config=kernel", f"--with-linux={linux}", f"--with-linux-obj={linux}")
+    _inside(root, "./configure", *options, env=um, cwd=at)
+    _inside(root, "make", "-s", _jobs(), env=um, cwd=at)
+
+
+def _keep(root: Path, version: str, openzfs: Path) -> Path:
+    """Make the small root within the whole one, because depmod runs there; return its directory."""
+    small = root / "small"
+    smallroot.kept_of(root, small)
+    modules = small / "usr/lib/modules"
+    shutil.copytree(root / "usr/lib/uml/modules", modules)
+    (modules / version / "extra").mkdir()
+    for name in ("spl", "zfs"):
+        built, stripped = f"/{openzfs.relative_to(root)}/module/{name}.ko", f"/tmp/{name}.ko"
+        _inside(root, "strip", "--strip-debug", "-o", stripped, built)
+        shutil.copy(root / stripped.lstrip("/"), modules / version / "extra")
+    _inside(root, "depmod", "-b", "/small", version)
+    return small
+
+
+def _inside(root: Path, *argv: str, env: Mapping[str, str] | None = None, cwd: str = "/") -> str:
+    """Run a program in the build's root; return its output."""
+    place = ["env", "-C", cwd] if cwd != "/" else []
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", **(env or {})}
+    return process.run(["chroot", root, *place, *argv], timeout_s=_DEADLINE_S, env=quiet).stdout
+
+
+def _jobs() -> str:
+    return f"-j{os.cpu_count() or 1}"
+
+
+_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+_SECTION: Final = struct.Struct("<IIQQQQ")  # the beginning of Elf64_Shdr: name, type, flags, addr, offset, size
+_SECTION_BYTES: Final = 64
+_ENTRY: Final = struct.Struct("<QQQ")
+_GPL: Final = 1
+
+
+@dataclass(frozen=True)
+class _Section:
+    address: int
+    offset: int
+    size: int
+
+
+def symvers(executable: bytes) -> str:
+    """Return the text of Module.symvers. Raises ValueError if the executable has no such tables."""
+    sections = _sections(executable)
+    try:
+        symbols, flags = sections["__ksymtab"], sections["__kflagstab"]
+    except KeyError as missing:
+        raise ValueError(f"the kernel has no section {missing}") from None
+    count, rest = divmod(symbols.size, _ENTRY.size)
+    if rest or flags.size < count:
+        raise ValueError(f"__ksymtab has {symbols.size} bytes and __kflagstab {flags.size}: not the known shape")
+    lines = []
+    for number in range(count):
+        _value, name, namespace = _ENTRY.unpack_from(executable, symbols.offset + number * _ENTRY.size)
+        gpl = executable[flags.offset + number] & _GPL
+        export = "EXPORT_SYMBOL_GPL" if gpl else "EXPORT_SYMBOL"
+        words = ("0x00000000", _at(executable, sections, name), "vmlinux", export, _at(executable, sections, namespace))
+        lines.append("\t".join(words))
+    return "\n".join(lines) + "\n"
+
+
+def _sections(executable: bytes) -> dict[str, _Section]:
+    if executable[:5] != b"\x7fELF\x02":
+        raise ValueError("not a 64-bit ELF executable")
+    header = _HEADER.unpack_from(executable)
+    table, count, names = header[6], header[12], header[13]
+    raw = [_SECTION.unpack_from(executable, table + _SECTION_BYTES * number) for number in range(count)]
+    strings = raw[names][4]
+    return {_text(executable, strings + name): _Section(at, offset, size) for name, _, _, at, offset, size in raw}
+
+
+def _at(executable: bytes, sections: dict[str, _Section], address: int) -> str:
+    """Return the string at an address of the running kernel; "" if there is none."""
+    for section in sections.values():
+        if section.address and section.address <= address < section.address + section.size:
+            return _text(executable, section.offset + address - section.address)
+    return ""
+
+
+def _text(executable: bytes, offset: int) -> str:
+    return executable[offset : executable.index(b"\0", offset)].decode()
+
+
+@dataclass(frozen=True)
+class BootOrder:
+    """A command to run inside, and its environment. All paths are the same inside and outside."""
+
+    root: str  # the small root
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    shared: tuple[str, ...]  # folders that are the machine's own, writable; all else that is written is lost
+    disks: tuple[int, ...]  # bytes of the empty disks /dev/ubdb, /dev/ubdc ...
+    room_bytes: int  # of the sparse disk that takes what is written
+    memory_bytes: int
+    scratch: str  # where the disks' files lie, unlinked
+    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))  # as outside
+
+
+def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
+    """Build in `making`; return the key of the build. Raises RehearsalBuildFailed."""
+    key = ""
+    for said in _child("build", {"making": str(making), "mirror": mirror}, None):
+        if "tell" in said:
+            tell(said["tell"])
+        key = said.get("key", key)
+    return key
+
+
+def booted(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path | int) -> dict[str, Any]:
+    """Run the order in the second kernel; return the report of `inside`, and `console`, the kernel's output.
+
+    An empty `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed.
+    """
+    report: dict[str, Any] = {}
+    for said in _child("boot", asdict(order), timeout_s, stdout, stderr):
+        report.update(said)
+    return report
+
+
+def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Path | int = subprocess.DEVNULL,
+           stderr: Path | int = 2) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Start this module as a process; yield its report. Raises the error that it reports."""
+    reading, writing = os.pipe()
+    env = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    argv = [sys.executable, "-c", _PROGRAM, verb, json.dumps(spec), str(writing)]
+    with os.fdopen(reading) as reports, process.running(
+        argv,
+        stdout=stdout,
+        stderr=stderr,
+        env={**env, "PYTHONDONTWRITEBYTECODE": "1", namespaces.PARENT: str(os.getpid())},
+        pass_fds=[writing],
+        grace_s=_GRACE_S,
+        note=False,
+        own_session=True,  # Ctrl-C reaches this process, which then ends that one
+    ) as child:  # fmt: skip
+        os.close(writing)
+        if timeout_s is not None:
+            child.wait(timeout_s)  # its few reports fit into the pipe
+        for line in reports:
+            said = json.loads(line)
+            if "error" in said:
+                kind = all_errors()[said.pop("error")]
+                raise kind(said.pop("evidence"), **said)
+            yield said
+        child.wait(_GRACE_S)
+
+
+RUNTIME: Final = namespaces.RUNTIME
+_TIES: Final = ("/dev/null", "/dev/urandom")  # what the kernel's process needs of /dev beside a tmpfs with exec
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the process; exit status 0 if the request succeeded."""
+    verb, spec, reports = argv[0], json.loads(argv[1]), int(argv[2])
+
+    def report(**said: Any) -> None:
+        os.write(reports, (json.dumps(said) + "\n").encode())
+
+    def work() -> int:
+        try:
+            if verb == "build":
+                key = build(Path(spec["making"]), spec["mirror"], lambda what: report(tell=what))
+                report(key=key)
+            else:
+                report(**_boot(BootOrder(**spec)))
+        except DbbenchError as error:
+            report(error=error.id, evidence=error.evidence, effect=error.effect, remedy=error.remedy)
+            return error.exit_code
+        return 0
+
+    keep = [Path(spec["making"])] if verb == "build" else [Path(p) for p in (spec["root"], *spec["shared"])]
+    try:
+        return namespaces.isolated(work, RUNTIME, keep=keep)
+    except DbbenchError as error:
+        report(error=error.id, evidence=error.evidence, effect=error.effect, remedy=error.remedy)
+        return error.exit_code
+
+
+def _boot(order: BootOrder) -> dict[str, Any]:
+    control = RUNTIME / "scratch"
+    init, answer, console = control / "init", control / "answer.json", control / "console"
+    control.joinpath("order.json").write_text(json.dumps(asdict(order)))
+    init.write_text(_init(order, control))
+    init.chmod(0o755)
+    console.touch()
+    small = Path(order.root)
+    namespaces.mount("/", small / "host", flags=namespaces.MS_BIND | namespaces.MS_REC)
+    namespaces.mount("tmpfs", small / "dev/shm", "tmpfs", data="mode=1777")  # the kernel's memory: a file with exec
+    namespaces.mount("proc", small / "proc", "proc")
+    for device in _TIES:
+        namespaces.mount(device, small / device.lstrip("/"), flags=namespaces.MS_BIND)
+    with ExitStack() as stack:
+        disks = [stack.enter_context(tempfile.TemporaryFile(dir=order.scratch)).fileno()
+                 for _ in (order.room_bytes, *order.disks)]  # fmt: skip
+        for fd, size_bytes in zip(disks, (order.room_bytes, *order.disks), strict=True):
+            os.truncate(fd, size_bytes)
+        _formatted(disks[0])
+        printed = stack.enter_context(console.open("wb")).fileno()
+        argv: process.Argv = ["chroot", small, f"/{smallroot.KERNEL}", *_arguments(order, init, disks, printed)]
+        kernel = process.running(
+            argv, stdout=1, stderr=2, env={"HOME": "/root"}, pass_fds=[*disks, printed], note=False
+        )
+        status = stack.enter_context(kernel).popen.wait()
+        lines = console.read_text(errors="replace").replace("\r", "").splitlines()
+        told = json.loads(answer.read_text()) if answer.exists() else {}
+        return {**told, "ended": status, "console": lines[-200:]}
+
+
+def _formatted(fd: int) -> None:
+    """Make ext4 without a journal: the content of this disk is discarded after the boot."""
+    argv = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", f"/proc/self/fd/{fd}"]
+    process.run(argv, timeout_s=120, pass_fds=[fd], note=False)
+
+
+def _arguments(order: BootOrder, init: Path, disks: Sequence[int], console: int) -> list[str]:
+    """Return the kernel's command line. Disks are unlinked files, which disappear however this ends."""
+    return [
+        f"mem={order.memory_bytes // 2**20}M",
+        "seccomp=on",  # much faster than ptrace
+        *(f"ubd{number}=/proc/self/fd/{fd}" for number, fd in enumerate(disks)),
+        "ro", "rootfstype=hostfs", "rootflags=/host", f"init={init}",
+        "con=null", f"con0=null,fd:{console}", "con1=null,fd:1", "con2=null,fd:2", "ssl=null",
+        "quiet", "panic=1",
+    ]  # fmt: skip
+
+
+def _init(order: BootOrder, control: Path) -> str:
+    """Return the first process inside: this program, with the same interpreter and directories."""
+    return (
+        f"#!{sys.executable} -B\n"
+        f"# {shlex.join(order.argv)}\n"
+        f"import sys\nsys.path[:] = {list(order.path)!r}\n"
+        f"from dbbench.labs.second_kernel.inside import main\nmain({str(control)!r})\n"
+    )

@@ -1,0 +1,177 @@
+"""The first process of the second kernel: makes a root like the machine's own, runs one command, reports the result.
+
+The machine's root is available read-only (hostfs); an overlay on a temporary disk takes writes. Programs of the small
+root are in /usr/sbin. The command's output goes through pipes to two terminals that are the outer process's stdout and
+stderr, so that it does not detect a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import resource
+import shlex
+import socket
+import termios
+import traceback
+import tty
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from dbbench import process
+from dbbench.labs.second_kernel import smallroot
+from dbbench.labs.second_kernel.boot import BootOrder
+from dbbench.machine import threads
+from dbbench.machine.mounts import mounts_of
+from dbbench.machine.namespaces import mount
+
+MS_MOVE: Final = 0x2000
+_POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
+_EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing loads them by itself: no udev runs here
+FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
+_NR_OPEN: Final = 1048576  # fs.nr_open: no limit of open files may be larger
+_DRAIN_S: Final = 5.0  # a daemon that was left may hold the pipe for ever
+
+
+def main(control: str) -> NoReturn:
+    """Never returns: it is process 1, and switches the machine off at the end."""
+    folder, answer = Path(control), dict[str, Any]()
+    try:
+        order = _order(folder)
+        _furnish(order, folder)
+        began = _uptime_s()
+        status = _run(order)
+        answer = {"status": status, "boot_s": began, "command_s": round(_uptime_s() - began, 2),
+                  "kernel": os.uname().release, "faults": _faults()}  # fmt: skip
+    except BaseException:
+        traceback.print_exc()  # on the kernel's console
+    with contextlib.suppress(OSError):
+        _durable(folder / "answer.json", json.dumps(answer))
+    os.sync()
+    ctypes.CDLL(None).reboot(_POWER_OFF)
+    os._exit(1)
+
+
+def _order(folder: Path) -> BootOrder:
+    found: dict[str, Any] = json.loads((folder / "order.json").read_text())
+    for name, value in found.items():
+        if isinstance(value, list):
+            found[name] = tuple(value)
+    return BootOrder(**found)
+
+
+def _furnish(order: BootOrder, control: Path) -> None:
+    small = Path(order.root)
+    room = small / smallroot.ROOM
+    mount("proc", Path("/proc"), "proc")
+    if "devtmpfs" not in {entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")}:
+        mount("dev", Path("/dev"), "devtmpfs")
+    _modprobe(small, "overlay")
+    mount("/dev/ubda", room, "ext4")
+    for name in ("upper", "work", "root"):
+        (room / name).mkdir()
+    root = room / "root"
+    layers = f"lowerdir=/,upperdir={room}/upper,workdir={room}/work"
+    mount("overlay", root, "overlay", data=layers)
+    for name, fstype in (("proc", "proc"), ("sys", "sysfs"), ("dev", "devtmpfs"), ("run", "tmpfs")):
+        mount(fstype, root / name, fstype, data="mode=0755" if fstype == "tmpfs" else "")
+    for name, fstype, options in (("shm", "tmpfs", "mode=1777"), ("pts", "devpts", "")):
+        (root / "dev" / name).mkdir(exist_ok=True)
+        mount(fstype, root / "dev" / name, fstype, data=options)
+    for shared in (*order.shared, str(control)):
+        (root / shared.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        mount("hostfs", root / shared.lstrip("/"), "hostfs", data=f"/host{shared}")
+    os.chdir(root)
+    mount(".", Path("/"), flags=MS_MOVE)
+    os.chroot(".")
+    os.chdir("/")
+    _programs(small)
+    Path("/proc/sys/kernel/modprobe").write_text("/usr/sbin/modprobe")
+    socket.sethostname("second-kernel")
+    process.run(["ip", "link", "set", "lo", "up"], ok=range(256), note=False)
+    for module in _EARLY:
+        process.run(["modprobe", module], note=False)
+
+
+def _modprobe(small: Path, module: str) -> None:
+    process.run([*smallroot.command(small, "modprobe"), module], note=False)
+
+
+def _programs(small: Path) -> None:
+    """Put the small root's programs into the usual directories."""
+    for name in (*smallroot.OWN, *smallroot.SPARE):
+        path = Path("/usr/sbin") / name
+        if name in smallroot.SPARE and process.find(name):
+            continue
+        path.unlink(missing_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(smallroot.command(small, name))} "$@"\n')
+        path.chmod(0o755)
+
+
+def _run(order: BootOrder) -> int:
+    """Start the command and reap all children until it has ended; return its exit status, 128 + n after signal n."""
+    pipes = [os.pipe() for _ in range(2)]
+    child = os.fork()
+    if child == 0:
+        _become(order, [writing for _, writing in pipes])
+    copiers = []
+    for number, (reading, writing) in enumerate(pipes, 1):
+        os.close(writing)
+        copier = threads.Helper(f"copy-{number}", _copied, reading, f"/dev/tty{number}")
+        copier.start()
+        copiers.append(copier)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            break
+    for copier in copiers:
+        copier.join(_DRAIN_S)
+        copier.check()  # output that is lost fails the command: main() prints why on the kernel's console
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _become(order: BootOrder, outputs: list[int]) -> NoReturn:
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, fd in enumerate(outputs, 1):
+            os.dup2(fd, number)
+        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)  # -1: no limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # the kernel's own are too few for a server
+        os.chdir(order.cwd)
+        os.execvpe(order.argv[0], list(order.argv), order.env)
+    except (OSError, ValueError) as error:
+        os.write(2, f"{order.argv[0]}: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _copied(reading: int, terminal: str) -> None:
+    """Forward bytes until the last writer has closed and everything has left this machine."""
+    fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
+    tty.setraw(fd)
+    while part := os.read(reading, 65536):
+        while part:
+            part = part[os.write(fd, part) :]
+    termios.tcdrain(fd)
+
+
+def _faults() -> list[str]:
+    """Return the kernel log's lines about faults of the kernel: nothing else checks how the module was built."""
+    said = process.run(["dmesg"], note=False).stdout
+    return [line for line in said.splitlines() if FAULTS.search(line)]
+
+
+def _uptime_s() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def _durable(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

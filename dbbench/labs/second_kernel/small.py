@@ -1,0 +1,87 @@
+"""Reduce a plan: keep its filesystems, layers, servers and operations, and make everything else as small as possible.
+
+A rehearsal tests whether each step succeeds. Sizes, sessions and windows are reduced to what a slow kernel with one
+core and little memory does in seconds; lists are represented by their first value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, TrialSpec, WalDevice
+from dbbench.plan import Expanded
+from dbbench.run.record import DEADLINES_S
+
+PLACE: Final = Path("/var/tmp/dbbench-second-kernel")  # inside only: what its journal names is nowhere outside
+DEVICE_BYTES: Final = 2**30  # each: every family takes it, and a server with its log fits
+PHASE_S: Final = 600.0  # the most that a phase may take: what stands still is told by its name, and the rest goes on
+WARMUP_S: Final = 1.0
+MEASURE_S: Final = 4.0
+MOST: Final[dict[str, int]] = {
+    "scale": 2, "tables": 2, "table_size": 2000, "table_bytes": 4 * 2**20, "rows": 2000, "clients": 2, "threads": 1,
+    "file_size": 64 * 2**20, "files": 1000, "file_bytes": 4096,
+    "warehouses": 1, "districts": 2, "customers": 100, "items": 200,
+}  # fmt: skip
+# Sizes that a server would ask this small machine for; the engine's own defaults fit.
+_SIZES: Final = (
+    "shared_buffers", "huge_pages", "effective_cache_size", "maintenance_work_mem", "wal_buffers", "max_wal_size",
+    "min_wal_size", "innodb_buffer_pool_size", "innodb_log_file_size", "innodb_redo_log_capacity",
+    "innodb_log_buffer_size", "large_pages", "key_buffer_size", "tmp_table_size", "max_heap_table_size",
+)  # fmt: skip
+
+
+def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tuple[Plan, Expanded]:
+    """Return the plan and its cells for `arms`: one block, on loop files below `at`."""
+    chosen = tuple(arm for arm in plan.fs_setups if arm.label in arms)
+    baseline = plan.baseline if plan.baseline in arms else chosen[0].label
+    less = dataclasses.replace(
+        plan, fs_setups=chosen, baseline=baseline, blocks=1, warmup_s=WARMUP_S, measure_s=MEASURE_S, memory=(),
+        repeat_suspect=False, device=_device(plan.device, at), client=None,
+        deadlines={phase: min(PHASE_S, limit_s) for phase, limit_s in DEADLINES_S.items()},
+    )  # fmt: skip
+    first: dict[tuple[str, str, str], Cell] = {}
+    for cell in expanded.cells:
+        if cell.arm in arms:
+            first.setdefault((cell.arm, cell.engine.name, cell.workload.name), _cell(cell))
+    cells = tuple(first.values())
+    order = tuple(TrialSpec(f"{cell.id}-b1-a1", cell.id, 1, 1, number) for number, cell in enumerate(cells, 1))
+    return less, Expanded(cells, order)
+
+
+def devices_of(device: DeviceSpec) -> int:
+    """Return the number of devices of the plan."""
+    return max(1, len(device.paths) if device.real else device.count)
+
+
+def _device(device: DeviceSpec, at: Path) -> DeviceSpec:
+    wal = WalDevice(device.wal.fs_setup, DEVICE_BYTES // 2, str(at)) if device.wal else None
+    return DeviceSpec("loop", DEVICE_BYTES, str(at), count=devices_of(device), wal=wal)
+
+
+def _cell(cell: Cell) -> Cell:
+    window = cell.window
+    if window.kind == "fixed":
+        window = dataclasses.replace(window, warmup_s=WARMUP_S, measure_s=MEASURE_S)
+    settings = {name: value for name, value in cell.engine.settings.items() if name not in _SIZES}
+    return dataclasses.replace(
+        cell,
+        engine=EngineSpec(cell.engine.name, cell.engine.bins, settings),
+        parameters=_less(cell.parameters),
+        dataset=Dataset(cell.dataset.kind, _less(cell.dataset.parameters)),
+        window=window,
+        memory_bytes=None,
+        client=None,  # it has no network
+    )
+
+
+def _less(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return parameters with reduced sizes; smaller values stay, and so does 0 ("derived from others")."""
+    found = dict(parameters)
+    for name, most in MOST.items():
+        value = found.get(name)
+        if isinstance(value, str) or (isinstance(value, int | float) and value > most):
+            found[name] = most
+    return found

@@ -1,0 +1,163 @@
+"""The host: what it is (`facts`, `versions`), what may change (`state`, `changed`), and whether other processes used it
+during a measurement (`reading`, `foreign_load`, `load_warnings`).
+
+Facts about the machine, read once per run. A missing file or program never raises an exception here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.machine.host.load import ForeignProcess, HostLoad, LoadReading, foreign_load, load_warnings, reading
+from dbbench.machine.host.proc import text
+from dbbench.machine.host.tunables import block_files, block_layer, changed, state, watched
+from dbbench.process import find, run
+
+__all__ = [
+    "ForeignProcess",
+    "HostLoad",
+    "LoadReading",
+    "block_files",
+    "block_layer",
+    "changed",
+    "facts",
+    "foreign_load",
+    "load_warnings",
+    "memory_bytes",
+    "reading",
+    "state",
+    "versions",
+    "virtualisation",
+    "watched",
+]
+# Flags by which databases and filesystems choose their code for checksums and compression.
+_FLAGS: Final = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx", "avx2", "avx512f", "sha_ni", "aes", "crc32", "sha2")
+
+# Program -> arguments that print its version.
+_TOOLS: Final[dict[str, tuple[str, ...]]] = {
+    "sysbench": ("--version",),
+    "pgbench": ("--version",),
+    "sadf": ("-V",),
+    "iostat": ("-V",),
+    "fio": ("--version",),
+    "mkfs.ext4": ("-V",),
+    "mkfs.xfs": ("-V",),
+    "mkfs.btrfs": ("--version",),
+    "compsize": ("--version",),
+}
+_PACKAGES: Final = (
+    "psycopg2-binary", "mysql-connector-python", "pydantic", "psutil", "numpy", "scipy", "plotly", "jinja2",
+)  # fmt: skip
+# What a program that gives no version may do; being stopped (Interrupted) is not among it.
+_NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
+
+
+def facts(root: Path = Path("/")) -> dict[str, Any]:
+    """Return the facts for the environment table: scalars, `cpu_flags` as a list, None for what is not known.
+
+    Includes `state()` at the beginning of the run.
+    """
+    uname = os.uname()
+    return {
+        "hostname": uname.nodename,
+        "kernel": uname.release,
+        "kernel_version": uname.version,
+        "architecture": uname.machine,
+        "distribution": _distribution(),
+        **_cpu(root),
+        "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
+        "memory_bytes": memory_bytes(root),
+        "virtualisation": virtualisation(root),
+        "second_kernel": second_kernel(root),
+        "vendor": text(root / "sys/class/dmi/id/sys_vendor"),
+        "product": text(root / "sys/class/dmi/id/product_name"),
+        "clocksource": text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        **state(root),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the programs and Python packages that a run may use; missing ones are omitted."""
+    found = {"python": platform.python_version()}
+    for program, arguments in _TOOLS.items():
+        if find(program) and (version := _printed_version(program, arguments)):
+            found[program] = version
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def virtualisation(root: Path = Path("/")) -> str | None:
+    """Return "kvm", "vmware", "xen", "none" (bare metal), or None if it cannot be determined."""
+    if find("systemd-detect-virt"):
+        with contextlib.suppress(*_NO_ANSWER):
+            # Status 1 means "none"; --vm: a container is not what takes the CPU away.
+            said = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
+            if said:
+                return said
+    if hypervisor := text(root / "sys/hypervisor/type"):
+        return hypervisor
+    cpuinfo = text(root / "proc/cpuinfo") or ""
+    return "unknown hypervisor" if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE) else None
+
+
+def second_kernel(root: Path = Path("/")) -> str | None:
+    """Return a note about numbers from user-mode Linux (`dbbench rehearse`), or None on any other kernel."""
+    cpuinfo = text(root / "proc/cpuinfo") or ""
+    return f"user-mode Linux {os.uname().release}, not comparable" if "User Mode Linux" in cpuinfo else None
+
+
+def _cpu(root: Path) -> dict[str, Any]:
+    cpuinfo = text(root / "proc/cpuinfo") or ""
+    topology = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"))
+    ids = [(text(path / "physical_package_id"), text(path / "core_id")) for path in topology]
+    cores = len(set(ids)) or None
+    return {
+        "cpu_model": _field(cpuinfo, "model name") or _field(cpuinfo, "CPU part"),
+        "microcode": _field(cpuinfo, "microcode"),
+        "cpu_sockets": len({package for package, _ in ids}) or None,
+        "cpu_cores": cores,
+        "cpu_threads": os.cpu_count(),
+        "cpu_threads_per_core": round(len(ids) / cores) if cores else None,
+        "cpu_flags": _flags(cpuinfo),
+    }
+
+
+def _flags(cpuinfo: str) -> list[str] | None:
+    words = _field(cpuinfo, "flags") or _field(cpuinfo, "Features")
+    return None if words is None else [flag for flag in _FLAGS if flag in words.split()]
+
+
+def _field(cpuinfo: str, name: str) -> str | None:
+    match = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def memory_bytes(root: Path = Path("/")) -> int | None:
+    """Return the size of the machine's memory."""
+    match = re.search(r"^MemTotal:\s+(\d+) kB$", text(root / "proc/meminfo") or "", re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _distribution() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:
+    with contextlib.suppress(*_NO_ANSWER):
+        done = run([program, *arguments], timeout_s=10, ok=range(256), note=False)
+        match = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
+        return match[0] if match else None
+    return None

@@ -1,0 +1,263 @@
+"""Read /proc and /sys: small files, CPU times, scheduling of processes and threads.
+
+Starts no process. A missing or unreadable file is None, because kernels and machines differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD, include/linux/sched.h
+
+
+@dataclass(frozen=True)
+class CpuTimes:
+    """Seconds since boot, summed over all CPUs (proc(5)). `busy_s` excludes steal, iowait and guests."""
+
+    user_s: float
+    nice_s: float
+    system_s: float
+    irq_s: float
+    idle_s: float
+    iowait_s: float
+    steal_s: float
+    guest_s: float
+    cpus: int
+
+    @property
+    def busy_s(self) -> float:
+        return self.user_s + self.nice_s + self.system_s + self.irq_s
+
+    @property
+    def total_s(self) -> float:
+        return self.busy_s + self.idle_s + self.iowait_s + self.steal_s + self.guest_s
+
+
+@dataclass(frozen=True)
+class ProcessTimes:
+    """One process. `reaped_s` is the CPU time of the terminated descendants that it has waited for."""
+
+    pid: int
+    name: str
+    parent: int
+    started: int  # ticks since boot: with the pid an identity
+    kernel: bool
+    own_s: float
+    reaped_s: float
+    state: str = ""  # "R", "S", "D", "T" ... of proc_pid_stat(5)
+
+    @property
+    def all_s(self) -> float:
+        return self.own_s + self.reaped_s
+
+
+def cpu_times(proc: Path = PROC) -> CpuTimes | None:
+    """Return the CPU time of the machine, or None if /proc/stat cannot be read."""
+    try:
+        lines = (proc / "stat").read_text().splitlines()
+        user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice = (
+            int(word) / _TICKS for word in lines[0].split()[1:11]
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+    cpus = sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
+    # The kernel counts a guest's time in user and nice as well.
+    return CpuTimes(
+        user - guest, nice - guest_nice, system, irq + softirq, idle, iowait, steal, guest + guest_nice, cpus
+    )
+
+
+def vmstat(proc: Path = PROC) -> dict[str, int]:
+    """Return the counters of /proc/vmstat by name. Raises OSError."""
+    lines = (line.split() for line in (proc / "vmstat").read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines}
+
+
+def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
+    """Return the times of a process, or None if it is gone or hidden."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+        head, _, tail = text.rpartition(")")  # a name may hold spaces and brackets
+        number, _, name = head.partition(" (")
+        rest = tail.split()
+        own, reaped = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
+        return ProcessTimes(
+            int(number),
+            name,
+            int(rest[1]),
+            int(rest[19]),
+            bool(int(rest[6]) & _KERNEL_THREAD),
+            own / _TICKS,
+            reaped / _TICKS,
+            rest[0],
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def processes(proc: Path = PROC) -> dict[int, ProcessTimes]:
+    """Return every process that this /proc shows, by pid."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
+    found = (process_times(name, proc) for name in names if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def tree(roots: Iterable[int], table: Mapping[int, ProcessTimes], without: Collection[int] = ()) -> set[int]:
+    """Return the pids of `roots` and of all their descendants, without the branches that begin in `without`."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = [pid for pid in roots if pid in table]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found and pid not in without:
+            found.add(pid)
+            waiting.extend(children.get(pid, []))
+    return found
+
+
+def text(path: Path) -> str | None:
+    """Return the stripped content, or None."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def number(path: Path) -> int | None:
+    """Return the content as an integer, or None."""
+    try:
+        return int(text(path) or "")
+    except ValueError:
+        return None
+
+
+def chosen(path: Path) -> str | None:
+    """Return "madvise" for "always [madvise] never"; the whole content if there are no brackets."""
+    found = text(path)
+    match = re.search(r"\[([^\]]+)\]", found or "")
+    return match[1] if match else found
+
+
+def common(paths: Iterable[Path]) -> str | None:
+    """Return the distinct contents of files that should agree (one per CPU), sorted and joined by ", "; None without
+    files."""
+    found = {content for path in paths if (content := text(path)) is not None}
+    return ", ".join(sorted(found)) or None
+
+
+# The number of ioprio_get(2), which has no wrapper in libc; on other processors the I/O priority is not compared.
+_IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
+_IOPRIO_WHO_PROCESS: Final = ctypes.c_long(1)
+_READ_BYTES: Final = 65536
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A process or one of its threads, from its line in proc_pid_stat(5)."""
+
+    pid: int  # of a thread: its own number
+    name: str
+    state: str  # "R", "S", "D", "T" ...
+    parent: int
+    nice: str
+    threads: int
+    started: int  # ticks since boot: with the pid an identity
+    policy: str  # "0" normal ... with the real-time priority: "1/50"
+
+
+def content(path: str | Path) -> str | None:
+    """Return the content of a small file of /proc or /sys, or None if it cannot be read.
+
+    The path is a string because a Path object costs three times as much, and dozens of files are read each second
+    during a measurement.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, _READ_BYTES).decode(errors="replace").rstrip("\n")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def task(folder: str) -> Task | None:
+    """Return the process or thread of this directory in /proc, or None if it is gone."""
+    head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")  # a name may hold spaces and brackets
+    number, _, name = head.partition(" (")
+    rest = tail.split()
+    try:
+        policy = rest[38] if rest[37] == "0" else f"{rest[38]}/{rest[37]}"
+        return Task(int(number), name, rest[0], int(rest[1]), rest[16], int(rest[17]), int(rest[19]), policy)
+    except (IndexError, ValueError):
+        return None
+
+
+def pids(proc: Path = PROC) -> set[int]:
+    """Return the pids of all processes that this /proc shows. Raises OSError."""
+    names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
+    return {int(name) for name in names if name.isdigit()}
+
+
+def threads(process: Task, proc: Path = PROC) -> list[Task]:
+    """Return the threads of a process; the process itself is the first one."""
+    if process.threads <= 1:
+        return [process]
+    folder, names = f"{proc}/{process.pid}/task", list[str]()
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)  # noqa: PTH208 -- as above
+    others = (task(f"{folder}/{name}") for name in names if name != str(process.pid))
+    return [process, *(thread for thread in others if thread is not None)]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """How a thread is scheduled; None: not readable."""
+
+    nice: str
+    policy: str
+    cpus: frozenset[int] | None
+    io_priority: int | None
+
+
+def scheduled(thread: Task) -> Scheduled:
+    """Return how a thread is scheduled now."""
+    cpus, priority = None, -1
+    with contextlib.suppress(OSError):
+        cpus = frozenset(os.sched_getaffinity(thread.pid))
+    if _IOPRIO_GET is not None:
+        priority = _libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, ctypes.c_long(thread.pid))
+    return Scheduled(thread.nice, thread.policy, cpus, None if priority < 0 else priority)
+
+
+def described(found: Scheduled) -> dict[str, str]:
+    """Return the scheduling as text by name; what could not be read is omitted."""
+    values = {"nice": found.nice, "scheduling policy": found.policy}
+    if found.cpus is not None:
+        values["CPUs"] = ",".join(str(cpu) for cpu in sorted(found.cpus))
+    if found.io_priority is not None:
+        values["I/O priority"] = str(found.io_priority)
+    return values
+
+
+def times_run(folder: str) -> int:
+    """Return how often a thread was given a CPU since it started; 0 if this kernel does not count it."""
+    words = (content(f"{folder}/schedstat") or "").split()
+    return int(words[2]) if len(words) == 3 and words[2].isdigit() else 0

@@ -1,0 +1,189 @@
+"""Settings of the kernel and the block layer that can change during a run and affect the results.
+
+They are read before every trial. `equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says
+and btrfs at least 4 MiB, which alone changes the result of a scan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine.host.proc import chosen, common, number, text
+
+Value = str | int | None
+
+_VM: Final = (
+    "swappiness", "dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes",
+    "dirty_expire_centisecs", "dirty_writeback_centisecs", "overcommit_memory", "nr_hugepages",
+    "vfs_cache_pressure",
+)  # fmt: skip
+
+
+# Settings of `state` that are one short file each.
+_FILES: Final = {
+    "cpus_online": "sys/devices/system/cpu/online",
+    "turbo": "sys/devices/system/cpu/cpufreq/boost",
+    "no_turbo": "sys/devices/system/cpu/intel_pstate/no_turbo",
+    "smt": "sys/devices/system/cpu/smt/control",
+    "thp": "sys/kernel/mm/transparent_hugepage/enabled",
+    "thp_defrag": "sys/kernel/mm/transparent_hugepage/defrag",
+    "numa_balancing": "proc/sys/kernel/numa_balancing",
+}
+
+
+def watched(root: Path = Path("/")) -> dict[str, Path]:
+    """Return the files behind `state` that are cheap enough to be read once per second: name -> path."""
+    found = {name: root / path for name, path in _FILES.items()}
+    found.update({f"vm_{name}": root / "proc/sys/vm" / name for name in _VM})
+    for policy in sorted((root / "sys/devices/system/cpu/cpufreq").glob("policy*")):
+        found[f"governor of {policy.name}"] = policy / "scaling_governor"
+        found[f"cpu_max_khz of {policy.name}"] = policy / "scaling_max_freq"
+    return found
+
+
+def state(root: Path = Path("/")) -> dict[str, Value]:
+    """Return the settings by name; None for what this machine does not have. `mitigation_*` are the kernel's own
+    sentences."""
+    cpu, proc = root / "sys/devices/system/cpu", root / "proc"
+    thp = root / "sys/kernel/mm/transparent_hugepage"
+    found: dict[str, Value] = {
+        "cpus_online": text(cpu / "online"),
+        "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),
+        "cpu_max_khz": common(cpu.glob("cpufreq/policy*/scaling_max_freq")),
+        "energy_preference": common(cpu.glob("cpufreq/policy*/energy_performance_preference")),
+        "turbo": _turbo(cpu),
+        "smt": text(cpu / "smt/control"),
+        "c_states": _c_states(cpu),
+        "thp": chosen(thp / "enabled"),
+        "thp_defrag": chosen(thp / "defrag"),
+        "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
+        "swap_kb": _swap_kb(proc),
+    }
+    found.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
+    for path in sorted((cpu / "vulnerabilities").glob("*")):
+        found[f"mitigation_{path.name}"] = text(path)
+    return found
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return one line for each key that differs, for W018: "governor: performance -> powersave"."""
+    keys = dict.fromkeys([*before, *after])
+    return [
+        f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _shown(value: object) -> str:
+    return "not there" if value is None else str(value)
+
+
+def _turbo(cpu: Path) -> str | None:
+    no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
+    if no_turbo is not None:
+        return "off" if no_turbo else "on"
+    if boost is not None:
+        return "on" if boost else "off"
+    return None
+
+
+def _c_states(cpu: Path) -> str | None:
+    """Return the idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are omitted."""
+    states = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
+    return " ".join(text(path / "name") or "?" for path in states if number(path / "disable") != 1) or None
+
+
+def _swap_kb(proc: Path) -> int | None:
+    lines = text(proc / "swaps")
+    if lines is None:
+        return None
+    try:
+        return sum(int(line.split()[-3]) for line in lines.splitlines()[1:])
+    except (IndexError, ValueError):
+        return None
+
+
+# Documentation/ABI/stable/sysfs-block of the kernel. Those that are properties of the disk and those that anybody may
+# set: each has moved a comparison, read_ahead_kb and scheduler first. Loop numbers are reused and keep what was set.
+_QUEUE: Final = (
+    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "logical_block_size",
+    "physical_block_size", "minimum_io_size", "optimal_io_size", "max_sectors_kb", "write_cache", "fua",
+    "discard_granularity", "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
+    "stable_writes",
+)  # fmt: skip
+
+_SETTABLE: Final = (
+    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "max_sectors_kb", "write_cache",
+    "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
+)  # fmt: skip
+_DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
+
+
+def block_layer(disks: Sequence[str], root: Path = Path("/")) -> dict[str, str | None]:
+    """Return the block layer's settings: "disk: scheduler", for several disks "disk 2: scheduler".
+
+    `disks` are whole disks by kernel name. None: the disk has no such attribute.
+    """
+    found: dict[str, str | None] = {}
+    for position, disk in enumerate(disks, 1):
+        queue = root / "sys/class/block" / disk / "queue"
+        name = "disk" if position == 1 else f"disk {position}"
+        for attribute in _QUEUE:
+            found[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(queue / attribute)
+    return found
+
+
+def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path("/")) -> dict[str, Path]:
+    """Return the files of settings that can be changed, for the disks and for the volumes that contain the paths."""
+    found: dict[str, Path] = {}
+    for path in mounts:
+        device = path.stat().st_dev
+        volume = f"{os.major(device)}:{os.minor(device)}"
+        found[f"{path}: read_ahead_kb"] = root / "sys/class/bdi" / volume / "read_ahead_kb"
+        folder = root / "sys/dev/block" / volume
+        if folder.resolve().name not in disks:
+            for attribute in ("scheduler", "nr_requests"):  # a snapshot beside the load changes its origin's limits
+                found[f"{path}: {attribute}"] = folder / "queue" / attribute
+    for disk in disks:
+        folder = root / "sys/class/block" / disk
+        found.update({f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE})
+        found.update({f"{disk}: {name}": folder / name for name in _DISK})
+        for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # its device number has no bdi
+            found["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
+    return found
+
+
+SYS_BLOCK: Final = Path("/sys/class/block")
+
+
+@contextlib.contextmanager
+def on_disks(disks: Sequence[str], size_bytes: int | None, root: Path = SYS_BLOCK) -> Iterator[None]:
+    """Set the read-ahead of the disks to `size_bytes` within the block (None: leave it), then restore it. Raises
+    OSError.
+
+    Set it before the filesystem is mounted: most filesystems copy the value then.
+    """
+    files = [root / disk / "queue/read_ahead_kb" for disk in disks] if size_bytes is not None else []
+    before = [(path, path.read_text()) for path in files]
+    try:
+        for path in files:
+            path.write_text(str((size_bytes or 0) // 1024))
+        yield
+    finally:
+        for path, value in before:
+            path.write_text(value)
+
+
+def on_mount(bdi: Path, size_bytes: int) -> int | None:
+    """Set the read-ahead of a mounted filesystem; return the resulting value in kB, or None if it has none (ZFS
+    prefetches)."""
+    path = bdi / "read_ahead_kb"
+    if not path.is_file():
+        return None
+    path.write_text(str(size_bytes // 1024))
+    return int(path.read_text())

@@ -1,0 +1,146 @@
+"""The kernel log of one device between two moments: reads /dev/kmsg from its end and detects lost lines.
+
+Lines are assigned by device name, so a watch must be between attach and detach: loop numbers are reused. Lines about
+other devices are common and irrelevant to a trial.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+KMSG: Final = Path("/dev/kmsg")
+_RECORD_BYTES: Final = 8192  # CONSOLE_EXT_LOG_MAX: a record is never longer
+_ERROR: Final = 3  # KERN_ERR and worse
+# Filesystems tell of some faults at a lower level than KERN_ERR.
+_FAULT: Final = re.compile(
+    r"I/O error|\berror\b|shut ?down|corrupt|abort|read-?only|beyond end of device", re.IGNORECASE
+)
+
+# Of the machine as a whole. A kill by somebody's own control group ("Memory cgroup out of memory") is not among them.
+_MACHINE: Final = re.compile(
+    r"^Out of memory: |\b(?:soft|hard) lockup\b|self-detected stall|^mce: |Hardware Error|clock throttled"
+    r"|^INFO: task .* blocked for more than",
+    re.IGNORECASE,
+)
+
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # a message of two lines has \x0a between them
+
+
+@dataclass(frozen=True)
+class KernelMessage:
+    """One record of the kernel log."""
+
+    sequence: int
+    priority: int  # 0 emergency ... 3 error ... 6 info
+    text: str
+
+
+class Watch:
+    """The kernel log within a block. Without permission every answer is None: not known."""
+
+    def __init__(self, disk: str = "", path: Path = KMSG) -> None:
+        """`disk`: the kernel name that queries use by default."""
+        self._disk = disk
+        self._path = path
+        self._fd: int | None = None
+        self._lines: list[KernelMessage] = []
+        self._overrun = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError:
+            self._close()
+        self._known = self._fd is not None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._read()
+        self._close()
+
+    def lines_about(self, disk: str = "") -> tuple[str, ...] | None:
+        """Return the lines since the start that report a fault of the disk (kernel name: "loop7") or of one of its
+        partitions.
+
+        Faults are I/O errors, a shutdown, corruption, or a change to read-only.
+        """
+        return self._about(disk, is_fault)
+
+    def all_lines_about(self, disk: str = "") -> tuple[str, ...] | None:
+        """Return all lines since the start that name the disk or one of its partitions."""
+        return self._about(disk, lambda line: True)
+
+    def lines_about_machine(self) -> tuple[str, ...] | None:
+        """Return the lines since the start about problems without a device: out of memory, hung processors, hardware
+        errors."""
+        self._read()
+        return tuple(line.text for line in self._lines if _MACHINE.search(line.text)) if self._known else None
+
+    def lost(self) -> bool | None:
+        """Whether lines were lost since the start: the log overflowed or its sequence has a gap."""
+        self._read()
+        return self._overrun or has_gap(self._lines) if self._known else None
+
+    def _about(self, disk: str, wanted: Callable[[KernelMessage], bool]) -> tuple[str, ...] | None:
+        self._read()
+        if not self._known:
+            return None
+        return tuple(line.text for line in self._lines if names(line.text, disk or self._disk) and wanted(line))
+
+    def _read(self) -> None:
+        while self._fd is not None:
+            try:
+                record = os.read(self._fd, _RECORD_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # the ring ran over us; the next read starts at its oldest record
+                    self._overrun = True
+                    continue
+                raise
+            if not record:
+                return
+            try:
+                self._lines.append(parsed(record.decode(errors="replace")))
+            except ValueError:  # nothing that the kernel writes: what it meant to say is lost
+                self._overrun = True
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+
+
+def parsed(record: str) -> KernelMessage:
+    """Parse a record of /dev/kmsg: "prio,sequence,microseconds,flags;text" and dictionary lines. Raises ValueError."""
+    head, text = record.split(";", 1)
+    priority, sequence = head.split(",")[:2]
+    message = _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text.split("\n")[0])
+    return KernelMessage(int(sequence), int(priority) & 7, message)  # above the low bits: the facility
+
+
+def has_gap(lines: list[KernelMessage]) -> bool:
+    """Whether sequence numbers are missing between the lines."""
+    return any(after.sequence != before.sequence + 1 for before, after in itertools.pairwise(lines))
+
+
+def names(text: str, disk: str) -> bool:
+    """Whether the text names the disk or one of its partitions: loop1 is not loop10, sda1 belongs to sda."""
+    partition = r"(?:p\d+)?" if disk[-1:].isdigit() else r"\d*"
+    return re.search(rf"(?<!\w){re.escape(disk)}{partition}(?!\w)", text) is not None
+
+
+def is_fault(line: KernelMessage) -> bool:
+    """Whether the line is an error by its level or by its text."""
+    return line.priority <= _ERROR or _FAULT.search(line.text) is not None

@@ -1,0 +1,274 @@
+"""Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of other processes.
+
+The group counts the server's memory and its page cache, so that a dataset larger than the limit is read from the disk
+on a machine of any size. It outlives its processes, so the journal records it before it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine import namespaces
+from dbbench.machine.host.proc import content, number, text
+from dbbench.machine.mounts import Mount, mounts_of
+from dbbench.results.journal import Journal
+
+WHAT: Final = "cgroup"  # in the journal
+_GONE_S: Final = 5.0  # a group is busy until the last of its processes has been reaped
+_STEP_S: Final = 0.02
+_SELF: Final = Path("/proc/self")
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where groups with a memory limit can be made. `home`: the group of this process."""
+
+    version: int
+    home: Path
+    parent: Path  # new groups are made in it
+
+
+@dataclass(frozen=True)
+class MemoryGroup:
+    """A group that dbbench made. In bytes; None: this kernel does not report it."""
+
+    version: int
+    path: Path
+    home: Path
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Return the limit as the kernel has it, rounded to whole pages."""
+        return number(self.path / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"))
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return number(self.path / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"))
+
+    @property
+    def oom_kills(self) -> int | None:
+        """Return how many of its processes the kernel has killed because of the limit."""
+        return _field(self.path / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Move this process into the group within the block, so that what it starts is in the group from its first page
+        on.
+
+        The few pages that this process needs itself stay charged to the group.
+        """
+        _move(self.path)
+        try:
+            yield
+        finally:
+            _move(self.home)
+
+
+def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
+    """Return where a limit can be set here, or the reason why it cannot.
+
+    `at`: a directory of a private mount namespace, in which the hierarchy is mounted if it is not mounted yet.
+    """
+    if os.geteuid() != 0:
+        return "only root may make control groups"
+    found = _mounted(process)
+    if found is None and at is not None:
+        found = _mount_privately(at, process)
+    if found is None:
+        return "no control group hierarchy with the memory controller is mounted"
+    version, point = found
+    home = _home(point, version, process)
+    return Hierarchy(version, home, _parent(point, home, version))
+
+
+@contextlib.contextmanager
+def limited(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> Iterator[MemoryGroup]:
+    """Make a group `name` with that limit and without swap; remove it at the end. Raises OSError if the
+    kernel refuses."""
+    path = where.parent / name
+    journal.note("take", what=WHAT, path=str(path))
+    try:
+        path.mkdir(exist_ok=True)
+        _set(where, path, limit_bytes)
+        yield MemoryGroup(where.version, path, where.home)
+    finally:
+        if _removed(path):
+            journal.note("give_back", what=WHAT, path=str(path))
+
+
+def give_back(journal: Journal) -> list[str]:
+    """Remove the groups left by a killed run and return their names; a group that still has processes stays
+    recorded."""
+    gone = [path for path in journal.outstanding(WHAT) if _removed(Path(path))]
+    for path in gone:
+        journal.note("give_back", what=WHAT, path=path)
+    return gone
+
+
+def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
+    if where.version == 2:
+        (path / "memory.max").write_text(str(limit_bytes))
+        optional = {"memory.swap.max": "0"}
+    else:
+        (path / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        optional = {"memory.swappiness": "0", "memory.memsw.limit_in_bytes": str(limit_bytes)}
+    for file, value in optional.items():
+        with contextlib.suppress(OSError):  # a kernel without swap accounting has no such file
+            (path / file).write_text(value)
+
+
+def _mounted(process: Path) -> tuple[int, Path] | None:
+    for mount in mounts_of(process):
+        if (version := _version(mount)) is not None:
+            return version, mount.point
+    return None
+
+
+def _version(mount: Mount) -> int | None:
+    """Return the version of a mount that has the memory controller, None for any other mount."""
+    if mount.fstype == "cgroup2" and "memory" in (text(mount.point / "cgroup.controllers") or "").split():
+        return 2
+    return 1 if mount.fstype == "cgroup" and "memory" in mount.options else None
+
+
+def _mount_privately(at: Path, process: Path) -> tuple[int, Path] | None:
+    for fstype, data in (("cgroup2", ""), ("cgroup", "memory")):
+        point = at / fstype
+        with contextlib.suppress(OSError):
+            point.mkdir(exist_ok=True)
+            namespaces.mount("none", point, fstype, data=data)
+    return _mounted(process)
+
+
+def _home(point: Path, version: int, process: Path) -> Path:
+    """Return the group of this process (cgroups(7)); the root of the mount if its path is not visible here."""
+    for line in (text(process / "cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if (version == 2 and not controllers) or (version == 1 and "memory" in controllers.split(",")):
+            home = point / path.lstrip("/")
+            return home if home.is_dir() else point
+    return point
+
+
+def _parent(point: Path, home: Path, version: int) -> Path:
+    """Return the directory in which to make a group.
+
+    Version 1: inside the group of this process, so that its limits apply to the server too. Version 2 does not allow
+    processes in groups that have controllers: next to that group, whose parent contains only groups.
+    """
+    parent = home if version == 1 or home == point else home.parent
+    if version == 2:
+        with contextlib.suppress(OSError):  # most often it is on; where it is refused, memory.max is missing
+            (parent / "cgroup.subtree_control").write_text("+memory")
+    return parent
+
+
+def _move(group: Path) -> None:
+    (group / "cgroup.procs").write_text("0")  # 0: who writes
+
+
+def _removed(path: Path) -> bool:
+    until = time.monotonic() + _GONE_S
+    while path.is_dir():
+        try:
+            path.rmdir()
+        except OSError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_STEP_S)
+    return True
+
+
+def _field(path: Path, name: str) -> int | None:
+    for line in (text(path) or "").splitlines():
+        word, _, value = line.partition(" ")
+        if word == name and value.isdigit():
+            return int(value)
+    return None
+
+
+# cgroups(7) and Documentation/admin-guide/cgroup-v1, -v2: what slows down or stops the processes of a group.
+_V1: Final = (
+    "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
+    "cpu.rt_runtime_us", "cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "memory.limit_in_bytes",
+    "memory.soft_limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.swappiness", "memory.kmem.limit_in_bytes",
+    "pids.max", "blkio.weight", "blkio.bfq.weight", "blkio.throttle.read_bps_device",
+    "blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
+)  # fmt: skip
+_V2: Final = (
+    "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max", "cpuset.cpus",
+    "cpuset.mems", "cpuset.cpus.partition", "memory.min", "memory.low", "memory.high", "memory.max",
+    "memory.swap.max", "memory.swap.high", "memory.zswap.max", "pids.max", "io.max", "io.weight", "io.bfq.weight",
+    "io.latency",
+)  # fmt: skip
+
+
+class Groups:
+    """Read the groups of processes, in the hierarchies that were mounted when it was made."""
+
+    def __init__(self, table: Sequence[Mount]) -> None:
+        self._mounts = [mount for mount in table if mount.fstype in ("cgroup", "cgroup2")]
+        self._folders: dict[str, tuple[str, ...]] = {}  # of a process's own list: the folders of its groups
+        self._frozen_us: dict[str, str | None] = {}  # of a folder: how long it was frozen so far
+        self._files: dict[str, tuple[str, ...]] = {}  # of a folder: its limits and those above it that are there
+
+    def frozen(self, listed: str) -> bool:
+        """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above.
+
+        Since Linux 6.17, which counts frozen time in version 2, this includes a freeze since the last call.
+        """
+        return any([self._frozen(folder) for folder in self._of(listed)])
+
+    def _frozen(self, folder: str) -> bool:
+        counted = (content(f"{folder}/cgroup.stat.local") or "").splitlines()
+        now = next((line for line in counted if line.startswith("frozen_usec ")), None)
+        before, self._frozen_us[folder] = self._frozen_us.get(folder), now
+        if before is not None and before != now:
+            return True
+        if content(f"{folder}/freezer.state") in ("FROZEN", "FREEZING"):
+            return True
+        return "frozen 1" in (content(f"{folder}/cgroup.events") or "").splitlines()
+
+    def limits(self, listed: str) -> dict[str, str]:
+        """Return the limits that apply to a process with these groups: file -> content."""
+        paths = dict.fromkeys(path for folder in self._of(listed) for path in self._limits_of(folder))
+        return {path: found for path in paths if (found := content(path)) is not None}
+
+    def _of(self, listed: str) -> tuple[str, ...]:
+        if listed not in self._folders:
+            self._folders[listed] = tuple(dict.fromkeys(self._named(listed)))
+        return self._folders[listed]
+
+    def _named(self, listed: str) -> Iterator[str]:
+        for line in listed.splitlines():
+            _, controllers, path = line.split(":", 2)
+            for mount in self._mounts:
+                if _is_of(mount, controllers):
+                    folder = mount.point / path.lstrip("/")
+                    yield str(folder if folder.is_dir() else mount.point)  # in a container its own group is the root
+                    break
+
+    def _limits_of(self, folder: str) -> tuple[str, ...]:
+        if folder not in self._files:
+            points = {mount.point for mount in self._mounts}
+            at, found = Path(folder), list[str]()
+            while True:
+                found += [path for name in (*_V1, *_V2) if os.path.exists(path := f"{at}/{name}")]  # noqa: PTH110
+                if at in points or at == at.parent:
+                    break
+                at = at.parent
+            self._files[folder] = tuple(found)
+        return self._files[folder]
+
+
+def _is_of(mount: Mount, controllers: str) -> bool:
+    """Whether the mount is the hierarchy of these controllers; for version 2 the list is empty."""
+    if not controllers:
+        return mount.fstype == "cgroup2"
+    return mount.fstype == "cgroup" and controllers.split(",")[0] in mount.options

@@ -1,0 +1,317 @@
+"""Run work in private mount, pid and ipc namespaces, so that the kernel cleans up in every case.
+
+`isolated` turns one process into three: the caller (called the middle one here), the first process of a new pid
+namespace, which only reaps orphans and forwards signals, and the worker. Each of them dies with the one above it
+(PR_SET_PDEATHSIG). When the first process of a pid namespace ends, the kernel kills all others in it, including those
+that called setsid; when the last process of the mount namespace ends, its mounts and the autoclear loop devices below
+them are released. Killing process groups, or only the parent, is not enough.
+
+Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from dbbench.errors import DbbenchError, NamespacesRefused
+from dbbench.machine.mounts import Mount, holding, mounts_of
+
+RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
+PARENT: Final = "DBBENCH_PARENT"  # environment: the pid of who starts this process, so that it can miss it
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWPID: Final = 0x20000000
+MS_NOSUID: Final = 0x2
+MS_NODEV: Final = 0x4
+MS_NOEXEC: Final = 0x8
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_SLAVE: Final = 0x80000
+MNT_DETACH: Final = 0x2
+UMOUNT_NOFOLLOW: Final = 0x8
+_PR_SET_PDEATHSIG: Final = 1
+
+# Filesystems of the kernel itself: nobody waits for the end of our copy of them.
+_KERNEL: Final = frozenset(
+    [
+        "autofs",
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "devtmpfs",
+        "efivarfs",
+        "fusectl",
+        "hugetlbfs",
+        "mqueue",
+        "proc",
+        "pstore",
+        "ramfs",
+        "rpc_pipefs",
+        "securityfs",
+        "selinuxfs",
+        "sysfs",
+        "tmpfs",
+        "tracefs",
+    ]
+)
+_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # what a container binds into place
+_NEEDED: Final = [
+    "/",
+    "/usr",
+    "/usr/lib",
+    "/usr/local",
+    "/lib",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+    "/tmp",
+    "/run",
+]
+_WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_private = False  # whether this process's mounts are its own: known by who made them so, as /proc may hide pid 1
+
+
+def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
+    """Call mount(2). Raises OSError with the errno of the kernel and `target`."""
+    words = [os.fsencode(str(word)) or None for word in (source, target, fstype, data)]
+    _checked(_libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), target)
+
+
+def unmount(path: Path, lazy: bool = False) -> None:
+    """Call umount2(2) without following a symlink; `lazy` detaches it at once. Raises OSError."""
+    _checked(_libc.umount2(os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)), path)
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread of the parent that started it ends.
+
+    `parent` is the expected pid of the parent, by default the value of PARENT in the environment. If it is already gone
+    (killed while this process started), the process kills itself here.
+    """
+    told = os.environ.pop(PARENT, "")
+    expected = parent or int(told or os.getppid())
+    _ask_for_death()
+    if os.getppid() != expected:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def host_proc(runtime: Path = RUNTIME) -> Path:
+    """Return the /proc of the whole machine; inside `isolated` its own /proc shows only the run."""
+    kept = runtime / "host_proc"
+    return kept if (kept / "1").is_dir() else Path("/proc")
+
+
+def isolated(
+    work: Callable[[], int], runtime: Path = RUNTIME, *, keep: Sequence[Path] = (), parent: int | None = None
+) -> int:
+    """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal n.
+
+    Call this from the main thread of a separate process that was started by a thread which lives as long as its
+    process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with the
+    directories mnt, s and scratch, and `runtime/host_proc` is the /proc of the machine. Foreign filesystems are
+    detached, except those that contain the system's directories, Python, this program, the home and current
+    directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
+    Ctrl-C reaches them once. The middle process stays in the new mount namespace. Raises NamespacesRefused.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
+    die_with_parent(parent)
+    try:
+        runtime.mkdir(0o755, parents=True, exist_ok=True)
+        _checked(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC))
+    except OSError as error:
+        raise _refused(str(error)) from None
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # what is buffered would be printed by each process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    alive, hold = os.pipe()  # `hold` closes when the middle process ends
+    complaint, complain = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(hold)
+        os.close(complaint)
+        _first_process(work, runtime, keep, alive, complain, before)
+    os.close(alive)
+    os.close(complain)
+    try:
+        with os.fdopen(complaint) as reader:
+            said = reader.read()  # ends when the first process has made its rooms, or has ended
+        status = _supervise(first, first)
+    finally:
+        os.close(hold)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if said:
+        raise _refused(said)
+    return status
+
+
+def mounts_are_private() -> bool:
+    """Whether the mounts of this process are invisible to other processes and end with it."""
+    return _private
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Give this thread its own mount namespace within the block, without a new process.
+
+    For work that mounts over the system's directories; such mounts are gone afterwards. Raises NamespacesRefused.
+    """
+    global _private
+    before, folder, outer = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd(), _private
+    try:
+        try:
+            _checked(_libc.unshare(CLONE_NEWNS))
+        except OSError as error:
+            raise _refused(str(error)) from None
+        try:
+            mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
+            _private = True
+            yield
+        finally:
+            _private = outer
+            _checked(_libc.setns(before, CLONE_NEWNS))  # back, at the root folder
+            os.chdir(folder)
+    finally:
+        os.close(before)
+
+
+def detach_foreign(keep: Iterable[Path]) -> list[str]:
+    """Detach foreign filesystems from this mount namespace; return the mount points for which that failed.
+
+    A copy of a mount in this namespace would keep its device busy after the owner's umount. Only for a namespace that
+    receives mounts but does not propagate them (MS_SLAVE).
+    """
+    left = []
+    for entry in foreign(mounts_of(Path("/proc/self")), keep):
+        try:
+            unmount(entry.point, lazy=True)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOENT):  # gone with the mount above it
+                left.append(f"{entry.point}: {error.strerror}")
+    return left
+
+
+def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
+    """Return the mounts of `table` that are neither the kernel's own nor needed for one of the paths, deepest first."""
+    by_id = {entry.id: entry for entry in table}
+    needed: set[int] = set()
+    for path in keep:
+        holds: Mount | None = holding(path, table)
+        while holds is not None and holds.id not in needed:
+            needed.add(holds.id)
+            holds = by_id.get(holds.parent)
+    devices = {by_id[number].device for number in needed}  # busy through us in any case: bind mounts, subvolumes
+
+    def stays(entry: Mount) -> bool:
+        in_place = any(tree == entry.point or tree in entry.point.parents for tree in _TREES)
+        return entry.id in needed or entry.device in devices or entry.fstype in _KERNEL or in_place
+
+    return [entry for entry in reversed(table) if not stays(entry)]
+
+
+def _first_process(
+    work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
+) -> NoReturn:
+    """Run as pid 1 of the namespace. It waits only for the worker; a second level keeps its reaping away from Popen."""
+    status = 1
+    try:
+        _ask_for_death()
+        if select.select([alive], [], [], 0)[0]:  # the end of the file: the middle one died before prctl
+            os._exit(128 + signal.SIGKILL)
+        os.setsid()
+        try:
+            _furnish(runtime, keep)
+        except OSError as error:
+            os.write(complain, str(error).encode())
+            os._exit(1)
+        os.close(complain)
+        worker = os.fork()
+        if worker == 0:
+            _worker(work, mask)
+        status = _supervise(worker, -1)
+    finally:
+        os._exit(status)
+
+
+def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
+    mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
+    paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
+    paths += [Path.cwd(), Path.home(), *keep]
+    for left in detach_foreign(path.resolve() for path in paths):
+        print(f"dbbench: stays in the trial's namespace: {left}", file=sys.stderr, flush=True)
+    mount("tmpfs", runtime, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    for name in ("mnt", "s", "scratch", "host_proc"):
+        (runtime / name).mkdir(0o755)
+    mount("/proc", runtime / "host_proc", flags=MS_BIND)
+    mount("proc", Path("/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+
+
+def _worker(work: Callable[[], int], mask: Iterable[int]) -> NoReturn:
+    global _private
+    _private = True
+    status = 1
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        status = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a reader that is gone, a stream that was closed
+                stream.flush()
+        os._exit(status)
+
+
+def _supervise(child: int, reap: int) -> int:
+    """Forward SIGINT and SIGTERM to `child` until it ends; reap `reap` (-1: any process); return its exit status."""
+    while True:
+        number = signal.sigwait(_WATCHED)
+        if number != signal.SIGCHLD:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+            continue
+        while (ended := os.waitpid(reap, os.WNOHANG)) != (0, 0):
+            if ended[0] == child:
+                code = os.waitstatus_to_exitcode(ended[1])
+                return code if code >= 0 else 128 - code
+
+
+def _ask_for_death() -> None:
+    number, none = ctypes.c_ulong(signal.SIGKILL), ctypes.c_ulong(0)
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, none, none, none))
+
+
+def _checked(result: int, path: Path | None = None) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), *([str(path)] if path else []))
+
+
+def _refused(evidence: str) -> DbbenchError:
+    return NamespacesRefused(
+        f"private mount, pid and ipc namespaces could not be made: {evidence}",
+        effect="Nothing was changed.",
+        remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
+    )

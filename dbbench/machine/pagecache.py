@@ -1,0 +1,366 @@
+"""The page cache: which part of some files it holds, how to empty it, and the proof that it is empty.
+
+There are two proofs. First, the kernel's count of resident pages, before (some) and after (none). Second, the device: a
+seeded sample of the files is read, and its bytes must come from the device. If a filesystem has its own cache next to
+the page cache (the ARC of ZFS), that cache is emptied too, in its own way, and its bytes count as well. Caches of a
+hypervisor or a controller are outside the reach of both.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import errno
+import itertools
+import mmap
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine.host.proc import vmstat
+from dbbench.model import CacheFacts
+
+DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
+_COUNT: Final = "drop_pagecache"  # in /proc/vmstat
+SAMPLE_BYTES: Final = 64 * 2**20
+LEAST_SHARE: Final = 0.9  # of the sample must come from the device; less where the filesystem compresses
+_PIECE: Final = 2**20
+_CANDIDATES: Final = 2**16  # ranges that are looked at; enough for 64 MiB in files of one page each
+_TRIES: Final = 3  # pages on their way (per-CPU lists, write-back just ended) go with the second try
+_PAUSE_S: Final = 0.02
+_OWN_S: Final = 2.0  # OpenZFS frees an exported pool's buffers in a thread of its own
+_SECTOR: Final = 512  # the unit of /sys/block/*/stat, whatever the device's own
+_CACHESTAT: Final = 451  # cachestat(2), Linux 6.5; the same number on every architecture but alpha
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A range of a file that holds data on the device (no hole)."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class OwnCache:
+    """A filesystem's own cache.
+
+    `empty` requires all files to be closed; `bytes_held` is None if the filesystem does not report it. For a cache that
+    is configured to keep no data, and with nothing in the page cache, the sample is the only proof.
+    """
+
+    how: str  # "export and import"
+    empty: Callable[[], None]
+    bytes_held: Callable[[], int | None]
+    keeps_data: bool = True
+
+
+# --- what is resident ------------------------------------------------------------------------------
+
+
+def resident_bytes(files: Sequence[Path]) -> int | None:
+    """Return the bytes of the files in the page cache, by cachestat(2) or mincore(2).
+
+    None if the kernel does not report it (files that this user neither owns nor may write).
+    """
+    total = 0
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            size = os.lseek(fd, 0, os.SEEK_END)  # of a bare device too
+            pages = _cachestat(fd) if size else 0
+            if pages is None:
+                pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
+        finally:
+            os.close(fd)
+        if pages is None:
+            return None
+        total += pages * mmap.PAGESIZE
+    return total
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file, or of a block device, whose stat says 0."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
+
+
+def _cachestat(fd: int) -> int | None:
+    """Return the resident pages of the whole file, or None if the call is missing or refused."""
+    whole = (ctypes.c_uint64 * 2)(0, 0)
+    counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
+    if _LIBC.syscall(_CACHESTAT, fd, whole, counts, 0) == 0:
+        return int(counts[0])
+    if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+        return None
+    raise OSError(ctypes.get_errno(), "cachestat failed")
+
+
+def _mincore(fd: int, size: int) -> int:
+    """Return the resident pages through a mapping that is never touched. For a read-only file the kernel says "all"."""
+    address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "mmap failed")
+    try:
+        seen = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
+        if _LIBC.mincore(address, size, seen) != 0:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+        return sum(byte & 1 for byte in seen.raw)
+    finally:
+        _LIBC.munmap(address, size)
+
+
+# --- emptying --------------------------------------------------------------------------------------
+
+
+def syncfs(path: Path) -> None:
+    """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        if _LIBC.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(fd)
+
+
+def drop(at: Path, control: Path = DROP_CACHES) -> bool | None:
+    """Write back the filesystem of `at` and drop the machine's clean page cache, dentries and inodes.
+
+    Return whether the kernel counted the drop (/proc/vmstat), or None if it does not count. In a container the write
+    may succeed without an effect. Raises OSError without permission.
+    """
+    syncfs(at)
+    before = vmstat().get(_COUNT)
+    control.write_text("3\n")
+    after = vmstat().get(_COUNT)
+    return None if before is None or after is None else after > before
+
+
+def evict(files: Sequence[Path]) -> None:
+    """Write back the files' filesystem and ask the kernel to evict their pages. Needs no root; mapped pages stay."""
+    if files:
+        syncfs(files[0])
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+# --- the sample ------------------------------------------------------------------------------------
+
+
+def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> list[Piece]:
+    """Return random ranges of the files, aligned to 1 MiB, without holes, `size_bytes` in total or all there is."""
+    sizes = [_size(path) for path in files]
+    pieces_of = [-(-size // _PIECE) for size in sizes]
+    firsts = [0, *itertools.accumulate(pieces_of)]
+    numbers = range(firsts.pop())
+    order = random.Random(seed).sample(numbers, min(len(numbers), _CANDIDATES))
+    found: list[Piece] = []
+    wanted = size_bytes
+    for number in order:
+        owner = bisect.bisect_right(firsts, number) - 1
+        for piece in _data(files[owner], (number - firsts[owner]) * _PIECE, sizes[owner]):
+            found.append(piece)
+            wanted -= piece.length
+        if wanted <= 0:
+            break
+    return found
+
+
+def read(pieces: Sequence[Piece]) -> int:
+    """Read the pieces through the page cache without read-ahead beyond them; return the bytes read."""
+    buffer = bytearray(_PIECE)
+    total = 0
+    for piece in pieces:
+        fd = os.open(piece.path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            total += os.preadv(fd, [memoryview(buffer)[: piece.length]], piece.offset)
+        finally:
+            os.close(fd)
+    return total
+
+
+def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
+    """Yield the parts of one piece that hold data, by SEEK_DATA and SEEK_HOLE."""
+    end = min(begin + _PIECE, size)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        at = begin
+        while at < end:
+            try:
+                at = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+                    return
+                if error.errno == errno.EINVAL:  # a bare device has no holes
+                    yield Piece(path, at, end - at)
+                    return
+                raise
+            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
+            if at < hole:
+                yield Piece(path, at, hole - at)
+            at = hole
+    finally:
+        os.close(fd)
+
+
+# --- the proof -------------------------------------------------------------------------------------
+
+
+def drop_and_prove(
+    files: Sequence[Path],
+    seed: int,
+    disks: Sequence[str],
+    *,
+    root: bool,
+    least_share: float = LEAST_SHARE,
+    own: OwnCache | None = None,
+    control: Path = DROP_CACHES,
+) -> CacheFacts:
+    """Empty the cache of the data files and prove it; on failure `proved` is False with a reason, and nothing is
+    raised.
+
+    `disks`: kernel names below the filesystem (["loop7"]) whose reads are counted; without them, this process's reads
+    from storage (/proc/self/io). With `root` the whole cache is dropped, otherwise the files are evicted. If none of
+    the files was resident, the sample is read first, so that there is something to drop. `least_share`: the share of
+    the sample's bytes that the device must deliver (small with compression). `own`: the filesystem's own cache; the
+    bytes that it reports are counted with the pages.
+    """
+    held = [path for path in files if _size(path)]
+    if not held:
+        return CacheFacts(reason="there are no data files")
+    syncfs(held[0])
+    pieces = sample(held, seed)
+    method = ""
+    before, own_before = resident_bytes(held), _held(own)
+    if before == 0 and not own_before:
+        method = "touched, then "
+        read(pieces)
+        before, own_before = resident_bytes(held), _held(own)
+    if own is not None:
+        method += f"{own.how}, "
+        _own_emptied(own)
+    how, counted = _emptied(held, root, control)
+    after, own_after = resident_bytes(held), _held(own)
+
+    sample_bytes, delivered = _delivered(pieces, disks)
+    evict(held)
+    last = _resident_after_tries(held)
+    if own is not None:
+        own.empty()
+        _emptied(held, root, control)
+    after = max(after, last) if after is not None and last is not None else None
+    reason = (
+        _first_reason(before, after, own_before, own_after, own is None or own.keeps_data)
+        or ("" if counted is not False else f"the kernel did not count the drop: {control} does nothing here")
+        or _sample_reason(sample_bytes, delivered, least_share)
+    )
+    return CacheFacts(method + how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
+                      not reason, reason)  # fmt: skip
+
+
+def _emptied(files: Sequence[Path], root: bool, control: Path) -> tuple[str, bool | None]:
+    """Return the method, and whether the kernel counted a drop."""
+    if root:
+        try:
+            counted = drop(files[0], control)
+            for _try in range(_TRIES - 1):
+                if not resident_bytes(files) or counted is False:
+                    break
+                time.sleep(_PAUSE_S)
+                counted = drop(files[0], control)
+            return "drop_caches", counted
+        except OSError:
+            pass  # a container's root may not; its own files it may evict
+    evict(files)
+    _resident_after_tries(files)
+    return "posix_fadvise", None
+
+
+def _resident_after_tries(files: Sequence[Path]) -> int | None:
+    left = resident_bytes(files)
+    for _try in range(_TRIES - 1):
+        if not left:
+            break
+        time.sleep(_PAUSE_S)
+        evict(files)
+        left = resident_bytes(files)
+    return left
+
+
+def _delivered(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
+    """Return the bytes of the sample, and the bytes that the devices delivered while it was read."""
+    before = _read_so_far(disks)
+    got = read(pieces)
+    after = _read_so_far(disks)
+    return got, None if before is None or after is None else after - before
+
+
+def _read_so_far(disks: Sequence[str]) -> int | None:
+    try:
+        if disks:
+            stats = (Path(f"/sys/class/block/{disk}/stat").read_text().split() for disk in disks)
+            return sum(int(fields[2]) for fields in stats) * _SECTOR
+        fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        return int(fields["read_bytes"])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _first_reason(
+    before: int | None, after: int | None, own_before: int | None, own_after: int | None, keeps_data: bool
+) -> str:
+    if before is None or after is None:
+        return "the kernel does not tell which pages of these files are resident"
+    if before == 0 and not own_before and keeps_data:
+        return "nothing of the data files was resident before, not even after reading them"
+    if own_before and own_after is not None and own_after >= own_before:  # others' data may be in it too
+        return f"the filesystem's own cache holds {own_after} bytes, no less than before"
+    return f"{after} bytes of the data files are still resident" if after else ""
+
+
+def _own_emptied(own: OwnCache) -> None:
+    """Empty a filesystem's own cache, which may release its memory in the background."""
+    own.empty()
+    until = time.monotonic() + _OWN_S
+    while own.bytes_held() and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+
+
+def _held(own: OwnCache | None) -> int | None:
+    return own.bytes_held() if own is not None else None
+
+
+def _sum(pages: int | None, own: int | None) -> int | None:
+    return None if pages is None else pages + (own or 0)
+
+
+def _sample_reason(sample_bytes: int, delivered: int | None, least_share: float) -> str:
+    if sample_bytes == 0:
+        return "the data files hold nothing but holes: there is no sample to read"
+    if delivered is None:
+        return "nothing counts what the device delivers"
+    if delivered < sample_bytes * least_share:
+        return (
+            f"the device delivered {delivered} bytes for a sample of {sample_bytes}, at least "
+            f"{sample_bytes * least_share:.0f} were expected"
+        )
+    return ""

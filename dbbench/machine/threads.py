@@ -1,0 +1,117 @@
+"""Start threads. This is the only module that does; an exception in a thread is kept and raised in the thread that
+waits.
+
+`beside` runs a thread while a block runs. Work that ends before its block is joined with a `Helper`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, ParamSpec
+
+from dbbench.errors import DbbenchError, HelperDied
+
+P = ParamSpec("P")
+_dead: Final[list[Helper]] = []  # whose errors were neither read nor raised yet
+
+
+class Helper:
+    """A daemon thread that runs `work` in a copy of the caller's context, so that its programs are recorded with the
+    trial."""
+
+    def __init__(self, name: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        self.name = name
+        self._error: BaseException | None = None
+
+        def kept() -> None:
+            try:
+                work(*args, **kwargs)
+            except BaseException as error:
+                self._error = error
+                _dead.append(self)
+
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(kept,), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait at most `timeout_s` for the end of the work. Raises nothing; see `check`."""
+        self._thread.join(timeout_s)
+
+    def error(self) -> BaseException | None:
+        """Return the exception that ended the work, or None if it ended normally or still runs."""
+        if self in _dead:
+            _dead.remove(self)
+        return self._error
+
+    def check(self) -> None:
+        """Raise the exception that ended the work: an error of dbbench as it is, any other as HelperDied."""
+        error = self.error()
+        if isinstance(error, DbbenchError):
+            raise error
+        if error is not None:
+            raise _died(self.name, error)
+
+
+@contextlib.contextmanager
+def beside(name: str, work: Callable[[threading.Event], object], limit_s: float | None = None) -> Iterator[Helper]:
+    """Run `work(ended)` in a thread while the block runs.
+
+    At the end of the block the event `ended` is set and the work is awaited for at most `limit_s`; its exception is
+    raised unless the block itself raises one.
+    """
+    ended = threading.Event()
+    helper = Helper(name, work, ended)
+    helper.start()
+    try:
+        yield helper
+    finally:
+        ended.set()
+        helper.join(limit_s)
+    helper.check()
+
+
+@contextlib.contextmanager
+def all_checked() -> Iterator[None]:
+    """Raise at the end of the block any exception of a thread that was not checked, or that a library started.
+
+    An exception of the block itself takes precedence.
+    """
+    _dead.clear()
+    of_libraries = list[DbbenchError]()
+    before = threading.excepthook
+
+    def noted(args: threading.ExceptHookArgs) -> None:
+        before(args)  # which prints the traceback
+        name = args.thread.name if args.thread is not None else "unknown"
+        of_libraries.append(_died(name, args.exc_value))
+
+    threading.excepthook = noted
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+    while _dead:
+        _dead[0].check()
+    for error in of_libraries:
+        raise error
+
+
+def _died(name: str, error: BaseException | None) -> DbbenchError:
+    died = HelperDied(f'the thread "{name}" ended: {type(error).__name__}: {error}')
+    died.__cause__ = error
+    return died

@@ -1,0 +1,1 @@
+"""Metrics of a trial: series, histograms, steadiness, summaries, and the table of metrics."""

@@ -1,0 +1,130 @@
+"""The result of a load in the form that every load generator returns: counts per second and latency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbbench.metrics.histogram import PER_E, Histogram
+from dbbench.metrics.series import Column, Series
+from dbbench.model import TrialWarning
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Work reported by the load generator, in a unit that the server or the kernel counts too."""
+
+    count: Literal["transactions", "statements", "rows", "table_bytes", "read_bytes", "write_bytes"]
+    total: float  # from the start of the load generator to its end, warm-up included
+    custom: bool = False  # a script that may do nothing, or more, in some of its transactions
+    counted: bool = True  # False: done in a way that nothing else counts
+    changes: bool = False  # every transaction changes a row, and so writes log
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a load.
+
+    `series` covers warm-up and window (columns tps, p50_ms, p95_ms, p99_ms, errors; one value per second from
+    `begin_utc`; a second without a finished transaction has tps 0 and no latencies). `histogram` and `transactions`
+    cover only the measured window. `window_s` is the length by which transactions are divided. `figures` are further
+    keys of the trial's summary (duration_s, mb_per_s, ...).
+    """
+
+    begin_utc: float
+    window_s: float
+    transactions: int
+    errors: int
+    series: Series
+    histogram: Histogram | None
+    figures: dict[str, float | None] = field(default_factory=dict)
+    warnings: tuple[TrialWarning, ...] = ()
+    between: Callable[[int, int], Measured] | None = None  # a stretch of seconds, where every transaction was counted
+    claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
+
+
+BUCKETS: Final = 2400  # the last begins at e^24 us: no transaction takes seven hours
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def buckets_of(latency_us: Floats) -> Ints:
+    """Return `histogram.bucket_of` for many latencies; the last bucket also holds all longer ones."""
+    found = (PER_E * np.log(np.maximum(latency_us, 1.0))).astype(np.int64)
+    return np.minimum(found, BUCKETS - 1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A range of whole seconds, merged. `longest_ms` is None if nothing finished."""
+
+    transactions: int
+    errors: int
+    histogram: Histogram
+    longest_ms: float | None
+    kinds: dict[int, int]  # transactions by the kind that the script gave them
+
+
+class Counts:
+    """Transactions of each second from the start of the load, by the time at which they ended.
+
+    `latencies[second, bucket]` counts them by latency; `transactions[second]` is separate because sysbench with a rate
+    reports the two from different sources. Transactions that ended outside these seconds are only in `outside`.
+    """
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        self.transactions: Ints = np.zeros(seconds, np.int64)
+        self.errors: Ints = np.zeros(seconds, np.int64)
+        self.latencies: Ints = np.zeros((seconds, BUCKETS), np.int64)
+        self.longest_us: Ints = np.zeros(seconds, np.int64)
+        self.kinds: dict[int, Ints] = {}  # transactions by kind, where a script has several
+        self.outside = 0  # transactions
+        self.errors_outside = 0
+
+    @property
+    def all_transactions(self) -> int:
+        """Return the number of all finished transactions, including those before second 0 and after the last second."""
+        return int(self.transactions.sum()) + self.outside
+
+    @property
+    def all_errors(self) -> int:
+        return int(self.errors.sum()) + self.errors_outside
+
+    def series(self, lived_s: float) -> Series:
+        """Return columns tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds.
+
+        A second without a finished transaction is a zero without latencies; a second after the tool ended is a gap.
+        """
+        lived = min(self.seconds, math.ceil(lived_s))
+        series = Series(self.seconds, {"tps": [float(n) for n in self.transactions[:lived]]})
+        for percent in (50, 95, 99):
+            series.set(f"p{percent}_ms", self._percentiles(percent)[:lived])
+        series.set("errors", [float(n) for n in self.errors[:lived]])
+        return series
+
+    def measured(self, first: int, last: int) -> Measured:
+        """Merge the seconds from `first` up to, but not including, `last`."""
+        merged = self.latencies[first:last].sum(axis=0)
+        longest_us = int(self.longest_us[first:last].max(initial=0))
+        return Measured(
+            transactions=int(self.transactions[first:last].sum()),
+            errors=int(self.errors[first:last].sum()),
+            histogram=Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)}),
+            longest_ms=longest_us / 1000 if longest_us > 0 else None,
+            kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
+        )
+
+    def _percentiles(self, percent: int) -> Column:
+        """`Histogram.percentile_ms` of every second."""
+        seen = self.latencies.cumsum(axis=1)
+        total = seen[:, -1]
+        rank = np.ceil(total * percent / 100)
+        bucket = (seen >= rank[:, None]).argmax(axis=1)
+        value = np.exp((bucket + 0.5) / PER_E) / 1000
+        return [float(ms) if events else None for ms, events in zip(value, total, strict=True)]

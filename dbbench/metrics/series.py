@@ -1,0 +1,130 @@
+"""Series: named columns with units on the clock of a trial, one value per second from the start of the warm-up.
+
+`None` is a gap (no data) and 0 is a zero (no progress). On disk: series.csv.gz.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+Column = list[float | None]
+# A series that is larger is refused before any value of it is read.
+MOST_ROWS: Final = 100_000  # a day has 86 400 seconds
+MOST_CELLS: Final = 5_000_000  # fourteen hours of 99 columns, which a trial has; 240 MiB of memory
+_LONGEST: Final = 65_536  # bytes of a line: more than a thousand columns
+FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,phase`; contract
+
+
+class SeriesTooLong(ValueError):
+    """A series file has more values than a trial can have."""
+
+
+class Series:
+    """Columns of equal length; `columns[name][second]`."""
+
+    def __init__(self, seconds: int, columns: dict[str, Column] | None = None) -> None:
+        self.seconds = seconds
+        self.columns: dict[str, Column] = {}
+        for name, values in (columns or {}).items():
+            self.set(name, values)
+
+    def set(self, name: str, values: Sequence[float | None]) -> None:
+        """Add a column, cut or padded with gaps to the length of the series."""
+        kept = list(values[: self.seconds])
+        self.columns[name] = kept + [None] * (self.seconds - len(kept))
+
+    def update(self, other: Series) -> None:
+        """Add all columns of another series."""
+        for name, values in other.columns.items():
+            self.set(name, values)
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+def on_the_second(points: Iterable[tuple[float, float | None]], begin_utc: float, seconds: int) -> Column:
+    """Return a column from points (UTC epoch seconds at the END of an interval of one second, value).
+
+    A value belongs to the second that contains the middle of its interval. A second without a point is a gap; of two
+    points in one second the later one is used.
+    """
+    column: Column = [None] * seconds
+    for utc, value in points:
+        second = math.floor(utc - 0.5 - begin_utc)
+        if 0 <= second < seconds and value is not None and math.isfinite(value):
+            column[second] = value
+    return column
+
+
+def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
+    """Write `second,phase,tps,...`; the bytes depend only on the content (no time stamp inside)."""
+    names = [name for name in FIRST if name in series] + [name for name in series if name not in FIRST]
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+        text: IO[str] = io.TextIOWrapper(packed, "utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["second", "phase", *names])
+        for second in range(series.seconds):
+            cells = (series[name][second] for name in names)
+            writer.writerow([second, phases[second], *("" if v is None else f"{v:.6g}" for v in cells)])
+        text.flush()
+
+
+def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
+    """Return the series and the phase of each second.
+
+    Raises OSError, EOFError, ValueError or zlib.error if the file is damaged, and SeriesTooLong if it contains more
+    values than a trial can have.
+    """
+    with gzip.open(path, "rb") as packed:
+        _must_not_be_too_long(packed)
+        packed.seek(0)
+        rows = csv.reader(_lines(packed))
+        header = next(rows, [])
+        if header[:2] != ["second", "phase"] or len(set(header)) != len(header):
+            raise ValueError("not a series file")
+        phases: list[str] = []
+        columns: list[Column] = [[] for _ in header[2:]]
+        for row in rows:
+            _second, phase, *cells = row
+            phases.append(sys.intern(phase))
+            for column, value in zip(columns, _values(cells), strict=True):
+                column.append(value)
+    return Series(len(phases), dict(zip(header[2:], columns, strict=True))), phases
+
+
+def _must_not_be_too_long(packed: gzip.GzipFile) -> None:
+    """Raise SeriesTooLong if there are too many lines; counting lines is much faster than reading the values."""
+    lines = _lines(packed)
+    columns = next(lines, "").count(",") + 1
+    for seconds, _ in enumerate(lines, 1):
+        if seconds > MOST_ROWS:
+            raise SeriesTooLong(f"it has more than {MOST_ROWS} seconds")
+        if seconds * columns > MOST_CELLS:
+            raise SeriesTooLong(f"it has more than {MOST_CELLS} values")
+
+
+def _lines(packed: gzip.GzipFile) -> Iterator[str]:
+    while line := packed.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise SeriesTooLong(f"a line of it is longer than {_LONGEST} bytes")
+        yield line.decode("utf-8")
+
+
+def _values(cells: Sequence[str]) -> Column:
+    values = [float(cell) if cell else None for cell in cells]
+    if not math.isfinite(sum(filter(None, values))):
+        raise ValueError("a value of it is not a number")
+    return values

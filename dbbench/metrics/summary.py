@@ -1,0 +1,119 @@
+"""The metrics of a trial, computed from the load, the meter and the samplers: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Column
+from dbbench.model import EngineAgeFacts, IoFacts, SpaceFacts, Window
+
+SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
+STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall
+
+
+def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
+    """Return tps over the window including stalls, and the sustained tps that includes the drain time."""
+    if outcome.histogram is None:
+        return {}
+    return {
+        "tps": outcome.transactions / outcome.window_s,
+        "sustained_tps": None if drain_s is None else outcome.transactions / (outcome.window_s + drain_s),
+        "transactions": outcome.transactions,
+        "errors": outcome.errors,
+    }
+
+
+def latencies(outcome: Outcome) -> dict[str, float | None]:
+    """Return percentiles of the merged histogram of the window; never means of per-second percentiles."""
+    if outcome.histogram is None:
+        return {}
+    wanted = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
+    return {name: outcome.histogram.percentile_ms(percent) for name, percent in wanted.items()}
+
+
+def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
+    """Return the part of a column that belongs to the measured window."""
+    begin = round(window.warmup_s)
+    end = begin + round(window.measure_s) if window.kind == "fixed" else len(column)
+    return list(column[begin:end])
+
+
+def stalled_seconds(window: Window, tps: Column) -> float | None:
+    """Return the seconds of the window below STALL × its median, or None without throughput per second."""
+    known = [value for value in measured_seconds(window, tps) if value is not None]
+    if not known:
+        return None
+    median = statistics.median(known)
+    return float(sum(value < STALL * median for value in known)) if median else float(len(known))
+
+
+def per_hour(stalled_s: float | None, seconds: float) -> float | None:
+    """Return stalled seconds per hour for a window of that many seconds, or None if the window is too short."""
+    return None if stalled_s is None or seconds < SHORT_WINDOW_S else stalled_s * 3600 / seconds
+
+
+def space(found: SpaceFacts) -> dict[str, float | None]:
+    """Return the space that the dataset occupies, and its fragmentation."""
+    return {
+        "disk_bytes": found.disk_bytes,
+        "compression_ratio": found.compression_ratio,
+        "metadata_share": found.metadata_share,
+        "largest_file_extents": found.largest[0].extents if found.largest else None,
+    }
+
+
+def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50."""
+    known = [value for value in measured_seconds(window, tps) if value is not None]
+    p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
+    found: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
+    median = statistics.median(known) if known else 0.0
+    if len(known) < 2 or not median:
+        return {**found, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
+    floor = sorted(known)[max(0, math.ceil(len(known) / 100) - 1)]
+    longest = max((len(list(run)) for stalled, run in itertools.groupby(v < STALL * median for v in known) if stalled),
+                  default=0)  # fmt: skip
+    cv = statistics.stdev(known) / statistics.fmean(known)
+    return {**found, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
+
+
+def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
+    """Return the effect of the engine's own load on its tables; {} if the plan does not ask for it."""
+    if found is None:
+        return {}
+    looked_at = [point for point in found.points if point.asked is not None]
+    first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
+    slope = next((one.per_factor for one in found.slopes if one.metric == "tps"), None)
+    return {
+        "aged_tps": last.tps if last else None,
+        "aged_p99_ms": last.p99_ms if last else None,
+        "aged_tps_slope": slope / first.tps if slope is not None and first and first.tps else None,
+        "aged_extents": last.extents if last else None,
+        "aged_scan_mb_per_s": found.scans[0].mb_per_s if found.scans else None,
+        "repaired_scan_mb_per_s": found.scans[-1].mb_per_s if len(found.scans) > 1 else None,
+    }
+
+
+def completed(window: Window, figures: Mapping[str, float | None], io: IoFacts) -> dict[str, float | None]:
+    """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its drained time.
+
+    The drained time includes writing all cached data to the device. {} for a fixed window.
+    """
+    duration_s, drain_s = figures.get("duration_s"), figures.get("drain_s")
+    if window.kind != "to-completion" or not duration_s:
+        return {}
+    return {
+        "device_read_mb_per_s": None if io.read_bytes is None else io.read_bytes / 1e6 / duration_s,
+        "device_write_mb_per_s": None if io.write_bytes is None else io.write_bytes / 1e6 / duration_s,
+        "drained_s": None if drain_s is None else duration_s + drain_s,
+    }
+
+
+def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:
+    """Return a total per transaction, scaled; None if either is missing."""
+    return None if total is None or not transactions else total * factor / transactions

@@ -1,0 +1,132 @@
+"""The table of metrics, which page, compare, exports and docs read.
+
+`better` says which direction is good; `word` chooses between slower/faster and worse/better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dbbench.units import GROUP, number, size_text
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a trial: a key of `Trial.summary`."""
+
+    name: str
+    label: str
+    unit: str
+    better: Literal["higher", "lower"]
+    words: Literal["speed", "quality"] = "quality"  # speed: faster/slower; quality: better/worse
+    help: str = ""
+
+    def text(self, value: float | None) -> str:
+        """A value of it without the unit; bytes as GiB or MiB with it."""
+        if value is not None and self.unit == "bytes":
+            return size_text(value).replace(" ", GROUP)
+        return number(value)
+
+    def with_unit(self, value: float | None) -> str:
+        """A value of it with the unit."""
+        text = self.text(value)
+        return text if value is None or self.unit in ("", "bytes") else f"{text}{GROUP}{self.unit}"
+
+
+# The tests of bonnie++ that have a share of CPU and a longest latency each.
+BONNIE: Final = ("char_write", "block_write", "rewrite", "char_read", "block_read", "seek", "create", "stat", "delete",
+                 "random_create", "random_stat", "random_delete")  # fmt: skip
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        Metric("tps", "throughput", "tx/s", "higher", "speed", "transactions ÷ seconds of the window, stalls included"),
+        Metric("sustained_tps", "sustained throughput", "tx/s", "higher", "speed",
+               "transactions ÷ (window + drain): what is left when the debt is paid"),
+        Metric("ceiling_pct", "share of the ceiling", "%", "higher",
+               help="throughput ÷ single flushed writes of the engine's page size that the bare device gave"),
+        Metric("tpmc", "new orders", "1/min", "higher", "speed", "of the workload tpcc: TPC-C's tpmC, not comparable"),
+        Metric("p50_ms", "p50 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p95_ms", "p95 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p99_ms", "p99 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("p999_ms", "p99.9 latency", "ms", "lower", help="from the merged histogram of the window"),
+        Metric("max_ms", "longest transaction", "ms", "lower"),
+        Metric("duration_s", "duration", "s", "lower", "speed", "of a workload that runs to its end"),
+        Metric("drained_s", "duration with drain", "s", "lower", "speed",
+               "until all that was written had left the caches: duration + checkpoint + sync"),
+        Metric("mb_per_s", "rate", "MB/s", "higher", "speed",
+               "logical data worked through ÷ seconds, 10^6 bytes: of a scan what its tables hold"),
+        Metric("kb_per_s", "apply rate", "kB/s", "higher", "speed",
+               "log of a primary replayed ÷ seconds in which some waited to be, 10^3 bytes"),
+        Metric("rows_per_s", "rows a second", "rows/s", "higher", "speed", "of loads and other work on rows"),
+        Metric("device_read_mb_per_s", "read from the device", "MB/s", "higher", "speed",
+               "of a workload that runs to its end, 10^6 bytes: what compression and read-ahead make of the scan rate"),
+        Metric("device_write_mb_per_s", "written to the device", "MB/s", "higher", "speed",
+               "of a workload that runs to its end, 10^6 bytes"),
+        Metric("during_tps_ratio", "throughput beside the statement", "×", "higher", "speed",
+               "mean tps from its begin to 5 s after its end ÷ mean tps of the window before it"),
+        Metric("during_s", "the statement beside", "s", "lower", "speed", "what the statement itself took"),
+        Metric("during_stall_s", "stalled seconds beside it", "s", "lower",
+               help="of the seconds around it, those below 10 % of the median before it"),
+        Metric("during_p999_ms", "p99.9 latency beside it", "ms", "lower", help="of the seconds around it"),
+        Metric("during_max_ms", "longest transaction beside it", "ms", "lower", help="of the seconds around it"),
+        Metric("stall_s", "stalled seconds", "s", "lower", help="seconds below 10 % of the trial's median tps"),
+        Metric("stalls_per_h", "stalled seconds an hour", "s/h", "lower",
+               help="seconds below 10 % of the trial's median tps, for an hour of the window"),
+        Metric("longest_stall_s", "longest stall", "s", "lower", help="seconds in a row below 10 % of the median tps"),
+        Metric("tps_cv", "unevenness", "", "lower", help="coefficient of variation of the seconds' tps"),
+        Metric("tps_floor", "floor", "", "higher", help="1st percentile of the seconds' tps ÷ their median"),
+        Metric("p99_to_p50", "p99 ÷ p50", "×", "lower", help="how far the slow transactions are from the usual one"),
+        Metric("cpu_ms_per_tx", "CPU per transaction", "ms", "lower",
+               help="system total − client − dbbench: kernel workers of the filesystem included"),
+        Metric("cpu_pct", "CPU", "%", "lower",
+               help="of all cores, as cpu_ms_per_tx counts it, over the load: 100 % is every core busy"),
+        Metric("write_kb_per_tx", "written per transaction", "kB", "lower", help="to the device"),
+        Metric("read_kb_per_tx", "read per transaction", "kB", "lower", help="from the device"),
+        Metric("flushes_per_tx", "flushes per transaction", "", "lower"),
+        Metric("write_amplification", "write amplification", "×", "lower",
+               help="device bytes ÷ bytes that the engine wrote"),
+        Metric("disk_bytes", "size on disk", "bytes", "lower"),
+        Metric("compression_ratio", "compression", "×", "higher", help="bytes of the data ÷ bytes on disk"),
+        Metric("metadata_share", "metadata share", "", "lower",
+               help="of all that is taken on the device: trees, inode tables, journal, their reserves"),
+        Metric("largest_file_extents", "extents of the largest file", "", "lower", help="as FIEMAP counts them"),
+        Metric("aged_tps", "throughput when aged", "tx/s", "higher", "speed",
+               "of the window at the last of `write_factors`"),
+        Metric("aged_p99_ms", "p99 latency when aged", "ms", "lower", help="of the same window"),
+        Metric("aged_tps_slope", "change of throughput by ageing", "÷", "higher",
+               help="slope of tps over what was written, in units of the data's bytes, ÷ tps when nothing was"),
+        Metric("aged_extents", "extents when aged", "", "lower", help="of all data files, at the last factor"),
+        Metric("aged_scan_mb_per_s", "scan rate when aged", "MB/s", "higher", "speed",
+               "of all tables after the engine's own load has aged them, from a cold cache"),
+        Metric("repaired_scan_mb_per_s", "scan rate when repaired", "MB/s", "higher", "speed",
+               "after the filesystem's tool and the engine have put the tables in order"),
+        Metric("drain_s", "drain", "s", "lower", help="checkpoint + sync after the window"),
+        Metric("restore_mb_per_s", "restore rate", "MB/s", "higher", "speed"),
+        Metric("read_mb_per_s", "read", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"),
+        Metric("write_mb_per_s", "written", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"),
+        Metric("copy_mb_per_s", "copy rate without fsync", "MB/s", "higher", "speed",
+               "until the file was written, much of it into memory"),
+        Metric("copy_synced_mb_per_s", "copy rate with fsync", "MB/s", "higher", "speed",
+               "until the file was on the device"),
+        Metric("copy_s", "copy without fsync", "s", "lower", "speed"),
+        *(Metric(f"{name}_mb_per_s", name.replace("_", " "), "MB/s", "higher", "speed", "bonnie++, 10^6 bytes")
+          for name in ("char_write", "block_write", "rewrite", "char_read", "block_read")),
+        Metric("seeks_per_s", "seeks", "/s", "higher", "speed", "bonnie++"),
+        Metric("creates_per_s", "files created", "/s", "higher", "speed"),
+        Metric("stats_per_s", "files looked up", "/s", "higher", "speed", "bonnie++"),
+        Metric("reads_per_s", "files read cold", "/s", "higher", "speed"),
+        Metric("deletes_per_s", "files deleted", "/s", "higher", "speed"),
+        *(Metric(f"random_{name}s_per_s", f"{name}s in random order", "/s", "higher", "speed", "bonnie++")
+          for name in ("create", "stat", "delete")),
+        *(Metric(f"{name}_cpu_pct", f"CPU, {name.replace('_', ' ')}", "%", "lower", help="of one core, by bonnie++")
+          for name in BONNIE),
+        *(Metric(f"{name}_max_ms", f"longest, {name.replace('_', ' ')}", "ms", "lower", help="by bonnie++")
+          for name in BONNIE),
+        Metric("first_query_s", "time to first query", "s", "lower", "speed", "after the cold start"),
+    )
+}  # fmt: skip
+
+# Counts that stand in a summary and are not compared.
+COUNTS: Final = ("transactions", "errors", "reconnects", "dataset_bytes")

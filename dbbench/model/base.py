@@ -1,0 +1,112 @@
+"""Basic vocabulary: phases, statuses, durability flags, units."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from dbbench.units import bytes_of, seconds_of
+
+SCHEMA: Final = 1  # of run.json and trial.json; raised when the meaning of a key changes
+
+Bytes = Annotated[int, BeforeValidator(bytes_of)]
+Seconds = Annotated[float, BeforeValidator(seconds_of)]
+Scalar = bool | int | float | str
+STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # of what is read from TOML
+
+# A name becomes part of file names and of trial IDs.
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")  # a file's name may have 255 bytes
+# By which parameter a dataset of that kind grows; `size` sets it.
+SIZE_PARAMETERS: Final = {"pgbench": "scale", "sysbench": "table_size", "tpcc": "warehouses"}
+# Kinds whose rows can be made so that a given share of them compresses away; without it they are as they come.
+PACKED: Final = ("sysbench", "clone-tables")
+
+
+def shipped() -> Path:
+    """Return the data directory of the package, which contains `fs_setups`, `workloads` and `reports`."""
+    return Path(str(resources.files("dbbench"))) / "data"
+
+
+def _several(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else () if given is None else (given,)
+
+
+def _one_for_all(given: Any) -> Any:
+    return {"": given} if isinstance(given, str) else given
+
+
+def _engine(name: str, info: ValidationInfo) -> str:
+    """Refuse an engine that the validation context does not list. Results pass no list: other versions have other
+    engines."""
+    engines = (info.context or {}).get("engines", (name,))
+    if name not in engines:
+        expected = ", ".join(f"'{engine}'" for engine in engines)
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_engine)]
+ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # one value, or a table
+SEVERAL: Final = BeforeValidator(_several)  # one value, or a list of them
+
+
+class Phase(StrEnum):
+    """A named stage of a trial, in the order in which a trial runs them."""
+
+    CANARY = "canary"
+    CONDITION = "condition"  # only where the plan asks for it
+    MKFS = "mkfs"
+    MOUNT = "mount"
+    AGE = "age"  # only where the plan asks for an aged filesystem
+    RESTORE = "restore"
+    SETTLE = "settle"
+    DROP_CACHE = "drop_cache"
+    START = "start"
+    WARMUP = "warmup"
+    MEASURE = "measure"
+    DRAIN = "drain"
+    STOP = "stop"
+    CHECK = "check"
+    SPACE = "space"
+    AGE_ENGINE = "age_engine"  # only where the plan asks for it
+    OPERATIONS = "operations"  # only where the plan asks for some
+
+
+class Status(StrEnum):
+    """ok; suspect: telemetry shows a disturbance from outside; failed: the trial has no valid numbers."""
+
+    OK = "ok"
+    SUSPECT = "suspect"
+    FAILED = "failed"
+
+
+class Durability(StrEnum):
+    """What a power loss may lose or tear, worst first. Without any flag the class is `full`."""
+
+    NO_BARRIER = "no-barrier"
+    NO_JOURNAL = "no-journal"
+    ASYNC_COMMIT = "async-commit"
+    TORN_PAGES = "torn-pages-possible"
+
+
+def durability_class(flags: tuple[Durability, ...]) -> str:
+    """Return the durability class for these flags, worst first; `full` if there are none."""
+    return " + ".join(flag.value for flag in Durability if flag in flags) or "full"
+
+
+def plain(noun: Any) -> Any:
+    """Convert a dataclass to dicts, lists and scalars for JSON."""
+    if dataclasses.is_dataclass(noun) and not isinstance(noun, type):
+        return {f.name: plain(getattr(noun, f.name)) for f in dataclasses.fields(noun)}
+    if isinstance(noun, dict):
+        return {str(key): plain(value) for key, value in noun.items()}
+    if isinstance(noun, list | tuple):
+        return [plain(value) for value in noun]
+    return noun.value if isinstance(noun, StrEnum) else noun

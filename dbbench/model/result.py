@@ -1,0 +1,495 @@
+"""The result of a trial: the content of trial.json. `None` is "not measured". Long, because it is one document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from dbbench.model.base import SCHEMA, Durability, Phase, Scalar, Status
+from dbbench.model.expanded import Settings, Window
+
+
+@dataclass(frozen=True)
+class TrialWarning:
+    """A warning about a trial: an ID of `errors.WARNINGS`, its evidence, and the second to which it belongs."""
+
+    id: str
+    text: str
+    second: int | None = None
+    suspect: bool = False  # True: the trial's status becomes `suspect`
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Start and duration of a phase."""
+
+    name: Phase
+    start: str  # UTC, ISO 8601 with ms
+    end: str
+    seconds: float  # by the monotonic clock
+
+
+@dataclass(frozen=True)
+class FilesystemFacts:
+    """The filesystem: what was made, which options were requested, and which the kernel uses."""
+
+    family: str
+    mkfs: tuple[tuple[str, ...], ...] = ()
+    mount_options_asked: tuple[str, ...] = ()
+    mount_options_effective: tuple[str, ...] = ()  # of mount and superblock, from mountinfo
+    geometry: dict[str, Scalar] = field(default_factory=dict)
+    read_ahead_kb: int | None = None  # of the mounted filesystem's own bdi
+    queue: dict[str, str] = field(default_factory=dict)  # /sys/block/DEV/queue attributes at attach
+    claims: tuple[Durability, ...] = ()
+    durability_flags: tuple[Durability, ...] = ()  # computed: filesystem and server together
+    durability_class: str = "full"
+    layers: tuple[dict[str, Scalar], ...] = ()  # as made: kind, and what its own tool reads back (level, chunk_kb ...)
+    tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or pool: txg_timeout_s, sync ...
+    wal: FilesystemFacts | None = None  # of `[device.wal]`
+
+    @property
+    def discards(self) -> bool:
+        """Whether freed space is discarded online: a mount option, or ZFS's pool property `autotrim`."""
+        options = {option.partition("=")[0] for option in self.mount_options_effective}
+        return "discard" in options or self.geometry.get("autotrim") == "on"
+
+
+@dataclass(frozen=True)
+class CacheFacts:
+    """How the page cache was emptied, with the proof. Bytes refer to the data files."""
+
+    method: str = ""
+    before_bytes: int | None = None  # resident before the drop
+    after_bytes: int | None = None
+    sample_bytes: int | None = None  # of the seeded sample that was read afterwards
+    sample_read_bytes: int | None = None  # what the device delivered for it
+    proved: bool = False
+    reason: str = ""  # why not proved
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """Checkpoints in the measured window, according to the server's counters."""
+
+    begun: int | None = None
+    ended: int | None = None
+    by_cause: dict[str, int] = field(default_factory=dict)
+    fpi_bytes: int | None = None
+    note: str = ""  # "burst: no checkpoint in the window"
+
+
+@dataclass(frozen=True)
+class DrainFacts:
+    """Unwritten data at the end of the window, and the time to write it."""
+
+    debt_bytes: int | None = None  # dirty and under write-back when the window ended
+    drain_s: float | None = None
+    write_bytes: int | None = None  # to the device during the drain
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """The size of the dataset compared with memory, and the share of reads that the server's own cache served."""
+
+    limit_bytes: int | None = None  # the plan's
+    dataset_bytes: int | None = None
+    dataset_ratio: float | None = None  # ÷ effective_bytes
+    hit_ratio: float | None = None
+    direct: str | None = None  # "direct", "buffered-fallback" (direct I/O was asked for), "buffered"
+    effective_bytes: int | None = None  # what could hold data at most: the limit; without one, the machine's
+    label: str | None = None  # "cached", "edge", "io-bound"
+    enforced: str = ""  # "cgroup v2" or "cgroup v1": by the kernel; "": the caches are sized, no more
+    peak_bytes: int | None = None  # of the control group: the server's memory and page cache
+    resident_bytes: int | None = None  # of the data files in the page cache when the window ended
+
+
+@dataclass(frozen=True)
+class CoresFacts:
+    """The CPUs of server and load generator, as the kernel reports them: "0-3,8"."""
+
+    server: str | None = None
+    client: str | None = None
+    shared: int = 0  # cores that both may use
+    numa_node: int | None = None
+    client_share: float | None = None  # of the time of the cores that it could use at once, in the window
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """The host of the load generator, if `[client]` of the plan names another one."""
+
+    host: str  # as the plan names it
+    hostname: str
+    peer: str  # its address as it is seen here
+    address: str  # of this machine, where the server listened
+    port: int
+    tool: str  # what the load generator there says of itself
+    tool_here: str = ""  # the same of this machine's
+    kernel: str = ""
+    cpus: int = 0  # that the load generator could use
+    round_trip_ms: float | None = None  # median of TCP connections from there to the server's address
+    clock_offset_s: float | None = None  # of its clock, ahead of ours; its seconds were put into our clock
+    clock_error_s: float | None = None  # of the offset, at most
+    clock_drift_s: float | None = None  # by so much the offset was another one after the load
+    others_share: float | None = None  # of its processors' time in the window, used by others
+
+
+@dataclass(frozen=True)
+class FileShape:
+    """A data file and its extents."""
+
+    path: str  # below the filesystem's mount point
+    bytes: int
+    extents: int | None = None  # as the filesystem counts them: btrfs has one for each 128 KiB that it compressed
+
+
+@dataclass(frozen=True)
+class FreeExtents:
+    """One bin of a free-space histogram: free extents of `from_bytes` up to twice that size."""
+
+    from_bytes: int  # a power of two
+    extents: int
+    bytes: int  # of all of them
+
+
+@dataclass(frozen=True)
+class ConditionFacts:
+    """How the device was preconditioned (`condition` of the plan) before this trial or its block."""
+
+    how: str
+    seconds: float
+    written_bytes: int = 0
+    rounds_iops: tuple[float, ...] = ()
+    steady: bool = True
+
+
+@dataclass(frozen=True)
+class WearFacts:
+    """Wear and health that the first disk reports."""
+
+    written_bytes: int | None = None  # in its life
+    used_share: float | None = None  # of its life; above 1: beyond what its maker promises
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
+class CeilingRow:
+    """One access pattern on the bare device, measured with fio."""
+
+    name: str
+    iops: float
+    mb_per_s: float  # 10^6 bytes
+    mean_ms: float  # of one access, its flush included
+
+
+@dataclass(frozen=True)
+class CeilingFacts:
+    """What the bare device achieved before the run, and how close to it the trial came."""
+
+    rows: tuple[CeilingRow, ...] = ()
+    note: str = ""  # why there are none
+    tps_share: float | None = None  # transactions ÷ single writes of the engine's page size that the device flushes
+    limited: str = ""  # what of the window stood flat at the ceiling; "": nothing
+
+
+@dataclass(frozen=True)
+class SpaceFacts:
+    """The space that the dataset occupies, and the fragmentation of the data and of the free space."""
+
+    logical_bytes: int | None = None  # sum of the data files' sizes
+    disk_bytes: int | None = None  # used on the filesystem
+    free_bytes: int | None = None
+    compression_ratio: float | None = None  # logical ÷ on disk
+    metadata_bytes: int | None = None  # of the device, that is neither free nor the content of files
+    metadata_share: float | None = None  # of all that is taken
+    largest: tuple[FileShape, ...] = ()  # of the data files, the largest first
+    free: tuple[FreeExtents, ...] | None = None  # the smallest first; None: no tool tells
+    unread: tuple[str, ...] = ()  # what is None because its tool was missing, failed or printed something else, and why
+
+
+class SourceChangeKind(StrEnum):
+    """A kind of difference between the user's data and the copy that dbbench uses."""
+
+    CONFIGURATION = "configuration"  # of the server's files: `settings` were taken out
+    PERSISTED = "persisted-settings"  # mysqld-auto.cnf was taken out
+    DATABASE_SETTINGS = "database-settings"  # `settings` of ALTER DATABASE were reset
+    RENAMED = "database-renamed"  # `database` is called `name`
+    CHOSEN = "database-chosen"  # `database`, the largest
+    CHECKSUMS = "checksums-added"
+    CHECKSUMS_REMOVED = "checksums-removed"
+    NO_CHECKSUMS = "no-checksums"  # neither the source nor the copy has them
+    SETTLED = "settled"  # what was `done` once, before the copy became golden
+    NOT_SETTLED = "not-settled"  # settle = false
+    OTHER = "other"  # of an earlier version: `text`
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """One such difference with its values by name; `datasets.sources.text` describes it in words."""
+
+    kind: SourceChangeKind
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What was restored, and how."""
+
+    kind: str
+    key: str  # of the golden copy
+    bytes: int  # on the filesystem under test
+    compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of tables and indexes
+    restore: str  # copy, tar, reflink
+    source: str = ""  # of the user's own data: form, engine, version
+    tablespace: str = ""  # the only one on the filesystem under test
+    told: tuple[str, ...] = ()  # `changes` in words
+    changes: tuple[SourceChange, ...] = ()  # what of the source was left out or changed; earlier versions: () always
+
+
+@dataclass(frozen=True)
+class AgeFacts:
+    """How the filesystem was aged before the restore, and its free space afterwards."""
+
+    seed: int
+    fill: float  # as asked
+    churn: float
+    files: int  # that stayed
+    files_written: int
+    written_bytes: int
+    digest: str  # of the sequence: equal means the same names, sizes and bytes in the same order
+    filled: float  # share of the space that was taken in the end
+    before: tuple[FreeExtents, ...] | None = None
+    after: tuple[FreeExtents, ...] | None = None
+
+
+@dataclass(frozen=True)
+class WrittenPoint:
+    """A window of the load while the engine ages its tables; the other fields are set at the plan's factors."""
+
+    factor: float  # bytes written before it ÷ bytes of the data at the begin
+    tps: float
+    p99_ms: float | None
+    asked: float | None = None  # the plan's factor
+    extents: int | None = None  # of all data files
+    logical_bytes: int | None = None
+    disk_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class AgedSlope:
+    """The change of a metric each time the data's size has been written once more, with its 95 % interval."""
+
+    metric: str
+    per_factor: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AgedScan:
+    """A full scan of all tables by the engine that aged them."""
+
+    when: str  # "aged", "repaired by the filesystem", "repaired by the engine"
+    duration_s: float
+    mb_per_s: float | None
+    device_read_mb_per_s: float | None
+    cold: bool  # by proof
+
+
+@dataclass(frozen=True)
+class EngineAgeFacts:
+    """The effect of the engine's own load on its tables."""
+
+    dataset_bytes: int
+    written_bytes: int
+    points: tuple[WrittenPoint, ...] = ()
+    slopes: tuple[AgedSlope, ...] = ()
+    scans: tuple[AgedScan, ...] = ()
+    repairs: tuple[OperationFacts, ...] = ()
+    checked: str = ""
+    note: str = ""  # why it did not come as far as asked
+
+
+@dataclass(frozen=True)
+class IoFacts:
+    """Device and engine totals over the measured window; with `[device.wal]` the sum of both devices."""
+
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    flushes: int | None = None
+    flushes_note: str = ""  # "not measurable (reason)"
+    engine_write_bytes: int | None = None
+    write_amplification: float | None = None
+    wal: IoFacts | None = None  # of the log's device by itself: bytes and flushes
+
+
+@dataclass(frozen=True)
+class WriteFacts:
+    """What `dbbench plan` estimated that the trial writes to its devices, and what they counted."""
+
+    estimated_bytes: int
+    counted_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work counted by the server and the kernel between two readings; None for what is not counted."""
+
+    transactions: int | None = None  # ended by COMMIT or ROLLBACK; PostgreSQL: also single statements
+    statements: int | None = None  # received from clients; PostgreSQL: transactions
+    rows: int | None = None  # inserted
+    table_bytes: int | None = None  # of pages that were read, from the server's cache or not
+    log_bytes: int | None = None  # of the write-ahead log
+    writes: int | None = None  # commits of transactions that changed something; a lower bound
+    read_bytes: int | None = None  # by the load generator's own system calls, over its whole life
+    write_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class WorkFacts:
+    """A count of the load generator, compared with that of the server or the kernel."""
+
+    count: str  # a field of `Work`; "flushes"
+    claimed: int | None  # by the load generator; of flushes and log: the commits that need them
+    counted: int | None  # None: not counted
+    least: int | None = None  # bounds of `counted`; None: no bound, or not compared
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """The device under test."""
+
+    kind: str
+    path: str
+    name: str  # kernel name: loop7, nvme0n1
+    size_bytes: int
+    serial: str = ""
+    model: str = ""
+    direct_io: bool | None = None  # of a loop device
+    image: str = ""
+    image_blocks_before: int | None = None
+    image_blocks_after: int | None = None
+    image_extents_before: int | None = None
+    image_extents_after: int | None = None
+    members: tuple[DeviceFacts, ...] = ()  # where the filesystem lies on several
+    wal: DeviceFacts | None = None  # of `[device.wal]`
+
+    @property
+    def existing(self) -> bool:
+        """Whether this is an existing directory on a filesystem that dbbench did not make."""
+        return self.kind == "dir"
+
+    @property
+    def real(self) -> bool:
+        """Whether this is a block device of the plan, not an image file or a layer."""
+        return self.kind == "block"
+
+
+@dataclass(frozen=True)
+class SnapshotTaken:
+    """A snapshot during the load, and the second server started on it. Seconds count from the start of the load."""
+
+    at_s: float  # when it was begun
+    until_s: float  # when the second server had stopped, and the oldest was dropped
+    snapshot_s: float
+    ready_s: float  # from the writable copy's begin to its first answer, recovery included
+    drop_s: float | None = None  # of the oldest; None: fewer than `keep` were there
+    bytes: int | None = None  # what only it and its copy hold, after the window; None: dropped before, or not known
+    text: str = ""  # what the second server answered
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """`[snapshots]` of the plan: the snapshots taken, and the throughput that remained meanwhile."""
+
+    every_s: float
+    keep: int
+    how: str = ""  # "btrfs", "zfs", "lvm", "reflink"; "": not possible here
+    note: str = ""  # why it was not possible, or ended early
+    taken: tuple[SnapshotTaken, ...] = ()
+    rate_within: float | None = None  # mean of the seconds with one under way: tx/s, or kB/s of an apply
+    rate_beside: float | None = None  # of the other seconds of the window
+    cost_ratio: float | None = None  # the first ÷ the second
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """A timed operation on the filled filesystem: snapshot, clone, fsck, adding a device ..."""
+
+    name: str  # "snapshot", and its step: "snapshot: create"
+    seconds: float | None
+    bytes: int | None = None  # what it took on the filesystem
+    text: str = ""
+    failed: bool = False  # it was begun and did not end; `text` says why. Not possible here: `seconds` is None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The error that made a trial fail."""
+
+    id: str
+    phase: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of a trial: the content of trial.json. `summary` has the metrics of `metrics.METRICS`."""
+
+    id: str
+    run: str
+    host: str
+    fs_setup: str  # the arm's label
+    engine: str
+    workload: str
+    block: int
+    attempt: int
+    position: int
+    status: Status
+    engine_version: str = ""
+    engine_features: dict[str, str] = field(default_factory=dict)  # what of its version decides how it reads and writes
+    setup: str = ""  # the fs setup's name in the catalogue
+    variant: str = ""  # "clients=8": its cell's, where the plan has lists
+    window: Window | None = None
+    anchor_utc: str = ""  # of second 0, the start of warm-up
+    error: Fault | None = None
+    warnings: tuple[TrialWarning, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
+    summary: dict[str, float | None] = field(default_factory=dict)
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+    filesystem: FilesystemFacts | None = None
+    cache: CacheFacts | None = None
+    checkpoints: CheckpointFacts | None = None
+    drain: DrainFacts | None = None
+    memory: MemoryFacts | None = None
+    cores: CoresFacts | None = None
+    client: ClientFacts | None = None  # None: the load generator ran on this machine
+    ceiling: CeilingFacts | None = None
+    condition: ConditionFacts | None = None
+    wear: WearFacts | None = None
+    wear_end: WearFacts | None = None
+    space: SpaceFacts | None = None
+    io: IoFacts | None = None
+    writes: WriteFacts | None = None  # from the first access to the last
+    work: tuple[WorkFacts, ...] = ()  # empty: the driver has nothing to compare
+    device: DeviceFacts | None = None
+    dataset: DatasetFacts | None = None
+    age: AgeFacts | None = None
+    snapshots: SnapshotFacts | None = None
+    age_engine: EngineAgeFacts | None = None
+    operations: tuple[OperationFacts, ...] = ()
+    settings: Settings = field(default_factory=dict)
+    effective_settings: dict[str, str] = field(default_factory=dict)
+    canary: dict[str, float] = field(default_factory=dict)
+    checked: str = ""  # what the integrity check looked at
+    host_state: dict[str, Any] = field(default_factory=dict)  # of host and block layer, when the device was attached
+    host_state_end: dict[str, Any] = field(default_factory=dict)
+    commands: tuple[tuple[str, ...], ...] = ()
+    dbbench_version: str = ""
+    schema: int = SCHEMA
+
+    def phase_s(self, name: Phase) -> float | None:
+        """Return the duration of the phase in seconds, or None if the trial did not reach it."""
+        return next((phase.seconds for phase in self.phases if phase.name == name), None)

@@ -1,0 +1,188 @@
+"""One night: run the plan with its reference and guard, judge it, confirm suspects, record it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from dbbench import __version__, process, results
+from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
+from dbbench.model import plain
+from dbbench.nightly.analysis import Finding, changed, confirmed, judge, overall
+from dbbench.nightly.baselines import accepted
+from dbbench.nightly.history import (
+    GUARD,
+    ITSELF,
+    Night,
+    append,
+    document_of,
+    guarded,
+    known,
+    missing_dates,
+    night_of,
+    one_at_a_time,
+    prune,
+)
+from dbbench.plan.request import Asked
+from dbbench.report.progress.event import Emit
+from dbbench.results import LoadedRun
+
+CONFIRM_BLOCKS: Final = 7  # of the second run of a suspect: detects 10 % at a trial CV of 5 %
+_EXITS: Final = {"regression": EXIT_REGRESSION, "failed": EXIT_TRIAL_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
+
+RunPlan = Callable[[Asked, str], LoadedRun]  # the plan to run and the name of its run
+
+
+class Outcome(NamedTuple):
+    """A night with its judgement."""
+
+    plan: str
+    state: str  # of the whole night: `overall`
+    night: Night
+    findings: list[Finding]
+    missing: list[str]  # dates without a night since the one before
+    pruned: list[str]  # runs whose raw data was removed
+    news: bool  # whether the state is another than that of the night before
+
+    @property
+    def exit_status(self) -> int:
+        """3 after a regression, 1 after a failed trial, 4 where nothing can be concluded."""
+        return _EXITS.get(self.state, EXIT_OK)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What `nightly run --json` prints."""
+        findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
+        return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
+                "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
+
+
+def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked:
+    """The plan with its guard, in tonight's order."""
+    from dbbench.plan import expand, identity, load, narrowed
+    from dbbench.plan.catalog import catalog
+    from dbbench.plan.tomlfile import MOST_BYTES
+    from dbbench.results.fileio import given_text
+
+    entries = catalog(paths)
+    plan = narrowed(load(Path(plan_file), entries), blocks=blocks, seed=int(today().replace("-", "")))
+    plan = guarded(plan)
+    expanded = expand(plan, entries)
+    return Asked(given_text(Path(plan_file), MOST_BYTES), plan, expanded, identity(plan, expanded.cells))
+
+
+def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Outcome:
+    """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
+    name = wanted.plan.name
+    with one_at_a_time(root, name):
+        night, findings = _judged(wanted, root, window, run_plan)
+        missing = missing_dates([other for other in known(root, name) if other.run != night.run][-1:], night.night)
+        append(root, name, night)
+        state = overall(night, findings, missing)
+        news = changed(root, name, state, findings)
+        pruned = prune(root, known(root, name), datetime.datetime.now(datetime.UTC).date())
+    return Outcome(name, state, night, findings, missing, pruned, news)
+
+
+def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[Finding]]:
+    """The night and its findings; suspects are confirmed by a second run."""
+    name = wanted.plan.name
+    before = known(root, name)
+    loaded = run_plan(wanted, f"{name}-night")
+    others = [night for night in before if night.run != loaded.path.name]
+    night = night_of(loaded, others[-1] if others else None)
+    findings = judge(others, night, accepted(root, name), window)
+    if any(finding.state == "suspect" for finding in findings):
+        again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
+        findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
+        night = dataclasses.replace(night, confirmations=again.ratios)
+    return dataclasses.replace(night, states={f.key: f.state for f in findings}), findings
+
+
+def _answered(finding: Finding, again: Night) -> Finding:
+    """The suspect after its second run; a second run that is not good itself confirms nothing."""
+    if again.good:
+        return confirmed(finding, again.ratios.get(finding.key))
+    note = f"its second run was inconclusive: {'; '.join(again.reasons)}"
+    return dataclasses.replace(finding, notes=(*finding.notes, note))
+
+
+def _second(wanted: Asked, findings: Sequence[Finding]) -> Asked:
+    """The reference, its guard and the suspects alone, with enough blocks, in another order."""
+    from dbbench.plan import Expanded, identity, ordered
+
+    keys = [finding.key for finding in findings if finding.state == "suspect"]
+    plan = wanted.plan
+    arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
+    titles = {key.rpartition(": ")[0] for key in keys}
+    cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
+    plan = dataclasses.replace(plan, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
+                               fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))  # fmt: skip
+    expanded = Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
+    return Asked(wanted.text, plan, expanded, identity(plan, cells))
+
+
+def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
+    """The finished run of this plan. One of the same night that was stopped is resumed."""
+    from dbbench.run.create import create, free_name, keep_scripts
+    from dbbench.run.preflight import check
+    from dbbench.run.queue import execute
+    from dbbench.storage.devices import images
+
+    folder = results.find_unfinished(root, wanted.sha256) if root.is_dir() else None
+    missing = images.missing_bytes(results.load_spec(folder), folder) if folder else None
+    check(wanted.plan, wanted.expanded, root, images=missing)
+    if folder is None:
+        folder = create(root, wanted, free_name(root, name, today()), __version__)
+    keep_scripts(folder, wanted)
+    execute(folder, wipe=wipe, emit=emit)
+    return results.load_run(folder)
+
+
+def export(outcome: Outcome, root: Path, files: dict[str, str | None]) -> None:
+    """Write the night in other programs' formats. `files`: a path for each format, or None."""
+    from dbbench.report.exports import FORMATS, Report
+    from dbbench.report.exports.of_runs import report_of
+    from dbbench.report.verdicts import verdicts
+    from dbbench.results.fileio import write_text
+
+    if not any(files.values()):
+        return
+    loaded = results.load_run(root / outcome.night.run, verify=False)
+    base, findings = report_of([loaded], verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
+    entries = []
+    for entry in base.entries:
+        finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
+        if finding is None:
+            state, notes = "guard" if entry.fs_setup.endswith(GUARD) else "reference", entry.notes
+        else:
+            level = () if finding.change is None else (f"{finding.change - 1:+.1%} against the accepted nights",)
+            state, notes = finding.state, (*level, *finding.notes)
+        entries.append(dataclasses.replace(entry, state=state, notes=notes))
+    problems = (*base.problems, *outcome.night.reasons, *(f"no night on {date}" for date in outcome.missing))
+    title = f"{outcome.plan}, night of {outcome.night.night}"
+    report = Report(title, loaded.run.name, loaded.run.created, tuple(entries), outcome.state, problems, base.seconds)
+    for form, path in files.items():
+        if path is not None:
+            write_text(Path(path), FORMATS[form](report))
+
+
+def notify(words: str, document: dict[str, Any]) -> None:
+    """Start the command with the night as JSON on stdin. If it fails, that is printed and changes nothing else."""
+    try:
+        process.run(shlex.split(words), stdin=json.dumps(document, ensure_ascii=False), timeout_s=60.0,
+                    env={"DBBENCH_STATE": document["state"], "DBBENCH_PLAN": document["plan"]})  # fmt: skip
+    except (DbbenchError, ValueError) as error:
+        click.echo(f"--notify failed: {error}", err=True)
+
+
+def today() -> str:
+    """The date of this night, in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -1,0 +1,118 @@
+"""Operations `fsck`, `grow` and `repair`: maintenance of a filled filesystem.
+
+`fsck`: all checks of the whole filesystem that its family has. `grow`: add another device and distribute the data over
+all of them. `repair`: defragment with the filesystem's own tool on the data files of the stopped server, then with the
+engine: VACUUM FULL and OPTIMIZE TABLE rewrite the tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.engines import sql_of
+from dbbench.engines.sql import execute
+from dbbench.model import OperationFacts
+from dbbench.operations.steps import Filled, ended, impossible, timed
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems.common import extents
+from dbbench.units import size_text
+
+_TOOL_S: Final = 6 * 3600.0
+
+
+def fsck(filled: Filled) -> Iterator[OperationFacts]:
+    """Run one step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises
+    FilesystemDamaged."""
+    checks = filesystems.family_of(filled.setup).checks()
+    if not checks:
+        yield impossible("fsck", f"{filled.fs.family} has no check that is known here")
+        return
+    for check in checks:
+        name, work = f"fsck: {check.name}", partial(check.run, filled)
+        if check.mounted:
+            yield timed(name, work)
+        else:
+            with filesystems.unmounted(filled):
+                yield timed(name, work)
+
+
+def grow(filled: Filled) -> Iterator[OperationFacts]:
+    """Run two steps; the text then states how much larger the filesystem is."""
+    able, spare = filesystems.growing_of(filled.setup), filled.volume.spare
+    if able is None:
+        yield impossible("grow", f"{filled.fs.family} takes no other device, and no layer below it does")
+        return
+    if spare is None:
+        yield impossible("grow", "the plan has no device more than the fs setup takes")
+        return
+    before = _total_bytes(filled)
+    yield timed("grow: add device", lambda: able.add(filled, spare))
+    began = time.monotonic()
+    text = able.rebalance(filled)
+    done = ended("grow: rebalance", began)
+    yield replace(done, text=f"{text}; {size_text(_total_bytes(filled) - before)} larger")
+
+
+def repair(filled: Filled) -> Iterator[OperationFacts]:
+    """Run two steps."""
+    yield of_filesystem(filled)
+    yield of_engine(filled)
+
+
+def of_filesystem(filled: Filled) -> OperationFacts:
+    """Defragment the data files with the family's tool; the text has the number of extents before and after."""
+    family, files = filesystems.FAMILIES[filled.fs.family], _files(filled)
+    argvs = family.defragmenting(filled.datadir, files)
+    if argvs is None:
+        return impossible("repair: filesystem", f"{family.name} has no tool that defragments files")
+    if not files:
+        return impossible("repair: filesystem", "there are no data files on it")
+    before = _extents(files)
+    filesystems.sync(filled.fs.path)
+    began = time.monotonic()
+    for argv in argvs:
+        process.run(argv, timeout_s=_TOOL_S, ok=family.defragmented)
+    filesystems.sync(filled.fs.path)
+    done = ended("repair: filesystem", began)
+    words = " ".join(word for word in argvs[0] if not word.startswith("/"))
+    return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {_extents(files)} after")
+
+
+def of_engine(filled: Filled) -> OperationFacts:
+    """Rewrite every table with the server, until it is on the device."""
+    before = _extents(_files(filled))
+    with filled.serving(filled.datadir) as server:
+        sql = sql_of(server)
+        with contextlib.closing(server.connect()) as connection:
+            verb, tables = sql.rewriting, [sql.quoted(table.name) for table in sql.tables(connection)]
+        began = time.monotonic()
+        execute(server, *(f"{verb} {table}" for table in tables))
+        server.checkpoint()
+        filesystems.sync(filled.fs.path)
+        done = ended("repair: engine", began)
+    text = f"{verb} of {len(tables)} tables: {before} extents before, {_extents(_files(filled))} after"
+    return OperationFacts(done.name, done.seconds, text=text)
+
+
+def _total_bytes(filled: Filled) -> int:
+    total = os.statvfs(filled.fs.path)
+    return total.f_blocks * total.f_frsize
+
+
+def _files(filled: Filled) -> list[Path]:
+    return list(filled.data_files(filled.datadir)) if filled.data_files is not None else []
+
+
+def _extents(files: list[Path]) -> int | None:
+    """Return the number of extents of all files, or None if the filesystem does not report it."""
+    counts = [extents(path) for path in files]
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None

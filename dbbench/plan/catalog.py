@@ -1,0 +1,207 @@
+"""Find the TOML files of fs setups and workloads: those of dbbench, and those in the user's directories.
+
+A directory given with `--path` or in DBBENCH_PATH (separated by colons) has the layout of dbbench's data:
+`DIR/fs_setups/NAME.toml` and `DIR/workloads/NAME.toml` with scripts next to them. If several directories have the same
+name, the user's file takes precedence over dbbench's, `--path` over DBBENCH_PATH, and an earlier directory over a later
+one; `dbbench fs` and `dbbench workload` print the file that is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbbench.errors import FileMissing, UnknownName
+from dbbench.metrics.table import METRICS
+from dbbench.model import Dataset, FsSetup, Parameter, Scalar, Workload
+from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, shipped
+from dbbench.plan.tomlfile import Document, did_you_mean, read, typed
+from dbbench.units import bytes_of, seconds_of
+
+Item = TypeVar("Item", FsSetup, Workload)
+
+MOST_SCRIPT: Final = 16 * 2**20  # bytes of a script beside a workload's file
+
+_SIZE: Final = {
+    "size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"), help="of the dataset, by the memory")
+}
+
+
+_PACKED: Final = {
+    "compressibility": Parameter("number", min=0, max=1, help="of the dataset: the share that compresses away")
+}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Names of all setups and workloads with their files; a file is read on demand."""
+
+    setups: dict[str, Path]
+    workloads: dict[str, Path]
+
+    def setup(self, name: str) -> FsSetup:
+        """Return the fs setup of that name. Raises UnknownName, PlanInvalid."""
+        document = read(_path(name, self.setups, "fs setup", "dbbench fs"))
+        setup = typed(document, FsSetup, document.data)
+        for number, layer in enumerate(setup.layers if setup else ()):
+            if layer.kind == "md" and layer.level is None:
+                document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
+        document.finish()
+        return _named(setup, name)
+
+    def workload(self, name: str) -> Workload:
+        """Return the workload of that name. Raises UnknownName, PlanInvalid."""
+        document = read(_path(name, self.workloads, "workload", "dbbench workload"))
+        workload = typed(document, Workload, document.data)
+        if workload is not None:
+            _check_workload(document, workload)
+        document.finish()
+        return _named(workload, name)
+
+    def script(self, workload: Workload) -> Path | None:
+        """Return the workload's script next to its TOML file, or None for a script that the driver includes."""
+        beside = self.workloads[workload.name].parent / workload.script
+        return beside.resolve() if workload.script and beside.is_file() else None
+
+    def beside(self, workload: Workload) -> tuple[Path, ...]:
+        """Return the further files of the script."""
+        return tuple((self.workloads[workload.name].parent / name).resolve() for name in workload.beside)
+
+
+def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
+    """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileMissing for a path that is not a
+    directory."""
+    own = [Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)]
+    for folder in own:
+        if not folder.is_dir():
+            raise FileMissing(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
+    roots = [*own, shipped()]
+    return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
+
+
+def parameters(workload: Workload) -> dict[str, Parameter]:
+    """Return what a plan may set: the parameters of the workload and of its dataset."""
+    implied = {
+        name: Parameter(type=_type_of(value), default=value, help="of the dataset")
+        for name, value in workload.dataset.items()
+        if name != "kind"
+    }
+    kind = workload.dataset.get("kind")
+    further = {**(_SIZE if kind in SIZE_PARAMETERS else {}), **(_PACKED if kind in PACKED else {})}
+    return {**implied, **further, **workload.parameters}
+
+
+def defaults(workload: Workload) -> dict[str, Scalar]:
+    """Return the workload's parameters that have a default; durations in seconds, sizes in bytes."""
+    known = parameters(workload)
+    return {name: checked(p, p.default) for name, p in known.items() if p.default is not None}
+
+
+def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
+    """Return the workload's dataset with those of `values` that are its parameters."""
+    own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
+    own |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
+    adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
+    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
+
+
+def checked(parameter: Parameter, value: Any) -> Scalar:
+    """Convert `value` to the parameter's type: seconds for a duration, bytes for a size. Raises ValueError."""
+    taken = _converted(parameter, value)
+    if parameter.choices and taken not in parameter.choices:
+        raise ValueError(f"must be one of {', '.join(map(str, parameter.choices))}, not {value!r}")
+    if isinstance(taken, int | float) and not isinstance(taken, bool):
+        if parameter.min is not None and taken < parameter.min:
+            raise ValueError(f"must be at least {parameter.min:g}, not {value!r}")
+        if parameter.max is not None and taken > parameter.max:
+            raise ValueError(f"must be at most {parameter.max:g}, not {value!r}")
+    return taken
+
+
+def _converted(parameter: Parameter, value: Any) -> Scalar:
+    if isinstance(value, list):
+        raise ValueError(f"must be one {parameter.type}, not a list")
+    if parameter.type == "duration":
+        return seconds_of(value)
+    if parameter.type == "size":
+        return bytes_of(value)
+    kinds: dict[str, Any] = {
+        "tables": (int, str),
+        "integer": int,
+        "number": (int, float),
+        "string": str,
+        "boolean": bool,
+    }
+    is_flag = isinstance(value, bool) and parameter.type != "boolean"  # true is an int to Python
+    if is_flag or not isinstance(value, kinds[parameter.type]):
+        raise ValueError(f"must be of type {parameter.type}, not {value!r}")
+    taken: Scalar = value
+    return taken
+
+
+def _type_of(value: Scalar) -> Any:
+    if isinstance(value, bool):
+        return "boolean"
+    return {int: "integer", float: "number"}.get(type(value), "string")
+
+
+def _check_words(document: Document, workload: Workload) -> None:
+    if not workload.engines:
+        document.flaw(("engines",), '"engines" must list at least one engine')
+    if workload.primary not in METRICS:
+        document.flaw(("primary",), f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}')
+    if workload.during and workload.window != "fixed":
+        document.flaw(("during",), '"during" requires window = "fixed"')
+
+
+def _check_workload(document: Document, workload: Workload) -> None:
+    """Note errors that types alone do not detect."""
+    _check_words(document, workload)
+    kind, own = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
+    try:
+        TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": own})
+    except ValidationError as error:
+        document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
+    for index, file in enumerate(workload.beside):
+        if "/" in file or not (document.path.parent / file).is_file():
+            document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
+    if workload.weights and (workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)):
+        document.flaw(
+            ("weights",),
+            ('"weights" must have one entry for `script` and one for each file in `beside`, and requires pgbench'),
+        )
+    for name, parameter in workload.parameters.items():
+        if parameter.default is None:
+            continue
+        try:
+            checked(parameter, parameter.default)
+        except ValueError as error:
+            document.flaw(("parameters", name, "default"), f'default of "{name}" {error}')
+
+
+def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in sorted((root / kind).glob("*.toml")):
+            if NAME.fullmatch(path.stem):
+                found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def _path(name: str, known: dict[str, Path], what: str, lister: str) -> Path:
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise UnknownName(f'unknown {what} "{name}"{hint}', effect="Nothing was changed.", remedy=lister)
+    return known[name]
+
+
+def _named(item: Item | None, name: str) -> Item:
+    if item is None:
+        raise AssertionError("a file without flaws gives a value")
+    return dataclasses.replace(item, name=name)

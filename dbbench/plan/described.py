@@ -1,0 +1,221 @@
+"""The conditions under which a plan's cells would be measured, as sentences, before anything is done.
+
+The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
+
+The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import durability
+from dbbench.engines import ENGINES, SERVERLESS, profile_of
+from dbbench.engines.settings import own_cache_bytes, word
+from dbbench.machine import host
+from dbbench.machine.limits import cgroup, cores
+from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
+from dbbench.plan.server_settings import settings_of
+from dbbench.plan.workloads import label
+from dbbench.plan.writes import dataset_bytes, used
+from dbbench.storage import filesystems
+from dbbench.storage.devices import ceiling, sysfs
+from dbbench.storage.devices.directory import disk_below, disks_with_several
+from dbbench.storage.filesystems import PERIODS, period_s
+from dbbench.units import size_text
+
+_HISTORY: Final = {
+    "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
+    "discard": "The whole device is discarded before each trial.",
+    "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
+}
+
+
+def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return what will be equal for all cells, what will differ, and what the results will mean, as far as known."""
+    return tuple(
+        dict.fromkeys(
+            (
+                *_sources(plan, cells),
+                *_memory(cells),
+                *_client(plan),
+                *_cores(cells),
+                *_checkpoints(plan, cells),
+                *_warm_up(cells),
+                *_device(plan, cells),
+                *_disks(plan, cells),
+            )
+        )
+    )
+
+
+def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        own = cell.dataset.parameters
+        if cell.dataset.kind != "source" and "tablespace" in own:
+            yield (f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on the filesystem "
+                   "under test; the cluster is elsewhere (W102).")  # fmt: skip
+        if cell.dataset.kind == "source":
+            alone = f"; only its tablespace {own['tablespace']}" if "tablespace" in own else ""
+            yield (f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of {cell.engine.name} "
+                   f"{own['version']}{alone}.")  # fmt: skip
+    if plan.restore == "reflink":
+        yield ("Data files share their blocks with a copy on the same filesystem: the first write to each block "
+               "allocates a new one (W100).")  # fmt: skip
+    elif plan.restore == "tar":
+        yield "Datasets are restored from a tar stream."
+
+
+def _memory(cells: Sequence[Cell]) -> Iterator[str]:
+    machine = host.memory_bytes()
+    where = cgroup.hierarchy()
+    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # these make their own files
+        limit, size = cell.memory_bytes, dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
+        held = limit is not None and not isinstance(where, str)
+        pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
+        could = limit if held else pool or machine
+        meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
+        sized = f"the tables of {cell.title} on {cell.engine.name} take {size_text(size)}{meant}"
+        if limit is None:
+            of = f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
+            yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."
+        elif isinstance(where, str):
+            yield (f"The servers' caches are sized for {size_text(limit)}, but the kernel cannot enforce this "
+                   f"here ({where}, W038); {sized}.")  # fmt: skip
+        else:
+            yield (f"Server and page cache together are limited to {size_text(limit)} by the kernel (cgroup "
+                   f"v{where.version}); {sized}.")  # fmt: skip
+
+
+def _client(plan: Plan) -> Iterator[str]:
+    if plan.client is None:
+        return
+    at = plan.client
+    yield (f"The load comes from {at.host} over the network to {at.address} port {at.port}, with TLS and a password. "
+           "Every latency includes a network round trip and the encryption, for all filesystems alike. Compare these "
+           "results only with those of a client on another host.")  # fmt: skip
+
+
+def _cores(cells: Sequence[Cell]) -> Iterator[str]:
+    for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
+        spec = next(cell.engine for cell in cells if cell.engine.name == engine)
+        away = any(cell.client is not None for cell in cells)
+        found = cores.chosen(spec, os.sched_getaffinity(0), alone=away)
+        node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
+        if away:
+            server = cores.written(found.server)
+            yield f"{engine} runs on cores {server}{node}; the load generator runs on another host."
+        elif not found.shared:
+            server, client = cores.written(found.server), cores.written(found.client)
+            yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
+        else:
+            yield (f"{engine} and the load generator share {len(found.shared)} cores and compete for them. With "
+                   f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip
+
+
+def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    served = [cell for cell in cells if cell.engine.name not in SERVERLESS]
+    windows = {cell.window.measure_s for cell in served if cell.window.kind == "fixed"}
+    if not windows:
+        return
+    if plan.checkpoints == "log":
+        yield "Checkpoints start after every 128 MiB of log, so a faster filesystem has more of them."
+    for seconds in sorted(windows) if plan.checkpoints == "time" else ():
+        if seconds < 60:  # PostgreSQL's shortest interval is 30 s
+            yield f"A window of {seconds:g} s may not contain a complete checkpoint: it measures a burst (W002)."
+        else:
+            yield f"Each window of {seconds:g} s contains two checkpoints, started by time, not by the log's size."
+
+
+def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        period = period_s(cell.setup.mkfs.family, cell.setup.mount, {})
+        fixed = cell.window.kind == "fixed"
+        if fixed and period is not None and cell.window.warmup_s < PERIODS * period:
+            yield (f"The warm-up of {cell.window.warmup_s:g} s is shorter than three of the {period:g} s intervals "
+                   f"at which {cell.setup.mkfs.family} commits by itself (W041).")  # fmt: skip
+
+
+def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    if plan.device.existing:
+        return
+    longest = max(cell.window.measure_s for cell in cells)
+    takes = len(ceiling.ROWS) * ceiling.seconds(longest)
+    yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
+    if plan.device.real:
+        yield _HISTORY[plan.device.condition]
+    if plan.equal_readahead_bytes is not None:
+        yield f"Read-ahead is set to {size_text(plan.equal_readahead_bytes)} on every filesystem."
+    elif any(cell.workload.window == "to-completion" for cell in cells):
+        yield "Each filesystem uses its own read-ahead, which affects scans. Set `equal_readahead` to make it equal."
+    yield ("Settings of the host and the block layer are recorded before and after each trial: a change during the run "
+           "makes a trial suspect, and a difference between two setups is reported next to their ratio.")  # fmt: skip
+
+
+def promised(cell: Cell) -> str:
+    """Return the class of a cell with all settings that its server will get."""
+    log = _on_disk(cell.wal_setup) if cell.wal_setup else ()
+    values = {name: setting.value for name, setting in settings_of(cell).items()}
+    return durability_class(
+        durability.combined((*_on_disk(cell.setup), *log), _of(cell.setup, cell.engine.name, values))
+    )
+
+
+def of_setup(setup: FsSetup) -> str:
+    """Return the class of a setup with its own tuning, on servers that are otherwise durable."""
+    flags = _on_disk(setup)
+    for engine, tuning in setup.tuning.items():
+        settings = merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
+        values = {name: setting.value for name, setting in settings.items()}
+        flags = durability.combined(flags, _of(setup, engine, values))
+    return durability_class(flags)
+
+
+def _on_disk(setup: FsSetup) -> tuple[Durability, ...]:
+    """Return what the filesystem itself, with the driver available here, may lose."""
+    return (*setup.claims, *filesystems.driver_flags(setup))
+
+
+def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tuple[Durability, ...]:
+    effective = {name: word(value) for name, value in values.items()}
+    profile = ENGINES[engine].PROFILE
+    page = int(effective.get(profile.page_setting, profile.page_bytes))
+    return ENGINES[engine].durability(effective, filesystems.tears_pages_of(setup, page))
+
+
+def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    """Name arms with different numbers of devices, and devices on one physical disk."""
+    if plan.device.existing:
+        return
+    numbers = {cell.arm: used(plan, cell.setup) for cell in cells}
+    if len(set(numbers.values())) > 1:
+        each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())
+        yield f"The number of devices differs: {each}. A setup with more disks also has their throughput."
+    most = max(numbers.values())
+    if most + (plan.device.wal is not None) > 1 and (names := disks_with_several(_physical(plan.device, most))):
+        yield (f"Several devices are on one physical disk ({', '.join(names)}): RAID over them, or a "
+               "separate log, gains nothing (W119).")  # fmt: skip
+
+
+def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
+    """Return the disks below each of the first `most` devices and below that of the log; () if not known."""
+    if device.imaged:
+        there = _below(Path(device.at or "."))
+        log = [_below(Path(device.wal.at)) if device.wal.at else there] if device.wal else []
+        return [there] * min(most, device.count) + log
+    paths = [device.path] if device.path else list(device.paths)[:most]
+    paths += [device.wal.path] if device.wal and device.wal.path else []
+    names = [sysfs.name_of(Path(path).stat().st_rdev) if Path(path).exists() else None for path in paths]
+    return [sysfs.leaves(name) if name else () for name in names]
+
+
+def _below(folder: Path) -> tuple[str, ...]:
+    """Return the disks below a directory, or below the one that it would be made in."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    name = disk_below(folder)
+    return sysfs.leaves(name) if name else ()

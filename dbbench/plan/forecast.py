@@ -1,0 +1,114 @@
+"""The precision to expect of a run before it starts: which difference it would detect nine times out of ten."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench import results
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
+from dbbench.compare.pairs import groups, paired
+from dbbench.compare.scatter import shared
+from dbbench.errors import DbbenchError
+from dbbench.model import Plan
+from dbbench.plan.expanding import Expanded
+from dbbench.results import LoadedRun
+
+DEFAULT_CV: Final = 0.03  # between trials of one cell on a quiet machine; shared virtual machines have 5 to 10 %
+POWER: Final = 0.9
+MOST_RUNS: Final = 5  # earlier runs that are read
+ALPHA: Final = 0.05
+SHARED: Final = 1 / 2  # of the degrees of freedom that equal variances would share: few blocks make them look unlike
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run of so many blocks would detect."""
+
+    blocks: int
+    difference: float | None  # as a share; None: too few blocks for an interval
+    trial_cv: float  # of the trials of a cell
+    runs: int  # earlier runs of this host from which `trial_cv` comes; 0: it is DEFAULT_CV
+
+    @property
+    def text(self) -> str:
+        """The forecast in words, with the source of the scatter."""
+        if self.difference is None:
+            return f"{self.blocks} blocks are too few for an interval; {LEAST_BLOCKS} are the least"
+        source = (
+            f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
+        )
+        return (
+            f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine times out of ten "
+            f"(trials scatter by {_percent(self.trial_cv)} %, {source})"
+        )
+
+
+def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
+    """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this host."""
+    wanted = {(cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells}
+    variances, runs = list[float](), 0
+    for run in _earlier(results_folder):
+        if runs < MOST_RUNS and (pairs := list(_pairs(run, wanted))):
+            runs += 1
+            variances += pairs
+    cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
+    work = {(cell.engine.name, cell.workload.name, cell.variant) for cell in expanded.cells}
+    difference = detectable(cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1))
+    return Forecast(plan.blocks, difference, cv, runs)
+
+
+def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
+    """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of
+    the candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
+    from scipy.special import nctdtr, stdtrit
+
+    if blocks < LEAST_BLOCKS:
+        return None
+    alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
+    pair = shared({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
+    df = blocks - 1 + pair.shared_df * SHARED
+    limit = float(stdtrit(df, 1 - ALPHA / candidates / 2))
+    low, high = 0.0, 1000.0  # of the noncentrality: the difference in standard errors
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
+    return -math.expm1(-high * alike.sd / math.sqrt(blocks))
+
+
+def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
+    """Runs of this host, the newest first; what cannot be read is passed over."""
+    if not results_folder.is_dir():
+        return
+    loaded = []
+    for folder in results.runs(results_folder):
+        with contextlib.suppress(DbbenchError):
+            run = results.load_spec(folder)
+            if run.host.get("hostname") == platform.node() and run.order:
+                loaded.append((run.created, folder))
+    for _, folder in sorted(loaded, reverse=True):
+        with contextlib.suppress(DbbenchError):
+            yield results.load_run(folder, verify=False)
+
+
+def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float]:
+    """The variance of each pair of the run under one of these engines and workloads."""
+    for (engine, workload, _), group in groups(run.trials).items():
+        metric = wanted.get((engine, workload), "")
+        for arm in sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ():
+            values = [
+                (b, c)
+                for base, trial in paired(group, run.run.baseline, arm)
+                if (b := base.summary.get(metric)) and (c := trial.summary.get(metric)) and b > 0 and c > 0
+            ]
+            if len(values) >= LEAST_BLOCKS:
+                yield estimate(values).sd ** 2
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"

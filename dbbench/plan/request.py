@@ -1,0 +1,115 @@
+"""The options that select and narrow a plan, for `plan` and `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dbbench.errors import PlanInvalid
+from dbbench.model import Arm, Plan
+from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed
+from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.tomlfile import MOST_BYTES
+from dbbench.results.fileio import given_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A plan as it will be run."""
+
+    text: str  # the file, as given
+    plan: Plan
+    expanded: Expanded
+    sha256: str
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
+
+
+def plan_options(function: Function) -> Function:
+    """Add the options --fs, --blocks, --quick and --seed."""
+    for option in (
+        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
+        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
+        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
+        click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups."),
+    ):
+        function = option(function)
+    return function
+
+
+def _share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Convert "2%" or "0.02" to 0.02."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"expected a percentage such as 2%, not {value}")
+    return share
+
+
+precision_option = click.option(
+    "--until-precision",
+    "precision",
+    metavar="2%",
+    callback=_share_given,
+    help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop early.",
+)
+
+
+def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None) -> Asked:
+    """Read the plan and apply the command line. Raises FileMissing, PlanInvalid, UnknownName."""
+    known = catalog(paths)
+    labels = [word.strip() for word in fs.split(",") if word.strip()] if fs else []
+    plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, seed=seed, quick=quick)
+    expanded = expand(plan, known)
+    return Asked(given_text(Path(file), MOST_BYTES), plan, expanded, identity(plan, expanded.cells))
+
+
+def able(wanted: Asked, paths: list[str]) -> Asked:
+    """Return the request without the arms that this machine cannot make, with the reason for each.
+
+    Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install.
+    """
+    plan, known = wanted.plan, catalog(paths)
+    skipped = unsupported(wanted, paths)
+    rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
+    if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
+        return wanted
+    plan = replace(plan, fs_setups=rest)
+    expanded = expand(plan, known)
+    return Asked(wanted.text, plan, expanded, identity(plan, expanded.cells), skipped)
+
+
+def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
+    """Return the arms that this machine cannot make, with what it lacks for each."""
+    plan, known = wanted.plan, catalog(paths)
+    if plan.device.existing:
+        return {}
+    return {arm.label: reason for arm in plan.fs_setups if (reason := _lacking(arm, plan, known))}
+
+
+def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:
+    """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid."""
+    if part is None:
+        return wanted
+    order = dealt(wanted.expanded.order, *part)
+    if not order:
+        raise PlanInvalid(
+            f"--share {part[0]}/{part[1]} contains no block, because the plan has only {wanted.plan.blocks}"
+        )
+    return replace(wanted, expanded=wanted.expanded._replace(order=order))
+
+
+def _lacking(arm: Arm, plan: Plan, known: Catalog) -> str | None:
+    from dbbench.storage import filesystems
+
+    log = plan.device.wal.fs_setup if plan.device.wal and arm.wal else ""
+    return next((why for name in (arm.use, log) if name and (why := filesystems.works(known.setup(name)))), None)

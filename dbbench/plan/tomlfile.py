@@ -1,0 +1,364 @@
+"""TOML files written by a person: read with line numbers, all errors at once, with "did you mean".
+
+`tomllib` returns values without their places, so a small scanner reads the same text again and notes the line of each
+key. It only runs on text that `tomllib` has accepted and therefore needs no error handling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from dbbench.engines import ENGINES
+from dbbench.errors import PlanInvalid
+from dbbench.results.fileio import given_text
+
+Noun = TypeVar("Noun")
+Key = tuple[str | int, ...]  # ("workload", 0, "clients")
+
+MOST_BYTES: Final = 2**18  # of a file: the longest plan that is known has a tenth of it
+_MOST_FLAWS: Final = 100  # then the file is given up: nobody reads more at once
+_LONGEST: Final = 400  # letters of what is said of one flaw
+_LONGEST_WORD: Final = 64  # letters of a word that is compared with known ones
+_DEEPEST: Final = 16  # tables and lists within each other; the deepest key that is known has 5 parts
+_LONG_KEY: Final = re.compile(
+    rf"""(?<![A-Za-z0-9_-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)[ \t]*+\.[ \t]*+){{{_DEEPEST},}}"""
+)
+_BARE_VALUE: Final = re.compile(r"[^,\]}#\n]*")
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_KEY_PART: Final = re.compile(r"""\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*""")
+_STRING: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """An error in a file, and its place."""
+
+    key: Key
+    text: str
+
+
+@dataclass
+class Document:
+    """A TOML file: its data, the line of every key, and the errors noted so far."""
+
+    path: Path
+    data: dict[str, Any]
+    lines: dict[Key, int]
+    text: str
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def line(self, key: Key) -> int | None:
+        """Return the line of `key`, or of the nearest table around it that is in the file."""
+        for length in range(len(key), 0, -1):
+            if key[:length] in self.lines:
+                return self.lines[key[:length]]
+        return None
+
+    def where(self, key: Key) -> str:
+        """Return `plan.toml:12`, or only the path if the key is not in the file."""
+        line = self.line(key)
+        return f"{self.path}:{line}" if line else f"{self.path}"
+
+    def flaw(self, key: Key, text: str) -> None:
+        """Note an error; `finish` raises all of them."""
+        text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 80]}...{text[-80:]}"
+        if not any(known.key == key and known.text == text for known in self.flaws):
+            self.flaws.append(Flaw(key, text))
+        if len(self.flaws) >= _MOST_FLAWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Raise PlanInvalid with every error in the order of the file, if there is any."""
+        if not self.flaws:
+            return
+        ordered = sorted(self.flaws, key=lambda flaw: self.line(flaw.key) or 0)
+        count = f"{len(ordered)} errors" if len(ordered) > 1 else "an error"
+        count += " or more" if len(ordered) == _MOST_FLAWS else ""
+        told = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
+        raise PlanInvalid(f"{self.path} has {count}:\n{told}", effect="Nothing was changed.")
+
+
+def read(path: Path) -> Document:
+    """Parse the file.
+
+    Raises FileMissing, InputNotRegular, InputTooLarge, and PlanInvalid if it is not TOML or contains values that no
+    plan, setup or workload can have.
+    """
+    text = given_text(path, MOST_BYTES)
+    if long := _LONG_KEY.search(text):  # the parser's time grows with the square of their number
+        line = text.count("\n", 0, long.start()) + 1
+        raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts", effect="Nothing was changed.")
+    try:
+        data = tomllib.loads(text)
+        lines = _Scanner(text.replace("\r\n", "\n")).scan()
+    except tomllib.TOMLDecodeError as error:
+        told = re.sub(r" \(at line (\d+), column \d+\)$", "", str(error))
+        found = re.search(r"at line (\d+)", str(error))
+        place = f"{path}:{found[1]}" if found else f"{path}:{text.count(chr(10)) + 1}"
+        raise PlanInvalid(f"{place}  invalid TOML: {told[:_LONGEST]}", effect="Nothing was changed.") from None
+    except RecursionError:
+        place = f"{path}:{_deepest_line(text)}"
+        raise PlanInvalid(f"{place}  values are nested too deeply", effect="Nothing was changed.") from None
+    except ValueError:
+        place = f"{path}:{_longest_number_line(text)}"
+        raise PlanInvalid(f"{place}  a number has too many digits", effect="Nothing was changed.") from None
+    document = Document(path, data, lines, text)
+    _check_values(document)
+    document.finish()
+    return document
+
+
+def _deepest_line(text: str) -> int:
+    """Return the line with the most brackets."""
+    lines = text.split("\n")
+    return 1 + max(range(len(lines)), key=lambda at: lines[at].count("[") + lines[at].count("{"))
+
+
+def _longest_number_line(text: str) -> int:
+    longest = max(re.finditer(r"\d+", text), key=lambda found: len(found[0]))
+    return text.count("\n", 0, longest.start()) + 1
+
+
+def _check_values(document: Document) -> None:
+    """Note TOML values that no plan can have: numbers beyond 64 bits, NaN, dates, NUL, deep nesting."""
+    left: list[tuple[Key, Any]] = [((), document.data)]
+    while left:
+        key, value = left.pop()
+        if isinstance(value, dict | list) and len(key) >= _DEEPEST:
+            document.flaw(key, f'"{key[0]}" is nested too deeply')
+        elif isinstance(value, dict):
+            left += [((*key, name), inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            left += [((*key, index), inner) for index, inner in enumerate(value)]
+        elif why := _why_not(value):
+            name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
+            document.flaw(key, f'"{name}" {why}')
+
+
+def _why_not(value: Any) -> str:
+    """Return why a value is invalid for any key; "" if it is valid."""
+    if isinstance(value, str):
+        return "has a NUL character" if "\0" in value else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else "is not a number"
+    if isinstance(value, int):
+        return "" if -(2**63) <= value < 2**63 else "is a number beyond 64 bits"
+    return "is a date or a time of day, which no key takes"
+
+
+def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
+    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None."""
+    before = len(document.flaws)
+    _unknown_keys(document, kind, data, at)
+    try:
+        noun = TypeAdapter(kind).validate_python(data, context={"engines": tuple(ENGINES)})
+    except ValidationError as error:
+        _note_findings(document, error, at)
+        return None
+    return noun if len(document.flaws) == before else None
+
+
+def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
+    """Note pydantic's errors, one per key; a union reports an error for each of its members."""
+    by_key: dict[Key, list[str]] = {}
+    for found in error.errors():
+        place = (*at, *found["loc"])
+        if found["type"] == "missing":
+            document.flaw(place[:-1], f'"{place[-1]}" is missing')
+        elif found["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # _unknown_keys tells
+            by_key.setdefault(_known_part(document, place), []).append(_told(found))
+    for key, told in by_key.items():
+        name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
+        document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(told)).replace(" or must be ", " or "))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean "clients"?`, or the known words if they are few and none is similar."""
+    words = sorted(known)
+    few = f"; known: {', '.join(words)}" if 0 < len(words) <= 20 else ""
+    return _near(word, words) or few
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    if len(word) > _LONGEST_WORD:
+        return ""
+    hits = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{hits[0]}"?' if hits else ""
+
+
+def _told(found: Any) -> str:
+    """Return one of pydantic's errors in the terms of a TOML file."""
+    given = found.get("input")
+    if found["type"] in ("literal_error", "enum"):
+        known = re.findall(r"'([^']*)'", found["ctx"]["expected"])
+        return f"must be one of {', '.join(known)}, not {given!r}{_near(str(given), known)}"
+    message = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
+    return message.replace("expected", "must be", 1)
+
+
+def _known_part(document: Document, key: Key) -> Key:
+    """Return `key` without the names of union members that pydantic adds to a location."""
+    for length in range(len(key), 0, -1):
+        if key[:length] in document.lines:
+            return key[:length]
+    return key[:1]
+
+
+def _unknown_keys(document: Document, kind: Any, data: Any, at: Key) -> None:
+    if isinstance(data, list | tuple):
+        inner = next((arg for arg in typing.get_args(kind) if arg is not Ellipsis), None)
+        for index, item in enumerate(data):
+            _unknown_keys(document, inner, item, (*at, index))
+    elif isinstance(data, dict) and typing.get_origin(kind) is dict:
+        for name, item in data.items():
+            _unknown_keys(document, typing.get_args(kind)[1], item, (*at, name))
+    elif isinstance(data, dict) and dataclasses.is_dataclass(kind):
+        fields = written_fields(kind)
+        for name, item in data.items():
+            if name in fields:
+                _unknown_keys(document, fields[name], item, (*at, name))
+            else:
+                document.flaw((*at, name), f'unknown key "{name}"{did_you_mean(name, fields)}')
+
+
+def written_fields(kind: Any) -> dict[str, Any]:
+    """Return the keys that a person may write for a dataclass (its aliases), with their types."""
+    fields: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        alias = next((meta.alias for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)), None)
+        if not name.startswith("__") and typing.get_origin(hint) is not typing.ClassVar:
+            fields[alias or name] = _bare(hint)
+    return fields
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without Annotated and without "or None"."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _bare(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return _bare(kinds[0]) if len(kinds) == 1 else None
+    return hint
+
+
+class _Scanner:
+    """Reads TOML text and notes the line of each key, table and element of an array."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.lines: dict[Key, int] = {}
+        self.line, self.counted = 1, 0  # the line of the position `counted`
+        self.tables: dict[Key, int] = {}  # array of tables -> how many elements so far
+
+    def scan(self) -> dict[Key, int]:
+        table: Key = ()
+        while self._skip_blank():
+            if self.text.startswith("[[", self.at):
+                table = self._array_header()
+            elif self.text[self.at] == "[":
+                self.at += 1
+                table = self._resolved(self._key())
+                self._note(table)
+                self.at += 1  # the closing bracket
+            else:
+                self._pair(table)
+        return self.lines
+
+    def _array_header(self) -> Key:
+        self.at += 2
+        name = self._key()
+        array = (*self._resolved(name[:-1]), name[-1])
+        self._note(array)
+        index = self.tables.get(array, 0)
+        self.tables[array] = index + 1
+        self._note((*array, index))
+        self.at += 2  # the closing brackets
+        return (*array, index)
+
+    def _resolved(self, name: Key) -> Key:
+        """Return a header's name with the index of the last element for each array of tables in it."""
+        place: Key = ()
+        for part in name:
+            place = (*place, part)
+            if place in self.tables:
+                place = (*place, self.tables[place] - 1)
+        return place
+
+    def _pair(self, table: Key) -> None:
+        key = self._key()
+        for length in range(1, len(key) + 1):
+            self._note((*table, *key[:length]))
+        self.at += 1  # the equals sign
+        self._value((*table, *key))
+
+    def _key(self) -> Key:
+        parts: list[str] = []
+        while match := _KEY_PART.match(self.text, self.at):
+            part = match[1]
+            parts.append(next(iter(tomllib.loads(f"{part}=0"))) if part[0] in "\"'" else part)
+            self.at = match.end()
+            if not self.text.startswith(".", self.at):
+                break
+            self.at += 1
+        return tuple(parts)
+
+    def _value(self, key: Key) -> None:
+        self._skip_blank()
+        if string := _STRING.match(self.text, self.at):
+            self.at = string.end()
+        elif self.text.startswith("[", self.at):
+            self._array(key)
+        elif self.text.startswith("{", self.at):
+            self._inline_table(key)
+        else:
+            bare = _BARE_VALUE.match(self.text, self.at)
+            self.at = bare.end() if bare else self.at + 1
+
+    def _array(self, key: Key) -> None:
+        self.at += 1
+        index = 0
+        while self._skip_blank() and self.text[self.at] != "]":
+            self._note((*key, index))
+            self._value((*key, index))
+            self._skip_comma()
+            index += 1
+        self.at += 1
+
+    def _inline_table(self, key: Key) -> None:
+        self.at += 1
+        while self._skip_blank() and self.text[self.at] != "}":
+            self._pair(key)
+            self._skip_comma()
+        self.at += 1
+
+    def _skip_comma(self) -> None:
+        if self._skip_blank() and self.text[self.at] == ",":
+            self.at += 1
+
+    def _skip_blank(self) -> bool:
+        """Skip spaces, line ends and comments; return False at the end of the text."""
+        match = _BLANK.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+        return self.at < len(self.text)
+
+    def _note(self, key: Key) -> None:
+        self.line += self.text.count("\n", self.counted, self.at)
+        self.counted = self.at
+        self.lines.setdefault(key, self.line)

@@ -1,0 +1,197 @@
+"""Estimate the bytes that a plan writes, by cause, for deciding whether a disk should take them.
+
+`of_trial` is what one trial writes to its devices. After a run it is compared with the bytes that the devices counted;
+a figure that differs by more than `FACTOR` is reported. The shares below were measured on small runs with PostgreSQL 15
+and MariaDB 10.11 on ext4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from dbbench.datasets import generated
+from dbbench.engines import profile_of
+from dbbench.model import Cell, FsSetup, Layer, Plan, Status, Trial
+from dbbench.storage import devices
+from dbbench.storage.devices import ceiling, condition
+from dbbench.units import size_text
+
+MB: Final = 10**6
+FACTOR: Final = 2.0
+METADATA_BYTES: Final = 10 * MB  # of an almost empty filesystem
+EXT_SHARE: Final = 1 / 64  # of the device: inode tables, which mkfs writes as a whole; and as much of journal
+EXT_JOURNAL: Final = 2**30  # at most
+XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)  # of the device: the log, and its bounds
+WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; a fast disk takes ten times that
+READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, the journal's timer
+FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
+FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small write
+EMPTY_SHARE: Final = 0.4  # of the largest size of an empty server; a golden copy has less log
+RANDOM_RATE: Final = 100 * MB  # bytes/s while a disk is brought to its steady state
+ROUNDS: Final = 8  # of preconditioning until the rate is steady: 5 to 25
+READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")  # in the names of loads that only read
+COPY_IN: Final = {"postgres": 4.0, "": 4.0}  # times the size of the file: rows, log, full pages; InnoDB: doublewrite
+INDEX: Final = {"postgres": 1.0, "": 2.5}  # times the size of the data: the index of a text column, its log
+VACUUM: Final = {"postgres": 5.0, "": 4.0}  # times the size of the data: update of half of it, then the cleaning up
+SMALL_FILE: Final = 1.75  # times the files' bytes: their inodes and directories, created and deleted
+BONNIE: Final = {True: 3, False: 2}  # times the file: by characters, by blocks, rewritten
+# Times the data.
+OPERATIONS: Final = {"clone": 1.5, "grow": 0.5, "repair": 1.5, "base-backup": 1.0, "crash-recovery": 0.5,
+                     "snapshot": 0.1}  # fmt: skip
+
+
+def dataset_bytes(cell: Cell) -> int:
+    """Return the approximate size of the cell's dataset, with the server's own files."""
+    return generated.size_bytes(cell.dataset, cell.engine.name)
+
+
+def used(plan: Plan, setup: FsSetup) -> int:
+    """Return the number of devices that a setup uses; the operation `grow` needs one that is left over."""
+    given = plan.device.given - ("grow" in plan.operations and plan.device.given > 1)
+    return 1 if plan.device.existing else min(given, setup.devices.max)
+
+
+def device_bytes(plan: Plan) -> list[int]:
+    """Return the sizes of the plan's devices; 0 for a device that cannot be read."""
+    if plan.device.existing:
+        return []
+    if plan.device.imaged:
+        return [plan.device.size_bytes] * plan.device.count
+    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
+    return [devices.size_bytes(Path(path)) or 0 for path in paths]
+
+
+def copies(plan: Plan, setup: FsSetup) -> int:
+    """Return how often a setup writes each byte of data: mirrors write it to all of their sides."""
+    number = used(plan, setup)
+    whole = 1
+    for layer in setup.layers:
+        whole *= _layer_copies(layer, number)
+    if setup.mkfs.family == "zfs" and setup.mkfs.topology == "mirror":
+        return whole * number
+    profile = _data_profile(setup.mkfs.options) if setup.mkfs.family == "btrfs" else ""
+    whole *= {"raid1": 2, "raid10": 2, "dup": 2, "raid1c3": 3, "raid1c4": 4}.get(profile, 1)
+    return whole * (2 if "data=journal" in setup.mount else 1)
+
+
+def _layer_copies(layer: Layer, number: int) -> int:
+    if layer.kind != "md":
+        return 1
+    return {1: max(1, number // layer.groups), 10: 2}.get(layer.level or 0, 1)
+
+
+def _data_profile(options: tuple[str, ...]) -> str:
+    """Return the word behind -d or --data of mkfs.btrfs."""
+    for option, word in zip(options, [*options[1:], ""], strict=False):
+        if option in ("-d", "--data"):
+            return word
+        if option.startswith("--data="):
+            return option.partition("=")[2]
+    return ""
+
+
+def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
+    """Return the bytes that one trial of the cell writes to its devices, by cause."""
+    times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
+    data = dataset_bytes(cell) - int((1 - EMPTY_SHARE) * empty)
+    whole = sum(device_bytes(plan)[: used(plan, cell.setup)])
+    parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": data * times}
+    if plan.age is not None:  # of the devices' bytes, or of half of them twice
+        parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
+    parts["load"] = int(_load_bytes(cell, dataset_bytes(cell) - empty)) * times
+    if plan.age_engine is not None and plan.age_engine.write_factors:
+        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # the repairs rewrite all, twice
+        parts["ageing of tables"] = int(data * rewritten) * times
+    if plan.operations:
+        parts["operations"] = int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times
+    return {cause: size for cause, size in parts.items() if size}
+
+
+def _made_bytes(setup: FsSetup, whole: int) -> int:
+    """Return what mkfs writes to devices of so many bytes; 0 if there is no mkfs."""
+    if not whole:
+        return 0
+    if setup.mkfs.family.startswith("ext"):
+        return METADATA_BYTES + int(EXT_SHARE * whole + min(EXT_SHARE * whole, EXT_JOURNAL))
+    log = max(XFS_LOG[0], min(XFS_LOG[1], int(XFS_SHARE * whole))) if setup.mkfs.family == "xfs" else 0
+    return METADATA_BYTES + log
+
+
+def _load_bytes(cell: Cell, data: int) -> float:
+    workload, values = cell.workload, {**cell.workload.options, **cell.parameters}
+    seconds = cell.window.warmup_s + cell.window.measure_s
+    innodb = cell.engine.name if cell.engine.name == "postgres" else ""
+    match workload.driver:
+        case "scan":
+            return 0
+        case "copy":
+            return float(values["file_size"])
+        case "smallfiles":
+            return float(values["files"]) * max(4096, int(values["file_bytes"])) * SMALL_FILE
+        case "bonnie":
+            return _bonnie_bytes(values)
+        case "apply":
+            return 2.0 * float(values["log_bytes"])
+        case "fio":
+            rate = FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
+            return float(values.get("file_size", 0)) + (0 if _only_reads(workload.script) else seconds * rate)
+        case "statements" if workload.name == "copy-in":
+            return float(values["tables"]) * float(values["file_bytes"]) * COPY_IN[innodb]
+        case "statements":
+            return data * (INDEX if workload.name == "index-build" else VACUUM)[innodb]
+        case _:
+            return seconds * (READ_RATE if _only_reads(workload.script) else WRITE_RATE)
+
+
+def _bonnie_bytes(values: Mapping[str, object]) -> float:
+    from dbbench.drivers.bonnie import BEYOND
+    from dbbench.machine import host
+
+    size = int(str(values["file_size"])) or BEYOND * (host.memory_bytes() or 0)
+    return float(size * BONNIE[bool(values.get("chars", True))])
+
+
+def _only_reads(script: str) -> bool:
+    return any(word in script.replace("-", "_") for word in READERS)
+
+
+def once(plan: Plan) -> dict[str, int]:
+    """Return the bytes that a run writes to its devices besides its trials, by cause: the measurement of the bare
+    device, the image files, preconditioning."""
+    sizes = device_bytes(plan)
+    if not sizes:
+        return {}
+    # Two rows of single flushed writes, one of many at a time, one of a MiB each.
+    each_s = ceiling.seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
+    parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
+    if plan.device.imaged:
+        parts["image"] = sum(sizes) + (plan.device.wal.size_bytes if plan.device.wal else 0)
+    if plan.device.condition == "precondition":
+        rounds = [ROUNDS * condition.round_s(size) * RANDOM_RATE for size in sizes]
+        parts["preconditioning"] = plan.blocks * int(condition.FILLS * sum(sizes) + sum(rounds))
+    return parts
+
+
+def deviation(trials: Iterable[Trial]) -> str | None:
+    """Compare the estimate of the finished trials with the bytes that their devices counted; return a sentence if they
+    differ by more than `FACTOR`."""
+    facts = [trial.writes for trial in trials if trial.writes is not None and trial.status is not Status.FAILED]
+    counts = [one.counted_bytes for one in facts if one.counted_bytes is not None]
+    if not counts or len(counts) < len(facts):
+        return None
+    counted, estimated = sum(counts), sum(one.estimated_bytes for one in facts)
+    if counted / FACTOR <= estimated <= counted * FACTOR:
+        return None
+    return (f"the trials wrote {size_text(counted)} to their devices, and the estimate was {size_text(estimated)}: "
+            f"they differ by more than a factor of {FACTOR:g}")  # fmt: skip
+
+
+def total(*parts: dict[str, int]) -> dict[str, int]:
+    """Return the sums by cause."""
+    whole: Counter[str] = Counter()
+    for part in parts:
+        whole.update(part)
+    return dict(whole)

@@ -1,0 +1,1 @@
+"""Everything that people and programs read: the page, tables, exports and progress."""

@@ -1,0 +1,22 @@
+"""The report page: results in, one HTML file out, a pure function of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dbbench.report.page.nights import Course
+from dbbench.results import LoadedRun, load_run
+
+
+def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
+    """The page of these runs (loaded, or their folders) as HTML text.
+
+    `redact` takes "hosts", "paths" and "params" out of it. `nights` are the courses of a plan that is watched
+    (`dbbench.nightly.courses_of`). RunMissing, ResultDamaged; UnknownName for another word in `redact`.
+    """
+    from dbbench.report.page.html import html
+    from dbbench.report.page.model import build
+
+    loaded = [run if isinstance(run, LoadedRun) else load_run(run) for run in runs]
+    return html(build(loaded, redact, nights))

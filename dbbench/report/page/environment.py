@@ -1,0 +1,252 @@
+"""Section "Environment": what differs between the compared cells first, then what is the same for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.compare.conditions import CONDITIONS
+from dbbench.engines import profile_of
+from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Run, Setting, Trial
+from dbbench.report.page.groups import Group
+from dbbench.report.page.theme import Mark
+from dbbench.units import MISSING, size_text
+
+MOST_VALUES: Final = 3  # different values of one arm that are shown in a cell
+_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # names of the moment, another one each trial
+# Settings whose value is a place of the moment, and no property of an arm.
+_PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line: a name and a value for each arm (or one for all)."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A server setting and who set it."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The settings of one engine as they were asked for."""
+
+    title: str
+    rows: tuple[SettingRow, ...]
+    effective: int  # how many settings the server itself reported
+
+
+@dataclass(frozen=True)
+class Environment:
+    """All of the section."""
+
+    marks: tuple[Mark, ...]
+    differs: tuple[Fact, ...]  # a cell each arm
+    hosts: tuple[str, ...]  # of the runs, or names of the runs where each has one
+    several_hosts: bool
+    host_differs: tuple[Fact, ...]  # a cell each of them; first of all, where there are several
+    host: tuple[Fact, ...]
+    versions: tuple[Fact, ...]
+    same: tuple[Fact, ...]
+    engines: tuple[EngineSettings, ...]
+
+
+def environment(groups: Sequence[Group]) -> Environment:
+    """All facts of all trials, sorted into what differs between arms and what does not."""
+    arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
+    trials = [trial for group in groups for trial in group.trials]
+    differs, same = _compared(arms, {arm: [facts(t) for t in trials if t.fs_setup == arm] for arm in arms})
+    engines = []
+    for engine in dict.fromkeys(group.engine for group in groups):
+        own = [trial for trial in trials if trial.engine == engine]
+        title = profile_of(engine).title
+        unlike, _ = _compared(arms, {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms})
+        differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
+        engines.append(_settings(title, own, {fact.name for fact in unlike}))
+        same += _versions(title, own)
+    runs = {group.loaded.path: group.loaded.run for group in groups}.values()
+    machines = _machines(list(runs))
+    host_differs, host = _across([flat(facts) for _, facts, _ in machines])
+    version_differs, versions = _across([dict(versions) for _, _, versions in machines])
+    return Environment(
+        marks=tuple(groups[0].marks[arm] for arm in arms) if groups else (),
+        differs=tuple(differs),
+        hosts=tuple(name for name, _, _ in machines),
+        several_hosts=any(run.hosts for run in runs),
+        host_differs=tuple(host_differs + version_differs),
+        host=tuple(host),
+        versions=tuple(versions),
+        same=tuple(same),
+        engines=tuple(engines),
+    )
+
+
+def _machines(runs: Sequence[Run]) -> list[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
+    """(name, facts, versions) of each run's machine; of a run of several hosts, each of them."""
+    found: list[tuple[str, Mapping[str, Any], Mapping[str, str]]] = []
+    for run in runs:
+        for name, facts in run.hosts.items():
+            own = {key: value for key, value in facts.items() if key not in ("versions", "hostname")}
+            found.append((name, own, facts.get("versions", {})))
+        if not run.hosts:
+            found.append((run.name, run.host, {**run.versions, "dbbench": run.dbbench_version}))
+    return found
+
+
+def facts(trial: Trial) -> dict[str, str]:
+    """What a trial recorded about its filesystem, device and cold start, as flat text."""
+    found = {**_conditions(trial), "fs setup": trial.setup}
+    if (fs := trial.filesystem) is not None:
+        found |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
+    if (device := trial.device) is not None:
+        found |= _device(device)
+        found |= {f"log: {key}": value for key, value in _device(device.wal).items()} if device.wal else {}
+    if trial.dataset is not None:
+        found |= _dataset(trial.dataset)
+    if trial.cache is not None:
+        proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
+        found["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
+    return {key: value for key, value in found.items() if value}
+
+
+def _made(fs: FilesystemFacts) -> dict[str, str]:
+    geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
+    return {
+        "filesystem": fs.family,
+        "durability class": fs.durability_class,
+        "mkfs": " ; ".join(" ".join(_word(word) for word in argv) for argv in fs.mkfs),
+        "mount options requested": ",".join(fs.mount_options_asked),
+        "mount options effective": ",".join(fs.mount_options_effective),
+        "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
+        "geometry": ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items()),
+        **{f"queue: {key}": value for key, value in fs.queue.items()},
+    }
+
+
+def _dataset(dataset: DatasetFacts) -> dict[str, str]:
+    packed = "" if dataset.compressibility is None else f"{dataset.compressibility:.2f} by zlib"
+    return {
+        "dataset": dataset.source or dataset.kind,
+        "restored by": dataset.restore,
+        "compressibility of the data": packed,
+        "only this tablespace is on the filesystem": dataset.tablespace,
+        "changed in the copy of the source": "; ".join(dataset.told),
+    }
+
+
+def _device(device: DeviceFacts) -> dict[str, str]:
+    return {
+        "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
+        "device size": size_text(device.size_bytes),
+        "direct I/O of the loop device": "" if device.direct_io is None else ("on" if device.direct_io else "off"),
+    }
+
+
+def _conditions(trial: Trial) -> dict[str, str]:
+    """What must be equal between arms. First of all facts: where one differs, it affects the ratio."""
+    found = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
+    found |= {name: value for name, told in CONDITIONS.items() if (value := told(trial)) is not None}
+    if trial.memory is not None and trial.memory.label:
+        found["dataset ÷ memory"] = trial.memory.label
+    if trial.client is not None:
+        found["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
+    return found
+
+
+def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
+    """Each version of an engine that ran, with what of it decides how it reads and writes."""
+    told = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
+    return [
+        Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in own.items()),))
+        for version, own in sorted(told.items())
+    ]
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested facts as `a.b: value`; what is not known is left out."""
+    found: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = shown(value, str(key))
+    return found
+
+
+def _server(trial: Trial) -> dict[str, str]:
+    """Settings that could differ between arms: what was asked, and what the server says of itself."""
+    asked = {name: shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
+    effective = {name: value for name, value in trial.effective_settings.items()
+                 if name not in asked and not _PLACES.search(name)}  # fmt: skip
+    found = {"version": trial.engine_version} | asked | effective
+    return found if trial.effective_settings else {}
+
+
+def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettings:
+    """Settings with their origin. The table of differences has the values of those that differ between arms."""
+    seen: dict[str, Setting] = {}
+    for trial in trials:
+        seen |= trial.settings
+    rows = [
+        SettingRow(name, "differs, see above" if name in unlike else shown(setting.value), setting.origin)
+        for name, setting in sorted(seen.items())
+    ]
+    return EngineSettings(title, tuple(rows), max((len(t.effective_settings) for t in trials), default=0))
+
+
+def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tuple[list[Fact], list[Fact]]:
+    """(facts that differ between arms, facts that do not). Trials and arms without any facts are left out."""
+    told = {arm: [trial for trial in trials if trial] for arm, trials in found.items()}
+    told = {arm: trials for arm, trials in told.items() if trials}
+    names = dict.fromkeys(name for trials in told.values() for facts in trials for name in facts)
+    differs, same = [], []
+    for name in names:
+        values = {arm: dict.fromkeys(f[name] for f in trials if name in f) for arm, trials in told.items()}
+        if len({tuple(sorted(v)) for v in values.values()}) > 1:
+            differs.append(Fact(name, tuple(_joined(list(values.get(arm, {}))) for arm in arms)))
+        else:
+            same.append(Fact(name, (_joined(list(next(iter(values.values())))),)))
+    return differs, same
+
+
+def _across(runs: list[dict[str, str]]) -> tuple[list[Fact], list[Fact]]:
+    """(facts that differ between runs, a cell each; facts that do not)."""
+    differs, same = [], []
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [run.get(name, MISSING) for run in runs]
+        if len(set(values)) > 1:
+            differs.append(Fact(name, tuple(values)))
+        else:
+            same.append(Fact(name, (values[0],)))
+    return differs, same
+
+
+def _joined(values: list[str]) -> str:
+    shown = values[:MOST_VALUES]
+    rest = f" … {len(values)} values" if len(values) > MOST_VALUES else ""
+    return " | ".join(shown) + rest if values else MISSING
+
+
+def _word(word: str) -> str:
+    return "DEVICE" if _TARGET.match(word) else word
+
+
+def shown(value: Any, name: str = "") -> str:
+    """A fact as text: flags as on and off, sizes (by the name that ends in `bytes`) with their unit."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name.endswith("bytes") and isinstance(value, int):
+        return size_text(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)

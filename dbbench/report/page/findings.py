@@ -1,0 +1,91 @@
+"""Section "Warnings": failed trials and warnings, one entry for each ID, with its trials and their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbbench.errors import all_errors
+from dbbench.errors.warnings import WARNINGS, WarningKind
+from dbbench.model import Trial
+from dbbench.report.page.groups import Group
+from dbbench.units import count
+
+
+@dataclass(frozen=True)
+class Place:
+    """One trial's evidence; `link` leads to its second in the timelines."""
+
+    where: str
+    text: str
+    second: int | None
+    link: str | None
+    suspect: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One ID with all its places."""
+
+    ident: str
+    title: str
+    why: str
+    grave: bool  # a failure, or telemetry that made a trial suspect
+    whose: str
+    places: tuple[Place, ...]
+
+    def texts(self) -> list[tuple[str, int]]:
+        """The different evidences, each with how many trials have it."""
+        said = [place.text for place in self.places]
+        return [(text, said.count(text)) for text in dict.fromkeys(said)]
+
+
+def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
+    """Errors first, then warnings by ID."""
+    total = sum(len(group.trials) for group in groups)
+    errors: dict[str, list[Place]] = {}
+    warnings: dict[str, list[Place]] = {}
+    for group in groups:
+        for trial in group.trials:
+            if trial.error is not None:
+                where = f"{_name(trial, group)}, in phase {trial.error.phase or 'unknown'}"
+                errors.setdefault(trial.error.id, []).append(Place(where, trial.error.text, None, None, True))
+            for warning in trial.warnings:
+                link = None if warning.second is None else _link(group, trial, warning.second)
+                place = Place(_name(trial, group), warning.text, warning.second, link, warning.suspect)
+                warnings.setdefault(warning.id, []).append(place)
+    known = all_errors()
+    found = [
+        Finding(
+            ident,
+            known[ident].title if ident in known else "the trial failed",
+            "",
+            True,
+            _whose(places, total),
+            tuple(places),
+        )
+        for ident, places in sorted(errors.items())
+    ]
+    for ident, places in sorted(warnings.items()):
+        kind = WARNINGS.get(ident, WarningKind("a warning of another version of dbbench", "", ""))
+        grave = any(place.suspect for place in places)
+        found.append(Finding(ident, kind.title, kind.explanation, grave, _whose(places, total), tuple(places)))
+    return tuple(found)
+
+
+def _name(trial: Trial, group: Group) -> str:
+    again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
+    return f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
+
+
+def _whose(places: list[Place], total: int) -> str:
+    trials = len({place.where for place in places})
+    if trials == total and total > 1:
+        return f"all {total} trials"
+    return places[0].where if trials == 1 else count(trials, "trial")
+
+
+def _link(group: Group, trial: Trial, second: int) -> str:
+    """The state of the timelines in which this second is seen; read by the page's script."""
+    arm = group.arms.index(trial.fs_setup)
+    return f"#c={group.ident}&fs={arm}&trials=1&at={second}"

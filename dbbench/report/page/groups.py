@@ -1,0 +1,151 @@
+"""What is compared with what: one group for each run, engine, workload and variant, with its arms' figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dbbench.compare import Comparison, Row, chosen
+from dbbench.compare.remarks import Kind, remark
+from dbbench.engines import profile_of
+from dbbench.metrics.table import METRICS, Metric
+from dbbench.model import Cell, Status, Trial, TrialSpec
+from dbbench.report.page.theme import Mark
+from dbbench.results import LoadedRun
+
+Of = Callable[[Trial], float | None]  # a figure of a trial
+
+
+@dataclass(frozen=True)
+class Group:
+    """The trials of one engine, workload and variant of one run. `rows` has one row for each arm of the plan."""
+
+    index: int
+    loaded: LoadedRun
+    cells: tuple[Cell, ...]  # one an arm, in the plan's order
+    trials: tuple[Trial, ...]
+    marks: dict[str, Mark]
+    of_several_runs: bool
+    comparison: Comparison  # of the whole run
+
+    @property
+    def ident(self) -> str:
+        return f"c{self.index}"
+
+    @property
+    def engine(self) -> str:
+        return self.cells[0].engine.name
+
+    @property
+    def workload(self) -> str:
+        return self.cells[0].title
+
+    @property
+    def baseline(self) -> str:
+        return self.loaded.run.baseline
+
+    @property
+    def arms(self) -> list[str]:
+        return [cell.arm for cell in self.cells]
+
+    @property
+    def metric(self) -> Metric:
+        return METRICS[self.cells[0].workload.primary]
+
+    @property
+    def version(self) -> str:
+        """Engine versions that were seen, as one word; "" before the first trial."""
+        return " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
+
+    @property
+    def engine_title(self) -> str:
+        return f"{profile_of(self.engine).title} {self.version}".strip()
+
+    @property
+    def title(self) -> str:
+        run = f" · {self.loaded.run.name}" if self.of_several_runs else ""
+        return f"{self.engine_title} · {self.workload}{run}"
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Ids of the trials whose figures count."""
+        return frozenset(trial.id for trial in chosen(self.trials))
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The primary metric's rows, the baseline first, then the best first."""
+        found = self.rows_of(self.metric.name)
+        seen = {row.fs_setup for row in found}
+        missing = [self._without_figures(arm) for arm in self.arms if arm not in seen]
+        return tuple(sorted([*found, *missing], key=lambda row: row.fs_setup != self.baseline))
+
+    def rows_of(self, metric: str) -> list[Row]:
+        """The rows of this group by that metric; [] where no trial has it."""
+        cell = self.cells[0]
+        return self.comparison.rows((cell.engine.name, cell.workload.name, cell.variant), metric)
+
+    def missing(self) -> list[TrialSpec]:
+        """Trials of the plan that have not run."""
+        cells = {cell.id for cell in self.cells}
+        todo = set(self.loaded.unfinished)
+        return [spec for spec in self.loaded.run.order if spec.cell in cells and spec.id in todo]
+
+    def apart(self, row: Row) -> bool:
+        """Whether the arm has another durability class than the baseline, so that they are never ranked together."""
+        known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
+        return row.mixed_durability and known
+
+    def trials_of(self, arm: str) -> list[Trial]:
+        return [trial for trial in self.trials if trial.fs_setup == arm]
+
+    def used_of(self, arm: str) -> list[Trial]:
+        """Those of them whose figures count."""
+        return [trial for trial in self.trials_of(arm) if trial.id in self.used]
+
+    def excluded(self, arm: str) -> list[tuple[Trial, str]]:
+        """Trials of the arm that do not count, each with the reason."""
+        return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.used]
+
+    def _without_figures(self, arm: str) -> Row:
+        failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))
+        note = remark(Kind.FAILED, failed=failed) if failed else remark(Kind.NOT_DRIVEN)
+        return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
+                   "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
+
+
+def of_summary(name: str) -> Of:
+    """That figure of a trial's summary."""
+    return lambda trial: trial.summary.get(name)
+
+
+def reason(trial: Trial) -> str:
+    """Why a trial does not count, in a few words."""
+    if trial.error is not None:
+        return f"{trial.error.id} in phase {trial.error.phase or 'unknown'}"
+    if trial.status is Status.FAILED:
+        return "failed"
+    causes = sorted({warning.id for warning in trial.warnings if warning.suspect})
+    return f"suspect ({', '.join(causes)})" if causes else "its block was repeated"
+
+
+def groups(runs: Sequence[LoadedRun]) -> list[Group]:
+    """All groups in the order of the plans. Runs are never compared with each other here."""
+    marks = marks_of(runs)
+    found: list[Group] = []
+    for loaded in runs:
+        cells: dict[tuple[str, str, str], list[Cell]] = {}
+        for cell in loaded.run.cells:
+            cells.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
+        primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
+        comparison = Comparison(loaded.trials, loaded.run.baseline, primary)
+        for key, own in cells.items():
+            trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
+            found.append(Group(len(found), loaded, tuple(own), trials, marks, len(runs) > 1, comparison))
+    return found
+
+
+def marks_of(runs: Sequence[LoadedRun]) -> dict[str, Mark]:
+    """A mark for each arm of the page: the same hue, dash and shape wherever it is named."""
+    arms = dict.fromkeys(cell.arm for loaded in runs for cell in loaded.run.cells)
+    return {arm: Mark(index, arm) for index, arm in enumerate(arms)}

@@ -1,0 +1,137 @@
+"""Section "Latency distribution": the percentiles of all arms of a group in one chart, and in a table.
+
+The horizontal axis is logarithmic in the share of slower transactions, the vertical one in milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.metrics.histogram import Histogram
+from dbbench.report.latency import LEAST_ABOVE, PERCENTILES, merged, percentile_ms
+from dbbench.report.page.axes import Axis, Frame, polyline
+from dbbench.report.page.groups import Group
+from dbbench.report.page.lines import Line, LinePlot
+from dbbench.report.page.theme import Mark
+from dbbench.units import number
+
+FRAME: Final = Frame(358, 232, 46.0, 350.0, 10.0, 194.0)  # a phone of 390 px less its margins
+FIRST, LAST = 50.0, 99.99
+STEPS: Final = 80  # points of a line
+SHOWN: Final = {name: at for name, at in PERCENTILES.items() if name not in ("p75", "p95")}  # at the axis
+DIGITS: Final = (1, 2, 5)
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """One arm: its percentiles in ms by name, and the longest transaction."""
+
+    mark: Mark
+    durability: str
+    apart: bool
+    transactions: int
+    percentiles: dict[str, float | None]
+    longest_ms: float | None
+
+    def cells(self) -> list[str]:
+        return [number(value) for value in (*self.percentiles.values(), self.longest_ms)]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The distribution of one group."""
+
+    group: Group
+    plot: LinePlot
+    rows: tuple[LatencyRow, ...]
+
+    @property
+    def headings(self) -> list[str]:
+        return [*PERCENTILES, "max"]
+
+    def raw(self) -> dict[str, Any]:
+        """The same for the download, in ms."""
+        return {
+            "run": self.group.loaded.run.name, "engine": self.group.engine, "workload": self.group.workload,
+            "rows": [{"fs_setup": row.mark.name, "transactions": row.transactions, "max_ms": row.longest_ms,
+                      **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()}}
+                     for row in self.rows],
+        }  # fmt: skip
+
+
+def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
+    """One for each group that recorded latencies. ResultDamaged if a histogram cannot be read."""
+    found = []
+    for group in groups:
+        rows = sorted(group.rows, key=group.apart)
+        histograms = {row.fs_setup: merged(map(group.loaded.histogram, group.used_of(row.fs_setup))) for row in rows}
+        histograms = {arm: whole for arm, whole in histograms.items() if percentile_ms(whole, FIRST) is not None}
+        if histograms:
+            lines = tuple(
+                LatencyRow(
+                    mark=group.marks[row.fs_setup],
+                    durability=row.durability_class,
+                    apart=group.apart(row),
+                    transactions=histograms[row.fs_setup].total,
+                    percentiles={name: percentile_ms(histograms[row.fs_setup], at) for name, at in PERCENTILES.items()},
+                    longest_ms=_longest(group, row.fs_setup),
+                )
+                for row in rows
+                if row.fs_setup in histograms
+            )
+            found.append(Latency(group, _plot(group, histograms), lines))
+    return tuple(found)
+
+
+def _longest(group: Group, arm: str) -> float | None:
+    known = [value for trial in group.used_of(arm) if (value := trial.summary.get("max_ms")) is not None]
+    return max(known, default=None)
+
+
+def _plot(group: Group, histograms: dict[str, Histogram]) -> LinePlot:
+    curves = {group.marks[arm]: _points(whole) for arm, whole in histograms.items()}
+    values = [math.log10(value) for points in curves.values() for _, value in points]
+    low, high = min(values), max(values)
+    pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # half a decade at least
+    last = max([_nines(99.0), *(nines for points in curves.values() for nines, _ in points)])
+    x, y = FRAME.along(_nines(FIRST), last), FRAME.up(low - pad, high + pad)
+    return LinePlot(
+        ident=f"l-{group.ident}",
+        caption=group.title,
+        frame=FRAME,
+        up=_ticks(y),
+        along=tuple((x(_nines(at)), name) for name, at in SHOWN.items() if _nines(at) <= last + 0.01),
+        lines=tuple(
+            Line(mark, polyline((x(nines), y(math.log10(value))) for nines, value in points))
+            for mark, points in curves.items()
+        ),
+        below="transactions that are at most this slow",
+    )
+
+
+def _nines(percent: float) -> float:
+    """0.3 of p50, 1 of p90, 2 of p99."""
+    return -math.log10(1 - percent / 100)
+
+
+def _points(whole: Histogram) -> list[tuple[float, float]]:
+    """(nines, ms), as far as enough transactions lie above."""
+    last = min(_nines(LAST), math.log10(whole.total / LEAST_ABOVE))
+    first = _nines(FIRST)
+    found = []
+    for step in range(STEPS + 1):
+        nines = first + (last - first) * step / STEPS
+        value = whole.percentile_ms(100 * (1 - 10**-nines))
+        if value is not None:
+            found.append((nines, value))
+    return found
+
+
+def _ticks(y: Axis) -> tuple[tuple[float, str], ...]:
+    """Round values in ms; only powers of ten where all would be too many."""
+    powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in (DIGITS if y.high - y.low < 2.2 else (1,))]
+    return tuple((y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high)

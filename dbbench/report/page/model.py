@@ -1,0 +1,166 @@
+"""The page as a value: everything that the templates say, a pure function of the results.
+
+The same results give the same model, and the same model the same bytes: no clock, no chance, no order of a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dbbench.compare.verdict import document_of
+from dbbench.model import plain
+from dbbench.report.page import fair, nights
+from dbbench.report.page.choose import Choose, choose
+from dbbench.report.page.dots import DotPlot, dot_plots
+from dbbench.report.page.environment import Environment, environment
+from dbbench.report.page.findings import Finding, findings
+from dbbench.report.page.groups import Group, groups, marks_of
+from dbbench.report.page.latency import Latency, latencies
+from dbbench.report.page.method import Method, method, subtitle
+from dbbench.report.page.nights import Course, NightPlot, night_plots
+from dbbench.report.page.operations import OperationTable, operation_tables
+from dbbench.report.page.powercut import PowerCuts, power_cuts
+from dbbench.report.page.redaction import redacted
+from dbbench.report.page.results import ResultTable, result_table
+from dbbench.report.page.snapshots import snapshot_tables
+from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
+from dbbench.report.page.studies import ThenNow, then_and_now
+from dbbench.report.page.telemetry import telemetry
+from dbbench.report.page.theme import DARK, LIGHT, Mark, template
+from dbbench.report.page.timeline import Timeline, timeline
+from dbbench.report.page.verdict import Verdict, verdict
+from dbbench.report.page.wear import WearTable, wear
+from dbbench.report.page.why import Why, whys
+from dbbench.results import LoadedRun
+
+SCHEMA = 1  # of the data that can be downloaded from the page
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that the page shows of one engine and workload."""
+
+    group: Group
+    table: ResultTable
+    dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
+    whys: tuple[Why, ...]
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class PageModel:
+    """The page, section by section."""
+
+    title: str
+    subtitle: str
+    marks: tuple[Mark, ...]
+    verdict: Verdict
+    comparisons: tuple[Comparison, ...]
+    choose: Choose
+    latencies: tuple[Latency, ...]
+    findings: tuple[Finding, ...]
+    bars: tuple[Bars, ...]
+    space: SpaceTable
+    snapshots: tuple[OperationTable, ...]
+    operations: tuple[OperationTable, ...]
+    wear: tuple[WearTable, ...]
+    nights: tuple[NightPlot, ...]
+    studies: tuple[ThenNow, ...]
+    power_cuts: tuple[PowerCuts, ...]
+    lab_alone: bool  # there is no trial in its runs: what is said of trials has nothing to say
+    conditions: tuple[str, ...]
+    environment: Environment
+    method: Method
+    drawing: dict[str, Any]  # what the script draws from
+    results: dict[str, Any]  # what can be downloaded
+
+    @property
+    def beside_and_after(self) -> list[tuple[OperationTable, str, str, str]]:
+        """The tables of snapshots and of operations: table, a word for its ID, title, what its figures are."""
+        snapshots = "A second server is started on the newest snapshot and queried; figures are medians."
+        operations = "On the filled filesystem. Times are medians; bytes are the space that the step used."
+        return [
+            *((table, "n", "Snapshots during the load", snapshots) for table in self.snapshots),
+            *((table, "o", "Operations after the load", operations) for table in self.operations),
+        ]
+
+
+def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
+    """The page of these runs, and of the nights of their plans, without what `redact` names. ResultDamaged where a
+    series cannot be read."""
+    runs = [redacted(run, tuple(redact)) for run in runs]
+    courses = nights.redacted(courses, redact)
+    found = groups(runs)
+    comparisons = tuple(_comparison(group) for group in found)
+    warnings = findings(found)
+    marks = tuple(marks_of(runs).values())
+    distributions = latencies(found)
+    return PageModel(
+        title=" + ".join(loaded.run.name for loaded in runs),
+        subtitle=subtitle(found),
+        marks=marks,
+        verdict=verdict(found, warnings),
+        comparisons=comparisons,
+        choose=choose(found),
+        latencies=distributions,
+        findings=warnings,
+        bars=bars(found),
+        space=space_table(found),
+        snapshots=snapshot_tables(found),
+        operations=operation_tables(found),
+        wear=wear(found),
+        nights=night_plots(courses, marks_of(runs)),
+        studies=then_and_now(found),
+        power_cuts=power_cuts(runs, marks_of(runs)),
+        lab_alone=not any(loaded.run.order for loaded in runs),
+        conditions=fair.sentences(found),
+        environment=environment(found),
+        method=method(found, redact),
+        drawing=_drawing(marks, comparisons, subtitle(found)),
+        results=_results(runs, comparisons)
+        | {"latency": [one.raw() for one in distributions]}
+        | ({"nights": nights.data(courses)} if courses else {}),
+    )
+
+
+def _comparison(group: Group) -> Comparison:
+    seconds = telemetry(group)
+    return Comparison(
+        group, result_table(group, seconds), dot_plots(group), whys(group, seconds), timeline(group, seconds)
+    )
+
+
+def _drawing(marks: Sequence[Mark], comparisons: Sequence[Comparison], about: str) -> dict[str, Any]:
+    return {
+        "about": about,
+        "arms": [{"name": m.name, "light": m.light, "dark": m.dark, "dash": m.dash} for m in marks],
+        "looks": {
+            name: plain(look) | {"template": template(look)} for name, look in (("light", LIGHT), ("dark", DARK))
+        },
+        "groups": [c.timeline.data | {"table": c.table.raw()} for c in comparisons],
+    }
+
+
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """The rows as `compare --json` has them, for every metric that was measured, and each trial's figures."""
+    tables = [
+        {"run": c.group.loaded.run.name, "baseline": c.group.baseline, "metric": heading.metric.name,
+         "rows": [document_of(row) for row in c.group.rows_of(heading.metric.name)]}
+        for c in comparisons for heading in c.table.headings
+    ]  # fmt: skip
+    kept = (
+            "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
+            "status", "error", "warnings", "summary", "space", "age", "age_engine", "snapshots", "operations",
+            "drain",
+            "checkpoints", "io", "parameters",
+    )  # fmt: skip
+    trials = []
+    for c in comparisons:
+        for trial in c.group.trials:
+            whole = plain(trial)
+            trials.append({key: whole[key] for key in kept} | {"used": trial.id in c.group.used})
+    labs = [{"run": loaded.run.name, **plain(loaded.lab)} for loaded in runs if loaded.lab is not None]
+    return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials,
+            **({"powercut": labs} if labs else {})}  # fmt: skip

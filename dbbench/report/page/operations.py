@@ -1,0 +1,65 @@
+"""Operations after the load: one row for each step, one column for each arm."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dbbench.model import OperationFacts
+from dbbench.report.page.groups import Group
+from dbbench.report.page.theme import Mark
+from dbbench.units import duration_text, size_text
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    """One step: its cells, one for each arm."""
+
+    step: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """The operations of one group, and why some of them were not possible."""
+
+    group: Group
+    marks: tuple[Mark, ...]
+    rows: tuple[OperationRow, ...]
+    notes: tuple[tuple[Mark, str], ...]
+
+
+def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
+    """One table a group whose trials have operations. Medians over the trials that count; bytes are their last."""
+    found = []
+    for group in groups:
+        arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
+        done = {arm: [facts for trial in group.used_of(arm) for facts in trial.operations]
+                for arm in arms}  # fmt: skip
+        asked = group.loaded.run.plan.operations
+        names = dict.fromkeys(facts.name for arm in arms for facts in done[arm] if facts.seconds is not None)
+        steps = sorted(names, key=lambda name: asked.index(operation_of(name)) if operation_of(name) in asked else -1)
+        notes = {(arm, f"{facts.name}: {facts.text}"): None
+                 for arm in arms for facts in done[arm] if facts.seconds is None}  # fmt: skip
+        if steps or notes:
+            found.append(OperationTable(
+                group,
+                tuple(group.marks[arm] for arm in arms),
+                tuple(OperationRow(step, tuple(_cell(step, done[arm]) for arm in arms)) for step in steps),
+                tuple((group.marks[arm], text) for arm, text in notes),
+            ))  # fmt: skip
+    return tuple(found)
+
+
+def operation_of(step: str) -> str:
+    """ "clone" of "clone by copy: create": the word in the plan."""
+    return step.split(":")[0].split()[0]
+
+
+def _cell(step: str, facts: Iterable[OperationFacts]) -> str:
+    known = [one for one in facts if one.name == step and one.seconds is not None]
+    if not known:
+        return "–"
+    text = duration_text(statistics.median(one.seconds for one in known if one.seconds is not None))
+    return text if known[-1].bytes is None else f"{text}, {size_text(known[-1].bytes)}"

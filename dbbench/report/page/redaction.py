@@ -1,0 +1,97 @@
+"""What a page may not tell: names of hosts and disks, paths, parameters. Taken out before the page is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from dbbench.errors import UnknownName
+from dbbench.model import LabFacts, Run, Trial, plain
+from dbbench.results import LoadedRun
+
+KINDS: Final = ("hosts", "paths", "params")
+HIDDEN: Final = "redacted"
+_PATH: Final = re.compile(r"(?<![\w.:])/(?:[\w.@+:~-]+/)*[\w.@+:~-]+")
+# Tables whose values are parameters; their names stay, so that it is seen what was set.
+_PARAMETERS: Final = frozenset({"parameters", "settings", "effective_settings"})
+_IDENTITIES: Final = frozenset({"id", "cell"})  # by these a trial is found in its run
+
+Clean = Callable[[str], str]
+
+
+def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
+    """A function that takes hosts' names and paths out of a text. UnknownName for a kind that does not exist."""
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise UnknownName(f'cannot redact "{unknown[0]}"', remedy=f"--redact takes {', '.join(KINDS)}.")
+    names = _names(run) if "hosts" in kinds else []
+
+    def clean(text: str) -> str:
+        for name, cover in names:
+            text = text.replace(name, cover)
+        return _PATH.sub("PATH", text) if "paths" in kinds else text
+
+    return clean
+
+
+def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
+    """The run without what `kinds` name. Its folder stays known, because the series are read from it."""
+    clean = redactor(run, kinds)
+    if not kinds:
+        return run
+    hide = _PARAMETERS if "params" in kinds else frozenset[str]()
+    return dataclasses.replace(
+        run,
+        run=TypeAdapter(Run).validate_python(_walk(_named(plain(run.run), clean), clean, hide)),
+        trials=TypeAdapter(tuple[Trial, ...]).validate_python(_walk(plain(run.trials), clean, hide)),
+        lab=TypeAdapter(LabFacts | None).validate_python(_walk(plain(run.lab), clean, hide)),
+    )
+
+
+def _named(run: dict[str, Any], clean: Clean) -> dict[str, Any]:
+    """The run with its hosts under other names."""
+    return run | {"hosts": {clean(name): facts for name, facts in run["hosts"].items()}}
+
+
+def _names(run: LoadedRun) -> list[tuple[str, str]]:
+    """(name, what stands in its place), the longest first, so that no name is cut in two by another."""
+    hosts = {str(run.run.host.get("hostname") or ""), *run.run.hosts, *(trial.host for trial in run.trials)}
+    hosts |= _clients(run)
+    serials = {trial.device.serial for trial in run.trials if trial.device is not None}
+    many = len(hosts - {""}) > 1  # then they stay apart
+    found = [(name, f"host-{i}" if many else "host") for i, name in enumerate(sorted(hosts - {""}), 1)]
+    found += [(serial, "disk") for serial in serials]
+    return sorted(((name, cover) for name, cover in found if name), key=lambda pair: (-len(pair[0]), pair[0]))
+
+
+def _clients(run: LoadedRun) -> set[str]:
+    """Names and addresses of the two ends of a load that came from another host."""
+    asked = {run.run.plan.client.host, run.run.plan.client.address} if run.run.plan.client else set[str]()
+    found = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
+    return asked | found
+
+
+def _walk(node: Any, clean: Clean, hide: frozenset[str]) -> Any:
+    if isinstance(node, dict):
+        return {key: _entry(key, value, clean, hide) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_walk(value, clean, hide) for value in node]
+    return clean(node) if isinstance(node, str) else node
+
+
+def _entry(key: str, value: Any, clean: Clean, hide: frozenset[str]) -> Any:
+    if key in _IDENTITIES:
+        return value
+    if key in hide and isinstance(value, dict):
+        return {name: _covered(inner) for name, inner in value.items()}
+    return _walk(value, clean, hide)
+
+
+def _covered(value: Any) -> Any:
+    if isinstance(value, dict):  # a Setting keeps its origin, a Parameter its type
+        return value | {name: HIDDEN for name in ("value", "default") if name in value}
+    return HIDDEN

@@ -1,0 +1,235 @@
+"""The results table: one row an arm, one column a metric that was measured, and a small curve of the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from dbbench.compare import Row
+from dbbench.compare.remarks import Kind, texts
+from dbbench.engines import SERVERLESS
+from dbbench.metrics.summary import SHORT_WINDOW_S
+from dbbench.metrics.table import METRICS, Metric
+from dbbench.report.page.groups import Group
+from dbbench.report.page.telemetry import Telemetry, Values
+from dbbench.report.page.theme import Mark
+from dbbench.report.sentences import freedom
+from dbbench.units import GROUP, number
+
+# (heading, metrics): the workload's primary metric is put before all of them.
+COLUMNS: Final = (
+    ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
+    ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h")),
+    ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
+    ("Space", ("disk_bytes", "compression_ratio")),
+    (
+        "Files",
+        (
+            "read_mb_per_s",
+            "write_mb_per_s",
+            "copy_s",
+            "copy_mb_per_s",
+            "copy_synced_mb_per_s",
+            "char_write_mb_per_s",
+            "block_write_mb_per_s",
+            "rewrite_mb_per_s",
+            "char_read_mb_per_s",
+            "block_read_mb_per_s",
+            "seeks_per_s",
+            "creates_per_s",
+            "stats_per_s",
+            "reads_per_s",
+            "deletes_per_s",
+        ),
+    ),
+)
+SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
+    "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
+    "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
+    "compression_ratio": "compr.",
+    "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
+    "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
+}  # fmt: skip
+STALLS: Final = ("stall_s", "stalls_per_h")
+SPARK_WIDTH: Final = 112
+SPARK_HEIGHT: Final = 28
+SPARK_POINTS: Final = 84  # more than one point in 1.3 px cannot be seen
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column of one metric."""
+
+    metric: Metric
+    label: str
+    section: str
+
+
+@dataclass(frozen=True)
+class Spark:
+    """SVG paths of an arm's median throughput from zero, of its stalled seconds, and where the window begins."""
+
+    line: str
+    stalls: str
+    warmup: float
+    label: str
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """An arm's figures. `values` are raw; `excluded` has a reason for each trial that does not count."""
+
+    row: Row
+    mark: Mark
+    apart: bool
+    values: dict[str, float | None]
+    longest_stall_s: float | None
+    spark: Spark | None
+    used: int
+    excluded: tuple[str, ...]
+    missing: int
+
+    def text(self, heading: Heading) -> str:
+        return heading.metric.text(self.values[heading.metric.name])
+
+    @property
+    def freedom(self) -> str:
+        """Degrees of freedom of the interval, in words."""
+        return freedom(self.row)
+
+    def aside(self, heading: Heading) -> str:
+        """What stands below the figure: of stalls, how long the longest was."""
+        if heading.metric.name not in STALLS or not self.longest_stall_s:
+            return ""
+        return f"longest {number(self.longest_stall_s)}{GROUP}s"
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The table of one group."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[ResultRow, ...]  # best first; arms of another durability class after all others
+    absent: tuple[str, ...]  # labels of metrics that no trial has
+
+    def notes(self) -> list[tuple[str, list[str]]]:
+        """(arms, remarks in words): what all rows share once, with "" for the arms; then what is left of each row. Of
+        a class that is only unknown nothing is said."""
+        all_notes = [[n for n in r.row.notes if r.apart or n.kind is not Kind.OTHER_CLASS] for r in self.rows]
+        shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
+        rest = [[note for note in notes if note not in shared] for notes in all_notes]
+        names = ["", *(row.mark.name for row in self.rows)]
+        return [(name, list(texts(notes))) for name, notes in zip(names, [shared, *rest], strict=True)]
+
+    def sections(self) -> list[tuple[str, int]]:
+        """Headings over the columns, each with how many columns it spans."""
+        names = [heading.section for heading in self.headings]
+        return [(name, names.count(name)) for name in dict.fromkeys(names)]
+
+    def raw(self) -> dict[str, Any]:
+        """The table with one number a column, for CSV and JSON."""
+        keys = [heading.metric.name for heading in self.headings]
+        first = ["fs_setup", "durability_class", "ratio", "lo", "hi", "verdict", "n", "level", "df", "df_shared"]
+        rows = [
+            [r.row.fs_setup, r.row.durability_class, r.row.ratio, r.row.lo, r.row.hi, r.row.verdict, r.row.n,
+             r.row.level, r.row.df, r.row.df_shared, *(r.values[key] for key in keys), r.used, len(r.excluded)]
+            for r in self.rows
+        ]  # fmt: skip
+        return {"columns": [*first, *keys, "trials_used", "trials_excluded"], "rows": rows}
+
+
+def result_table(group: Group, seconds: Telemetry) -> ResultTable:
+    """The table of a group; columns that no trial has are left out and named."""
+    headings = _headings(group)
+    by_metric = {h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings}
+    kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
+                 or h.metric is group.metric)  # fmt: skip
+    scale = _spark_scale(group, seconds)
+    longest = {row.fs_setup: row.value for row in group.rows_of("longest_stall_s")}
+    todo = group.missing()
+    rows = [
+        ResultRow(
+            row=row,
+            mark=group.marks[row.fs_setup],
+            apart=group.apart(row),
+            values={h.metric.name: by_metric[h.metric.name].get(row.fs_setup) for h in kept},
+            longest_stall_s=longest.get(row.fs_setup),
+            spark=spark(seconds, row.fs_setup, scale),
+            used=len(group.used_of(row.fs_setup)),
+            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.excluded(row.fs_setup)),
+            missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
+        )
+        for row in group.rows
+    ]
+    sign = -1 if group.metric.better == "higher" else 1
+    rows.sort(key=lambda r: (r.apart, r.row.value is None, sign * (r.row.value or 0.0)))
+    absent = tuple(h.metric.label for h in headings if h not in kept and _expected(h.metric, group))
+    return ResultTable(kept, tuple(rows), absent)
+
+
+def _headings(group: Group) -> list[Heading]:
+    first = group.metric
+    found = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
+    for section, names in COLUMNS:
+        found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
+    window = group.cells[0].window
+    unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # the same, said twice
+    found = sorted(
+        (h for h in found if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
+    )
+    if window.kind == "to-completion":  # its unit of work is a query
+        unit = "query" if group.engine not in SERVERLESS else "run"
+        found = [replace(h, section=h.section.replace("transaction", unit)) for h in found]
+    return found
+
+
+def _expected(metric: Metric, group: Group) -> bool:
+    """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
+    fixed = group.cells[0].window.kind == "fixed"
+    if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"]):
+        return False  # where nothing compresses there is none; of files, each belongs to one load
+    if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
+        return False  # without a server nothing tells what an engine wrote, and in which pages
+    return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
+
+
+def _spark_scale(group: Group, seconds: Telemetry) -> float:
+    """The top of all small curves of the group, so that they can be compared by eye."""
+    medians = np.concatenate([[0.0], *(seconds.median(arm, "tps") for arm in group.arms)])
+    return float(np.nanmax(medians)) * 1.05
+
+
+def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
+    """The small curve of an arm; None where there is no throughput by the second."""
+    column = seconds.median(arm, "tps")
+    if not top or not np.isfinite(column).any():
+        return None
+    step = SPARK_WIDTH / len(column)
+    every = max(1, math.ceil(len(column) / SPARK_POINTS))
+    points = [(i, _mean(column[i : i + every])) for i in range(0, len(column), every)]
+    stalled = sorted({second for trial in seconds.used(arm) for second in seconds.stalls(trial)})
+    return Spark(
+        line=_path(points, step, every, top),
+        stalls="".join(f"M{(second + 0.5) * step:.1f} 4V{SPARK_HEIGHT - 1}" for second in stalled),
+        warmup=seconds.warmup * step,
+        label=f"median throughput over {len(column)} s, starting at zero"
+        + (f"; {len(stalled)} stalled seconds" if stalled else ""),
+    )
+
+
+def _mean(values: Values) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else None
+
+
+def _path(points: list[tuple[int, float | None]], step: float, every: int, top: float) -> str:
+    pieces, pen_down = [], False
+    for index, value in points:
+        if value is not None:
+            x, y = (index + every / 2) * step, (SPARK_HEIGHT - 1) - value / top * (SPARK_HEIGHT - 3)
+            pieces.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}" + ("" if pen_down else "h.1"))
+        pen_down = value is not None
+    return "".join(pieces)

@@ -1,0 +1,132 @@
+"""The seconds of a group's trials: read once, with stalls and gaps found on the full data.
+
+Inside the page a column is an array of floats in which NaN is a gap: a run of an hour has millions of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dbbench.metrics.series import Series
+from dbbench.metrics.summary import STALL
+from dbbench.model import Phase, Trial
+from dbbench.report.page.groups import Group
+
+BEGUN: Final = 0.5  # of a counter's rate: one event in a second, with a reading that came a little late
+LEAST_TRIALS: Final = 3  # a median over trials needs three with data in that second, else it is a gap
+
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """Series of the trials that have one. `warmup` is where the measured window begins, in seconds."""
+
+    group: Group
+    series: dict[str, Series]
+    phases: dict[str, list[str]]
+
+    @property
+    def seconds(self) -> int:
+        return max((series.seconds for series in self.series.values()), default=0)
+
+    @cached_property
+    def warmup(self) -> int:
+        starts = [names.index(Phase.MEASURE) for names in self.phases.values() if Phase.MEASURE in names]
+        return min(starts, default=0)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials that have a series, by arm and block."""
+        place = {arm: index for index, arm in enumerate(self.group.arms)}
+        mine = [trial for trial in self.group.trials if trial.id in self.series]
+        return sorted(mine, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
+
+    def used(self, arm: str) -> list[Trial]:
+        return self.group.used_of(arm)
+
+    def has(self, name: str) -> bool:
+        """Whether any trial has one value of the column."""
+        return any(name in s and any(v is not None for v in s[name]) for s in self.series.values())
+
+    @cached_property
+    def _arrays(self) -> dict[tuple[str, str], Values]:
+        return {}
+
+    @cached_property
+    def _inside(self) -> dict[str, NDArray[np.bool_]]:
+        return {trial: np.array([name == Phase.MEASURE for name in names], bool)
+                for trial, names in self.phases.items()}  # fmt: skip
+
+    def values(self, trial_id: str, name: str) -> Values:
+        """A trial's column, a gap where there is no value; all gaps where it has none of that name."""
+        found = self._arrays.get((trial_id, name))
+        if found is None:
+            series = self.series[trial_id]
+            found = (np.array(series[name], np.float64) if name in series
+                     else np.full(series.seconds, np.nan))  # fmt: skip
+            self._arrays[trial_id, name] = found
+        return found
+
+    def known(self, trial_id: str, values: Values) -> Values:
+        """What is known of a trial's column in the measured window."""
+        inside = values[self._inside[trial_id]]
+        return inside[np.isfinite(inside)]
+
+    def window(self, trial: Trial, name: str) -> Values:
+        """The known values of the column in the measured window."""
+        return self.known(trial.id, self.values(trial.id, name))
+
+    def typical(self, arm: str, name: str) -> float | None:
+        """The median second of the window over all used trials of the arm."""
+        parts = [self.window(trial, name) for trial in self.used(arm)]
+        known = np.concatenate(parts) if parts else np.empty(0)
+        return float(np.median(known)) if known.size else None
+
+    def stalls(self, trial: Trial) -> list[int]:
+        """Seconds of the window below a tenth of the trial's median throughput, counted from warm-up's start."""
+        tps, known = self.values(trial.id, "tps"), self.window(trial, "tps")
+        if not known.size:
+            return []
+        floor = STALL * float(np.median(known))
+        low = (tps < floor) if floor else np.isfinite(tps)
+        return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
+
+    def checkpoints(self, trial: Trial) -> list[int]:
+        """Seconds in which the server began a checkpoint."""
+        begun = self.values(trial.id, "checkpoints_begun_per_s")
+        return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
+
+    def median(self, arm: str, name: str) -> Values:
+        """Second by second, the median over the arm's used trials; a gap where too few have data."""
+        return medians([self.values(t.id, name) for t in self.used(arm) if name in self.series[t.id]], self.seconds)
+
+
+def medians(rows: Sequence[Values], seconds: int) -> Values:
+    """The median of each second; a gap where fewer than three trials (or than there are) have data."""
+    table = np.full((len(rows), seconds), np.nan)
+    for index, row in enumerate(rows):
+        table[index, : min(seconds, len(row))] = row[:seconds]
+    enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
+    found = np.full(seconds, np.nan)
+    if enough.any():
+        found[enough] = np.nanmedian(table[:, enough], axis=0)
+    return found
+
+
+def telemetry(group: Group) -> Telemetry:
+    """Read the group's series. ResultDamaged where one cannot be read."""
+    series: dict[str, Series] = {}
+    phases: dict[str, list[str]] = {}
+    for trial in group.trials:
+        found = group.loaded.series(trial)
+        if found is not None and found[0].seconds:
+            series[trial.id], phases[trial.id] = found
+    return Telemetry(group, series, phases)

@@ -1,0 +1,86 @@
+"""The data of a group's timelines for the script: packed seconds, trials, stalls, warnings with their second."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dbbench.report.page.charts import DrawnChart, column, drawn_charts
+from dbbench.report.page.groups import Group
+from dbbench.report.page.pack import packed
+from dbbench.report.page.telemetry import Telemetry, Values
+
+# Values of one panel (trials × seconds) that are kept by the second; above, the small multiples are packed as
+# means of some seconds, so that 60 trials of an hour still fit a page. Throughput and p95 always keep all.
+MOST_VALUES: Final = 40_000
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`charts` in the order of the page; `data` is what the script reads."""
+
+    charts: tuple[DrawnChart, ...]
+    data: dict[str, Any]
+
+
+def timeline(group: Group, seconds: Telemetry) -> Timeline:
+    """The charts of a group and their data."""
+    charts = drawn_charts(group, seconds)
+    trials = seconds.trials
+    series = {}
+    for drawn in charts:
+        fine = drawn.chart.kind == "headline" or len(trials) * seconds.seconds <= MOST_VALUES
+        every = 1 if fine else math.ceil(len(trials) * seconds.seconds / MOST_VALUES)
+        length = math.ceil(seconds.seconds / every)
+        for panel in drawn.panels:
+            rows = [coarse(column(seconds, trial.id, panel), every) for trial in trials]
+            series[panel.panel.key] = [every, length, *packed(rows, length)]
+    place = {arm: index for index, arm in enumerate(group.arms)}
+    return Timeline(charts, {
+        "id": group.ident,
+        "title": group.title,
+        "arms": [group.marks[arm].index for arm in group.arms],
+        "baseline": place.get(group.baseline, 0),
+        "seconds": seconds.seconds,
+        "warmup": seconds.warmup,
+        "charts": [_chart(drawn) for drawn in charts if drawn.panels],
+        "trials": [
+            {"arm": place[t.fs_setup], "block": t.block, "attempt": t.attempt, "used": t.id in group.used,
+             "length": seconds.series[t.id].seconds, "stalls": seconds.stalls(t),
+             "checkpoints": seconds.checkpoints(t)}
+            for t in trials
+        ],
+        "warnings": [
+            [w.id, w.second, place[t.fs_setup], t.block]
+            for t in trials for w in t.warnings if w.second is not None and 0 <= w.second < seconds.seconds
+        ],
+        "series": series,
+    })  # fmt: skip
+
+
+def coarse(values: Values, every: int) -> Values:
+    """Means of `every` seconds; gaps are left out of a mean, and only gaps give a gap."""
+    if every == 1:
+        return values
+    table = np.full((math.ceil(len(values) / every), every), np.nan)
+    table.flat[: len(values)] = values
+    known = np.isfinite(table)
+    count = known.sum(axis=1)
+    means = np.where(known, table, 0.0).sum(axis=1) / np.maximum(count, 1)
+    return np.where(count > 0, means, np.nan)
+
+
+def _chart(drawn: DrawnChart) -> dict[str, Any]:
+    return {
+        "id": drawn.chart.ident,
+        "kind": drawn.chart.kind,
+        "title": drawn.chart.title,
+        "panels": [
+            {"key": p.panel.key, "title": p.panel.title, "unit": p.panel.unit, "digits": p.panel.digits,
+             "note": p.note}
+            for p in drawn.panels
+        ],
+    }  # fmt: skip

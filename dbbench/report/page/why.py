@@ -1,0 +1,163 @@
+"""What changed together with the difference of a pair, from its own trials, block by block.
+
+None of it is shown to be a cause. What did not change is listed too, because it rules out explanations.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from dbbench.compare import Row
+from dbbench.compare.pairs import paired
+from dbbench.compare.verdict import AHEAD, BEHIND
+from dbbench.metrics.table import METRICS
+from dbbench.model import Trial
+from dbbench.report.page.groups import Group, Of, of_summary
+from dbbench.report.page.telemetry import Telemetry
+from dbbench.report.page.theme import Mark
+from dbbench.units import GROUP, change, listed, number
+
+MOVED: Final = math.log(1.10)  # less than 10 % apart is drawn pale and called "did not move"
+NOTHING: Final = 1e-6  # of the unit: below, a figure is "nothing", and has no ratio
+WIDTH: Final = 260  # of a line's drawing, px
+REACH: Final = math.log(16)  # a line ends at ×16 or ÷16 with an arrow
+LEAST_REACH: Final = math.log(2)  # small differences shall not look large
+FIGURES: Final = ("cpu_ms_per_tx", "flushes_per_tx", "write_kb_per_tx", "read_kb_per_tx", "write_amplification")
+SERIES: Final = (  # column, what it is, unit: means over the window
+    ("f_await_ms", "wait for a flush", "ms"),
+    ("w_await_ms", "wait for a write", "ms"),
+    ("r_await_ms", "wait for a read", "ms"),
+    ("aqu_sz", "requests in flight", ""),
+    ("cpu_iowait_pct", "CPU waiting for the disk", "%"),
+    ("cpu_system_pct", "CPU in the kernel", "%"),
+)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One thing that may have moved: both arms' figures and the ratio of the pair. x positions are in pixels."""
+
+    label: str
+    unit: str
+    baseline: float
+    candidate: float
+    ratio: float | None  # None: from nothing, or to nothing
+    x: float
+    moved: bool
+    arrow: str  # "left" or "right" where the line leaves the drawing
+
+    @property
+    def words(self) -> str:
+        """×2.1, ÷3, or what became of nothing."""
+        if self.ratio is None:
+            return "from zero" if self.candidate else "to zero"
+        times = self.ratio if self.ratio >= 1 else 1 / self.ratio
+        return f"{'×' if self.ratio >= 1 else '÷'}{GROUP}{number(times)}"
+
+    @property
+    def both(self) -> str:
+        unit = f"{GROUP}{self.unit}" if self.unit else ""
+        return f"{number(self.baseline)} → {number(self.candidate)}{unit}"
+
+
+@dataclass(frozen=True)
+class Why:
+    """One pair. `one` is the x of "as the baseline"."""
+
+    mark: Mark
+    row: Row
+    apart: bool
+    sentence: str
+    factors: tuple[Factor, ...]
+    one: float
+    width: int
+    missing: tuple[str, ...]  # what was not measured
+
+    @property
+    def told(self) -> bool:
+        """Whether there is a difference to explain; the others are folded."""
+        return self.row.verdict in (*AHEAD, *BEHIND)
+
+
+def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
+    """A panel for each arm that has a pair with the baseline."""
+    found = []
+    for row in group.rows[1:]:
+        pairs = paired(group.trials, group.baseline, row.fs_setup)
+        if row.ratio is None or not pairs:
+            continue
+        measured = {label: (unit, values) for label, unit, of in _sources(seconds)
+                    if (values := _both(pairs, of)) is not None}  # fmt: skip
+        reach = _reach([ratio for _, (_, _, ratio) in measured.values() if ratio is not None])
+        factors = tuple(_factor(label, unit, values, reach) for label, (unit, values) in measured.items())
+        missing = tuple(label for label, _, _ in _sources(seconds) if label not in measured)
+        found.append(
+            Why(group.marks[row.fs_setup], row, group.apart(row), _sentence(row, group, factors), factors,
+                WIDTH / 2, WIDTH, missing)
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _sources(seconds: Telemetry) -> list[tuple[str, str, Of]]:
+    """(label, unit, from a trial) of all that may move."""
+    found: list[tuple[str, str, Of]] = []
+    for name in FIGURES:
+        metric = METRICS[name]
+        found.append((metric.label, metric.unit, of_summary(name)))
+    return [*found, *((label, unit, partial(_mean, seconds, column)) for column, label, unit in SERIES)]
+
+
+def _mean(seconds: Telemetry, column: str, trial: Trial) -> float | None:
+    if trial.id not in seconds.series:
+        return None
+    known = seconds.window(trial, column)
+    return float(known.mean()) if known.size else None
+
+
+def _both(pairs: Sequence[tuple[Trial, Trial]], of: Of) -> tuple[float, float, float | None] | None:
+    """(baseline, candidate, ratio) over the blocks in which both have the figure; None where none has, or where
+    there is nothing of it in either."""
+    known = [(b, c) for base, trial in pairs if (b := of(base)) is not None and (c := of(trial)) is not None]
+    if not known:
+        return None
+    baseline, candidate = (statistics.fmean(side) for side in zip(*known, strict=True))
+    if baseline < NOTHING and candidate < NOTHING:
+        return None
+    if min(value for pair in known for value in pair) < NOTHING:
+        return baseline, candidate, candidate / baseline if min(baseline, candidate) >= NOTHING else None
+    return baseline, candidate, math.exp(statistics.fmean(math.log(c / b) for b, c in known))
+
+
+def _reach(ratios: Sequence[float]) -> float:
+    """How far the axis goes to either side, in logarithms."""
+    return min(REACH, max([LEAST_REACH, *(abs(math.log(ratio)) for ratio in ratios)]))
+
+
+def _factor(label: str, unit: str, values: tuple[float, float, float | None], reach: float) -> Factor:
+    baseline, candidate, ratio = values
+    far = math.log(ratio) if ratio is not None else math.copysign(math.inf, candidate - baseline)
+    arrow = "" if abs(far) <= reach * 1.0001 else "right" if far > 0 else "left"
+    inside = max(-reach, min(reach, far))
+    x = WIDTH / 2 + inside / reach * (WIDTH / 2 - 8)
+    return Factor(label, unit, baseline, candidate, ratio, round(x, 1), abs(far) >= MOVED, arrow)
+
+
+def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
+    """What changed, the largest change first, and what did not."""
+    head = f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
+    if not factors:
+        return f"{head}. Nothing else was measured for this pair."
+    far = sorted((f for f in factors if f.moved), key=_distance, reverse=True)
+    still = [f.label for f in factors if not f.moved]
+    moved = f"Also changed: {listed([f'{f.label} ({f.words})' for f in far[:4]])}." if far else "Nothing else changed."
+    rest = f" Within 10{GROUP}%: {listed(still)}." if still else ""
+    return f"{head}. {moved}{rest}"
+
+
+def _distance(factor: Factor) -> float:
+    return math.inf if factor.ratio is None else abs(math.log(factor.ratio))

@@ -1,0 +1,116 @@
+"""Progress on a terminal: a few lines, redrawn in place; warnings scroll away above them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from dbbench.machine import threads
+from dbbench.report.progress.event import Emit, Event, State
+from dbbench.report.progress.wording import copied, eta, mean_and_spread, opening, result, spark, trial_name
+from dbbench.units import number, on_terminal, time_text
+
+_REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing
+_BAR: Final = 14
+_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # others end at once, mostly
+_WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
+
+
+@contextlib.contextmanager
+def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
+    """A function that takes events; what they come to is drawn on `stream`, a terminal, while the block lasts."""
+    console = Console(file=stream, no_color=not color, highlight=False)
+    drawing = _Drawing()
+    with (
+        threads.all_checked(),
+        Live(drawing, console=console, refresh_per_second=_REDRAWS_A_SECOND, transient=False) as screen,
+    ):
+
+        def emit(event: Event) -> None:
+            drawing.state.take(event)
+            line = above(event, drawing.state)
+            if line is not None:
+                screen.console.print(line)
+
+        yield emit
+
+
+class _Drawing:
+    """What is drawn, made anew from the state each time."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in drawn(self.state, time.monotonic(), options.max_width):
+            yield Text(line, no_wrap=True, overflow="ellipsis")
+
+
+def above(event: Event, state: State) -> Text | None:
+    """The line that an event leaves for good, or None."""
+    data = event.data
+    if event.kind == "warning" and state.is_new(data):
+        return Text(on_terminal(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"), style="yellow")
+    if event.kind == "note":
+        return Text(on_terminal(str(data.get("text"))))
+    if event.kind == "trial_end" and data.get("status") == "failed":
+        return Text(on_terminal(f"✗ {trial_name(data)}: {result(data)}"), style="red")
+    return None
+
+
+def drawn(state: State, now: float, width: int) -> list[str]:
+    """The lines of a state; of the phases that ended, as many as there is room for."""
+    lines = [f"run {state.run.get('name', '')}  {opening(state.run)}   {eta(state.left_s(now))}".rstrip()]
+    if state.preparing:
+        share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
+        lines.append(f"  prepare: {state.preparing}{share}")
+    if state.trial:
+        digits = len(str(state.total))
+        lead = f"[{state.trial.get('position'):>{digits}}/{state.total}] {trial_name(state.trial)}   "
+        words = _phases(state, now)
+        while len(words) > 1 and len(lead + "  ".join(words)) > width:
+            words.pop(0)
+        lines.append(lead + "  ".join(words))
+        if state.second:
+            p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
+            lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
+    return [on_terminal(line) for line in lines + _done(state)]
+
+
+def _phases(state: State, now: float) -> list[str]:
+    words = []
+    for name, seconds in state.phases.items():
+        word = _WORDS.get(name, name)
+        if seconds is None:
+            spent = state.phase_s(now)
+            if state.copied.get("phase") == name:
+                words.append(
+                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} {copied(state.copied)}"
+                )
+            elif state.expected_s:
+                share = min(1.0, spent / state.expected_s)
+                words.append(f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}")
+            else:
+                words.append(f"{word} {time_text(spent)}")
+        elif name in _SHOWN:
+            words.append(f"{word} ✓ {time_text(seconds)}")
+    return words
+
+
+def _bar(share: float | None) -> str:
+    full = round(_BAR * min(1.0, max(0.0, share or 0.0)))
+    return "━" * full + ("╸" if full < _BAR else "") + "─" * (_BAR - full - 1)
+
+
+def _done(state: State) -> list[str]:
+    """One line for each engine and workload with what its arms came to so far."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for (engine, workload, arm), values in state.values.items():
+        groups.setdefault((engine, workload), []).append(f"{arm} {mean_and_spread(values)}")
+    return [f"  done  {engine} {workload}: {'  '.join(arms)}" for (engine, workload), arms in groups.items()]

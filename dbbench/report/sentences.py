@@ -1,0 +1,174 @@
+"""The verdict in words. The terminal, Markdown and the page take their sentences from here.
+
+A sentence is a tuple of parts, so that the page can set names in bold; `plain_text` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dbbench.compare import ByHost, Curve, Row
+from dbbench.compare.remarks import Kind, texts
+from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED
+from dbbench.metrics.table import Metric
+from dbbench.units import GROUP, change, count, interval, listed
+
+Part = tuple[str, bool]  # text, bold
+Parts = tuple[Part, ...]
+MOST_NAMED: Final = 5  # setups in one sentence; the table has all
+SUSPECT: Final = "suspect"
+DURABILITY: Final = "durability"
+SAME: Final = f"same within 5{GROUP}%"
+
+
+def plain_text(parts: Parts) -> str:
+    """The sentence as plain text."""
+    return "".join(text for text, _bold in parts).replace(GROUP, " ")
+
+
+def verdict_words(row: Row) -> str:
+    """The verdict of a row in a table."""
+    return SAME if row.verdict == "same" else row.verdict
+
+
+def freedom(row: Row) -> str:
+    """Where the degrees of freedom of a row's interval come from; "" without an interval."""
+    if row.df is None:
+        return ""
+    shared = row.df_shared or 0.0
+    own = f"{row.df - shared:.3g} degrees of freedom from this pair's blocks"
+    return f"{own}, {shared:.1f} from other pairs of the run" if shared else own
+
+
+def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
+    """The rows of one engine and workload as a sentence, the baseline's row first.
+
+    It says no more than the intervals support. Setups of another durability class are left to `caveats`.
+    """
+    if not rows:
+        return (("Nothing was measured.", False),)
+    base, ranked = rows[0], [row for row in rows[1:] if not row.mixed_durability]
+    if base.value is None:
+        return _without_baseline(rows, metric)
+    if len(rows) == 1:
+        return (
+            (base.fs_setup, True),
+            (f" reached {metric.with_unit(base.value)}; no other setup was measured.", False),
+        )
+    measured = [row for row in ranked if row.ratio is not None]
+    if not ranked:
+        return (("No other setup has the durability class of ", False), (base.fs_setup, True), (".", False))
+    if not measured:
+        return (("No setup can be compared with ", False), (base.fs_setup, True), (" yet.", False))
+    parts = _lead(base, measured, metric)
+    shown = measured if len(measured) <= MOST_NAMED else [*measured[: MOST_NAMED - 1], measured[-1]]
+    for row in shown:
+        parts += [("; ", False)] if parts else []
+        parts += [(row.fs_setup, True), (_phrase(row, base, metric), False)]
+    if len(shown) < len(measured):
+        parts.append((f"; {count(len(measured) - len(shown), 'other setup')} in between", False))
+    if rest := [row.fs_setup for row in ranked if row.ratio is None]:
+        parts.append((f"; no result to compare for {listed(rest)}", False))
+    return (*parts, (".", False))
+
+
+def _lead(base: Row, measured: Sequence[Row], metric: Metric) -> list[Part]:
+    speed = metric.words == "speed"
+    if all(row.verdict in BEHIND for row in measured):
+        return [(f"{base.fs_setup} is the {'fastest' if speed else 'best'}", True)]
+    if any(row.verdict in AHEAD for row in measured):
+        return []
+    sure = all(row.verdict in (*BEHIND, "same") for row in measured)
+    word = "faster" if speed else "better"
+    return [(f"No setup is {'' if sure else 'clearly '}{word} than ", False), (base.fs_setup, True)]
+
+
+def _phrase(row: Row, base: Row, metric: Metric) -> str:
+    label = "" if metric.better == "higher" else f"{metric.label} "
+    if row.lo is None:
+        return f" {label}{change(row.ratio)} (no interval: {count(row.n, 'block')}, at least 3 are needed)"
+    word = {
+        "same": f"is the {SAME}",
+        "inconclusive": "is inconclusive",
+        LIMITED: "is limited by the device, so the filesystems cannot be compared",
+    }.get(row.verdict, f"is {row.verdict}")
+    than = f" than {base.fs_setup}" if row.verdict in AHEAD else ""
+    return f" {word}{than} ({label}{change(row.ratio)}, CI {interval(row.lo, row.hi)})"
+
+
+def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
+    base = rows[0]
+    failed = next((note.values["failed"] for note in base.notes if note.kind is Kind.FAILED), 0)
+    why = f"{count(int(failed), 'trial')} failed" if failed else "no trial finished"
+    others = [f"{row.fs_setup} {metric.with_unit(row.value)}" for row in rows[1:] if row.value is not None]
+    rest = f". The others measured: {'; '.join(others)}." if others else "."
+    return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why}{rest}", False))
+
+
+def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
+    """(kind, sentence) of what a reader must know next to the verdict of these rows."""
+    found: list[tuple[str, Parts]] = []
+    for row in rows[1:]:
+        if row.mixed_durability:
+            size = "" if row.ratio is None else f" ({change(row.ratio)})"
+            text = (
+                f"{size} is not ranked: its durability class is {row.durability_class}, that of {rows[0].fs_setup} is "
+                f"{rows[0].durability_class}. After a power loss they do not preserve the same data."
+            )
+            found.append((DURABILITY, ((row.fs_setup, True), (text, False))))
+    suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
+    counted = sum(row.n for row in rows)
+    if 2 * suspect > counted:
+        text = f" of {count(counted, 'trial')} are suspect: read these results with care."
+        found.append((SUSPECT, ((f"{suspect}", True), (text, False))))
+    return found
+
+
+def remarks(row: Row) -> str:
+    """The remarks about a row."""
+    return "; ".join(texts(row.notes))
+
+
+def crossing(curve: Curve, baseline: str) -> Parts:
+    """An arm that is ahead of the baseline at one value of a swept parameter and behind it at another."""
+    if curve.crosses is None:
+        return ()
+    first, second = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({change(p.row.ratio)})" for p in curve.crosses)
+    where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
+    text = f" is {first} and {second}, compared with {baseline}."
+    return ((f"{where}: ", False), (curve.fs_setup, True), (text, False))
+
+
+def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:
+    """The ratios of an arm on hosts that do not agree about it; () where they do."""
+    if arm.spread is None or not arm.spread.disagree:
+        return ()
+    ratios = listed([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
+    text = f" compared with {baseline} ({metric.label}): {ratios}. The pooled ratio holds for none of them."
+    return (("The hosts disagree about ", False), (arm.fs_setup, True), (text, False))
+
+
+def agreement(arm: ByHost) -> str:
+    """Whether the hosts agree about an arm, with the figures of the test."""
+    if arm.spread is None:
+        return "more blocks per host are needed to tell whether the hosts agree"
+    word = "the hosts disagree" if arm.spread.disagree else "no sign that the hosts disagree"
+    figures = f"Q {arm.spread.q:.3g} over {len(arm.hosts)} hosts, p {arm.spread.p:.2g}, I² {100 * arm.spread.i2:.0f} %"
+    return f"{word} ({figures})"
+
+
+def by_host(arm: ByHost) -> str:
+    """An arm with its ratio on each host."""
+    hosts = [
+        f"{host.host} {change(host.ratio)}"
+        + ("" if host.lo is None else f" ({interval(host.lo, host.hi)})")
+        + f", {count(host.n, 'block')}"
+        for host in arm.hosts
+    ]
+    return f"{arm.fs_setup} by host: {'; '.join(hosts)}; {agreement(arm)}"
+
+
+def joined(sentences: Iterable[Parts]) -> list[str]:
+    """Each of them as plain text."""
+    return [plain_text(parts) for parts in sentences if parts]

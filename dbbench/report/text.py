@@ -1,0 +1,74 @@
+"""How commands print: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from dbbench.units import inert, on_terminal
+
+WIDTH: Final = 110  # columns of wrapped lines, as of the help texts
+
+
+def put(text: str = "") -> None:
+    """Print a line of the result on stdout."""
+    click.echo(on_terminal(text))
+
+
+def put_wrapped(text: str) -> None:
+    """Print a long line of the result as several; those after the first are indented."""
+    indent = " " * (len(text) - len(text.lstrip())) + "  "
+    for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False):
+        put(line)
+
+
+def put_json(content: Any) -> None:
+    """Print one JSON document on stdout."""
+    click.echo(inert(json_text(content)))
+
+
+def json_text(content: Any) -> str:
+    """Return one JSON document: UTF-8, null for what is not measured, never NaN."""
+    return json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
+    """Print columns of equal width; `right` has an "r" at each column that is aligned to the right ("-r-")."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    for line in [list(header), *cells]:
+        words = (
+            text.rjust(width) if right[i : i + 1] == "r" else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        put("  ".join(words).rstrip())
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The same as a table of Markdown."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    lines += [
+        "| " + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row) + " |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

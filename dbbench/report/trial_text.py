@@ -1,0 +1,137 @@
+"""A trial in words, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dbbench.metrics.table import METRICS
+from dbbench.model import FreeExtents, Trial, titled
+from dbbench.report.latency import PERCENTILES, percentile_ms
+from dbbench.results import LoadedRun
+from dbbench.units import count, duration_text, number, size_text, time_text
+
+
+def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
+    """The lines that describe a trial of the run: phases, figures, latencies, proofs and warnings."""
+    yield f"{trial.id}: {trial.status.value}"
+    work = titled(trial.workload, trial.variant)
+    yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
+    if trial.engine_features:
+        yield "  " + ", ".join(f"{name} {value}" for name, value in trial.engine_features.items())
+    if trial.error is not None:
+        yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
+    yield from _filesystem(trial)
+    yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
+    for name, value in trial.summary.items():
+        metric = METRICS.get(name)
+        yield f"  {metric.label if metric else name:<24} {number(value)} {metric.unit if metric else ''}".rstrip()
+    yield from _latency(trial, run)
+    if trial.cache is not None:
+        proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}"
+        yield f"  cold cache by {trial.cache.method}: {proof}"
+    if trial.space is not None and trial.space.disk_bytes is not None:
+        ratio = trial.space.compression_ratio
+        shrunk = f", compressed {ratio:.2f}" if ratio else ""
+        yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
+    yield from _shape(trial)
+    yield from _snapshots(trial)
+    yield from _wear(trial)
+    yield from _operations(trial)
+    for warning in trial.warnings:
+        at = f" at second {warning.second}" if warning.second is not None else ""
+        yield f"  ! {warning.id}{at}: {warning.text}"
+    yield f"  raw output of the tools: {run.path / 'trials' / trial.id / 'raw'}"
+
+
+def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
+    """A table of percentiles from the histogram of the window."""
+    histogram = run.histogram(trial)
+    if histogram is None or not histogram.total:
+        return
+    cells = {name: number(percentile_ms(histogram, at)) for name, at in PERCENTILES.items()}
+    cells["max"] = number(trial.summary.get("max_ms"))
+    widths = {name: max(len(name), len(cell)) for name, cell in cells.items()}
+    yield f"  latency of {count(histogram.total, 'transaction')}, ms"
+    yield "    " + "  ".join(name.rjust(width) for name, width in widths.items())
+    yield "    " + "  ".join(cells[name].rjust(width) for name, width in widths.items())
+
+
+def _shape(trial: Trial) -> Iterator[str]:
+    if trial.age is not None:
+        age = trial.age
+        yield (
+            f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} written, "
+            f"{age.filled:.0%} full; free space {_free(age.before)}, then {_free(age.after)}"
+        )
+    if trial.space is not None and trial.space.largest:
+        first = trial.space.largest[0]
+        free = _free(trial.space.free)
+        yield f"  largest file {first.path}: {size_text(first.bytes)}, {_extents(first.extents)}; free space {free}"
+
+
+def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
+    if histogram is None:
+        return "unknown"
+    extents, size = sum(one.extents for one in histogram), sum(one.bytes for one in histogram)
+    return f"{size_text(size)} in {_extents(extents)}"
+
+
+def _extents(extents: int | None) -> str:
+    return "an unknown number of extents" if extents is None else count(extents, "extent")
+
+
+def _snapshots(trial: Trial) -> Iterator[str]:
+    facts = trial.snapshots
+    if facts is None:
+        return
+    asked = f"every {duration_text(facts.every_s)}, {facts.keep} kept"
+    if not facts.how:
+        yield f"  snapshots {asked}: not possible: {facts.note}"
+        return
+    cost = f"; the load kept {facts.cost_ratio:.3f} of its rate meanwhile" if facts.cost_ratio is not None else ""
+    yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
+    for one in facts.taken:
+        dropped = f", the oldest dropped in {duration_text(one.drop_s)}" if one.drop_s is not None else ""
+        held = f", holds {size_text(one.bytes)}" if one.bytes is not None else ""
+        yield (
+            f"    second {one.at_s:.1f}: taken in {duration_text(one.snapshot_s)}, "
+            f"answered after {duration_text(one.ready_s)} ({one.text}){held}{dropped}"
+        )
+
+
+def _wear(trial: Trial) -> Iterator[str]:
+    """What the engine's own load has made of its tables."""
+    if trial.age_engine is None:
+        return
+    for point in trial.age_engine.points:
+        if point.asked is not None:
+            pieces = f", {point.extents} extents" if point.extents is not None else ""
+            yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
+    for scan in trial.age_engine.scans:
+        if scan.mb_per_s is not None:
+            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', not proved cold'}"
+    for step in trial.age_engine.repairs:
+        took = "not possible" if step.seconds is None else duration_text(step.seconds)
+        yield f"  {step.name}: {took}; {step.text}"
+
+
+def _operations(trial: Trial) -> Iterator[str]:
+    for step in trial.operations:
+        took = "failed" if step.failed else "not possible" if step.seconds is None else duration_text(step.seconds)
+        more = [size_text(step.bytes)] if step.bytes is not None else []
+        yield f"  {step.name:<32} {took:>12}  {', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
+
+
+def _filesystem(trial: Trial) -> Iterator[str]:
+    fs = trial.filesystem
+    if fs is None:
+        return
+    yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
+    if fs.wal is not None:
+        own = fs.wal.durability_class
+        yield f"  log on {fs.wal.family}, durability class {own}; mounted {','.join(fs.wal.mount_options_effective)}"
+    for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
+        yield f"  {' '.join(argv)}"
+    if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
+        both = size_text(trial.io.write_bytes or 0)
+        yield f"  written in the window {both}, of it to the log's device {size_text(log.write_bytes)}"

@@ -1,0 +1,259 @@
+"""The verdict tables: one an engine and workload, each by that workload's own metric."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dbbench import compare
+from dbbench.compare import ByHost, Row
+from dbbench.compare.remarks import Kind, Remark, has, remark
+from dbbench.compare.verdict import BEHIND, document_of
+from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
+from dbbench.metrics.table import METRICS, Metric
+from dbbench.model import SCHEMA, Trial, plain, titled
+from dbbench.plan.tomlfile import did_you_mean
+from dbbench.report import sentences
+from dbbench.report.sentences import (
+    caveats,
+    crossing,
+    disagreement,
+    joined,
+    plain_text,
+    remarks,
+    sentence,
+    verdict_words,
+)
+from dbbench.report.text import put, put_table, put_wrapped, table_text
+from dbbench.results import LoadedRun
+from dbbench.units import change, interval
+
+ALL = "all"  # every metric that was measured
+KEYS = [field.name for field in dataclasses.fields(Row)]
+_HEADER = ("setup", "value", "change", "interval", "verdict", "blocks", "df", "level", "durability", "notes")
+
+
+class Table(NamedTuple):
+    """The rows of one engine, workload and variant."""
+
+    engine: str
+    workload: str
+    variant: str
+    metric: Metric
+    rows: list[Row]
+
+
+class Verdicts(NamedTuple):
+    """What `compare` prints, in whatever format. `findings` are sentences about several tables: curves that cross."""
+
+    baseline: str
+    tables: list[Table]
+    findings: list[str] = []  # noqa: RUF012  (never changed)
+    hosts: list[tuple[Metric, ByHost]] = []  # noqa: RUF012
+
+
+def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
+    """The tables of one or more runs.
+
+    Blocks of several runs stay apart: pairs are made within a block only. Without `metric` each workload is
+    judged by its primary one. UnknownName for a baseline or metric that is not there.
+    """
+    if metric is not None and metric not in (*METRICS, ALL):
+        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
+    trials, primary = _merged(runs), _primaries(runs)
+    arms = list(dict.fromkeys(cell.arm for run in runs for cell in run.run.cells))
+    chosen = baseline or runs[0].run.baseline
+    if chosen not in arms:
+        raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
+    tables, cautions, hosts = [], tuple(_cautions(runs)), list[tuple[Metric, ByHost]]()
+    comparison = compare.Comparison(trials, chosen, primary)
+    for key, group in compare.groups(trials).items():
+        engine, workload, variant = key
+        for judged in METRICS if metric == ALL else [metric or primary.get(workload, "tps")]:
+            if rows := comparison.rows(key, judged):
+                said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
+                tables.append(Table(engine, workload, variant, METRICS[judged], said))
+                hosts += [(METRICS[judged], one) for one in compare.by_host(group, chosen, judged)]
+    cells = [cell for run in runs for cell in run.run.cells]
+    planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
+    tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
+    crossed = [
+        f"{label}: {text}" if metric == ALL else text
+        for name, label in dict.fromkeys((table.metric.name, table.metric.label) for table in tables)
+        for text in joined(crossing(curve, chosen) for curve in compare.crossings(_rows_by(tables, name)))
+    ]
+    unlike = [
+        f"{arm.engine} {titled(arm.workload, arm.variant)}: {text}"
+        for measured, arm in hosts
+        for text in joined([disagreement(arm, measured, chosen)])
+    ]
+    return Verdicts(chosen, tables, [*crossed, *unlike], hosts)
+
+
+def _rows_by(tables: Sequence[Table], metric: str) -> list[Row]:
+    return [row for table in tables if table.metric.name == metric for row in table.rows]
+
+
+def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
+    """Tables of each arm at each kernel or engine version, Welch's t on logarithms. UnknownName as of `verdicts`,
+    and where the runs have one value only."""
+    if metric is not None and metric not in METRICS:
+        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
+    trials, primary = list[Trial](), _primaries(runs)
+    value_of: dict[str, str] = {}
+    for run, loaded in zip(_separately(runs), runs, strict=True):
+        trials += run
+        value_of |= {t.id: str(loaded.run.host.get("kernel")) if by == "kernel" else t.engine_version for t in run}
+    values = list(dict.fromkeys(value_of.values()))
+    if len(values) < 2 or (baseline is not None and baseline not in values):
+        hint = "" if baseline is None else did_you_mean(baseline, values)
+        raise UnknownName(
+            f"--by {by}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed"
+        )
+    tables = []
+    for (engine, workload, variant), group in compare.groups(trials).items():
+        judged = METRICS[metric or primary.get(workload, "tps")]
+        rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
+        for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
+            mine = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
+            tables.append(Table(engine, workload, variant, judged, mine))
+    return Verdicts(baseline or values[0], tables)
+
+
+def gate(found: Verdicts) -> int:
+    """The exit code of a gate: 3 where any row is slower or worse, else 4 where any is not decided, else 0."""
+    words = {row.verdict for table in found.tables for row in table.rows}
+    if words & set(BEHIND):
+        return EXIT_REGRESSION
+    return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
+
+
+def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
+    """Windows, datasets, devices and hosts that are not the same in all runs; their trials share a row."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        seen.setdefault("the device", set()).add(str(plain(run.run.plan.device)))
+        seen.setdefault("the place of the load generator", set()).add(
+            "another host" if run.run.plan.client else "this host"
+        )
+        seen.setdefault("the host", set()).add(str(run.run.host.get("hostname")))
+        for cell in run.run.cells:
+            what = f"{cell.engine.name} {cell.title}"
+            seen.setdefault(f"the window of {what}", set()).add(str(plain(cell.window)))
+            seen.setdefault(f"the parameters of {what}", set()).add(str(plain(cell.parameters)))
+    for what, values in seen.items():
+        if len(values) > 1:
+            yield remark(Kind.RUNS_DIFFER, what=what)
+    if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
+        yield remark(Kind.SECOND_KERNEL, runs=", ".join(rehearsed))
+
+
+def as_document(found: Verdicts) -> dict[str, Any]:
+    """The JSON contract of `compare --json`. `metric` is "primary" where the tables have several."""
+    metrics = {table.metric.name for table in found.tables}
+    return {
+        "schema": SCHEMA,
+        "baseline": found.baseline,
+        "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
+        "rows": [{**document_of(row), "metric": table.metric.name} for table in found.tables for row in table.rows],
+        "findings": found.findings,
+        **({"hosts": [{**plain(one), "metric": metric.name} for metric, one in found.hosts]} if found.hosts else {}),
+    }
+
+
+def as_csv(found: Verdicts) -> str:
+    """The same rows as CSV with a header; several notes are joined by "; "."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*KEYS, "metric"])
+    for row in as_document(found)["rows"]:
+        values = [_no_formula("; ".join(v) if isinstance(v, list) else v) for v in (row[key] for key in KEYS)]
+        writer.writerow([*values, row["metric"]])
+    return text.getvalue().rstrip("\n")
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would compute is quoted for it by an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def as_markdown(found: Verdicts) -> str:
+    """A heading, a sentence and a table for each engine and workload."""
+    parts = []
+    for table in found.tables:
+        parts.append(f"### {_title(table)}\n\n{plain_text(sentence(table.rows, table.metric))}\n")
+        parts += [f"- Caveat: {plain_text(text)}\n" for _, text in caveats(table.rows)]
+        parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
+        parts += [f"- {line}" for line in _host_lines(found, table)]
+    return "\n".join([*parts, *(f"- {text}" for text in found.findings)]).rstrip()
+
+
+def put_tables(found: Verdicts) -> None:
+    """Print the tables for people, the sentence of each above it."""
+    if not found.tables:
+        put("These runs have no results to compare.")
+    for number, table in enumerate(found.tables):
+        if number:
+            put()
+        put(_title(table))
+        put_wrapped(plain_text(sentence(table.rows, table.metric)))
+        for _, caveat in caveats(table.rows):
+            put_wrapped(f"! {plain_text(caveat)}")
+        put_table(_HEADER[:-1], [_line(row, table.metric)[:-1] for row in table.rows], right="-rr--rr")
+        for row in table.rows:  # below the table: a column of them is wider than a terminal
+            if row.notes:
+                put_wrapped(f"  {row.fs_setup}: {remarks(row)}")
+        for line in _host_lines(found, table):
+            put_wrapped(f"  {line}")
+    for text in found.findings:
+        put_wrapped(f"! {text}")
+
+
+def _host_lines(found: Verdicts, table: Table) -> list[str]:
+    """A line for each arm of the table with its ratio on each host."""
+    here = (table.engine, table.workload, table.variant)
+    return [
+        sentences.by_host(arm)
+        for metric, arm in found.hosts
+        if metric == table.metric and (arm.engine, arm.workload, arm.variant) == here
+    ]
+
+
+def _title(table: Table) -> str:
+    unit = f", {table.metric.unit}" if table.metric.unit else ""
+    work = titled(table.workload, table.variant)
+    return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"
+
+
+def _line(row: Row, metric: Metric) -> tuple[object, ...]:
+    level = None if row.level is None else f"{100 * row.level:.3g} %"
+    shared = row.df_shared or 0.0
+    df = None if row.df is None else f"{row.df - shared:.3g}" + (f"+{shared:.1f}" if shared else "")
+    durability = row.durability_class + (" (differs)" if row.mixed_durability else "")
+    value = "no steady state" if has(row.notes, Kind.UNSTEADY) else metric.with_unit(row.value)
+    size = None if row.verdict == "baseline" else change(row.ratio)
+    return (row.fs_setup, value, size, interval(row.lo, row.hi), verdict_words(row), row.n, df, level,
+            durability, remarks(row))  # fmt: skip
+
+
+def _merged(runs: Sequence[LoadedRun]) -> list[Trial]:
+    """All trials; those of a second run get blocks of their own."""
+    return list(runs[0].trials) if len(runs) == 1 else [trial for run in _separately(runs) for trial in run]
+
+
+def _separately(runs: Sequence[LoadedRun]) -> Iterator[list[Trial]]:
+    """Each run's trials with ids and blocks that no other run has."""
+    offset = 0
+    for run in runs:
+        yield [
+            dataclasses.replace(trial, id=f"{run.path.name}/{trial.id}", block=trial.block + offset)
+            for trial in run.trials
+        ]
+        offset += max((spec.block for spec in run.run.order), default=0)
+
+
+def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:
+    return {cell.workload.name: cell.workload.primary for run in runs for cell in run.run.cells}

@@ -1,0 +1,358 @@
+"""Atomic files: temporary name, fsync, rename, fsync of the directory.
+
+A results folder may come from someone else. Every file in it is opened by `plain_file`, which follows no symbolic link,
+opens only regular files, and reads no more than LIMITS allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import (
+    DbbenchError,
+    FileMissing,
+    FilesystemFull,
+    InputNotRegular,
+    InputTooLarge,
+    PlanInvalid,
+    ResultNotRegular,
+    ResultsUnwritable,
+    ResultTooLarge,
+)
+from dbbench.units import size_text
+
+MIB: Final = 2**20
+# The most bytes that a file of that name may have: over a hundred times what dbbench writes in practice, and little
+# enough to be read within a second and 256 MiB of memory.
+LIMITS: Final = {
+    "run.json": 16 * MIB,  # a plan has at most 20 000 trials of some 200 bytes, and 2000 cells of some kilobytes
+    "trial.json": 4 * MIB,  # has some 25 kB
+    "histogram.json": 1 * MIB,  # one line for each bucket of 1 %: some thousand
+    "ceiling.json": 1 * MIB,
+    "powercut.json": 4 * MIB,
+    "series.csv.gz": 32 * MIB,  # a day of seconds has less; what it unpacks to is limited by `dbbench.metrics.series`
+    "SHA256SUMS": 1 * MIB,  # a line a file: some ten thousand
+    "plan.toml": 1 * MIB,
+    "journal.jsonl": 16 * MIB,  # some 600 bytes a trial
+    "baselines.json": 4 * MIB,
+    "fleet.json": 4 * MIB,
+    "status.json": 4 * MIB,
+}
+OTHERS: Final = 16 * MIB  # of a file that is read and has no line above: scripts, nights
+RAW: Final = 16 * 2**30  # of one that is only hashed or copied: what tools print, images that the power-cut lab keeps
+_MOST_PARTS: Final = 200_000  # objects and lists of a JSON file: they take a hundred times their text in memory
+_MOST_VALUES: Final = 2_000_000
+_LARGEST: Final = 2**64  # of a number in JSON: bytes, nanoseconds and seeds stay below it
+_SUM: Final = b',\n "sha256": "'
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert an OSError while writing `path` into an error of dbbench with its evidence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise FilesystemFull(
+                f"no space left while writing {path}",
+                effect="Everything that was completed before is kept.",
+                remedy="Free some disk space, then run the same command again to resume.",
+            ) from error
+        gone = error.errno == errno.ENOENT
+        raise ResultsUnwritable(
+            f"{path} cannot be written: {error.strerror}",
+            effect="The folder was removed or renamed during the run."
+            if gone
+            else "Everything that was completed before is kept.",
+            remedy="Correct the permissions, or name another folder with --results DIR.",
+        ) from error
+
+
+@contextlib.contextmanager
+def exclusive(lock: Path, refused: Callable[[str], DbbenchError]) -> Iterator[None]:
+    """Hold that lock file within the block, with this process's id in it.
+
+    If another process holds it, raise the error that `refused` returns for its process id.
+    """
+    with writing(lock):
+        fd = own_file(lock, os.O_RDWR, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise refused(os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def own_file(path: Path, flags: int, mode: int) -> int:
+    """Open a file of this user for writing and create it if it is missing; return the descriptor.
+
+    Raises OSError for anything that could lead to another user's file: a symbolic link, a device, a FIFO, a second hard
+    link.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _check_own(path, path.lstat())
+    fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    try:
+        _check_own(path, os.fstat(fd))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_own(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = kind_of(found.st_mode)
+        raise NotRegular(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    if found.st_nlink > 1:
+        raise NotRegular(errno.EMLINK, "it is a hard link to a file with another name", str(path))
+
+
+def sync(path: Path) -> None:
+    """Call fsync on a file or a directory."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` atomically, even if power is lost."""
+    with writing(path):
+        if os.path.lexists(path) and not stat.S_ISLNK(mode := path.lstat().st_mode) and not stat.S_ISREG(mode):
+            kind = kind_of(mode)  # a device of that name would be replaced by a file
+            raise NotRegular(errno.EEXIST, f"it is {kind}, not a regular file", str(path))
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL: a link of that name is no way out
+            with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+            sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace `path` by JSON: UTF-8, no NaN."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+
+
+def write_summed(path: Path, content: Any) -> None:
+    """Replace `path` by a JSON object whose last key is the SHA-256 of everything before it, for files that are
+    updated."""
+    body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}").encode()
+    write_text(path, f'{body.decode()}{_SUM.decode()}{hashlib.sha256(body).hexdigest()}"\n}}\n')
+
+
+def read_summed(path: Path, below: Path) -> bytes:
+    """Return the JSON that `write_summed` wrote. Raises OSError, ValueError if it was altered, and what `read_bytes`
+    raises."""
+    whole = read_bytes(path, below)
+    body, mark, told = whole.rpartition(_SUM)
+    if mark and hashlib.sha256(body).hexdigest().encode() != told[:64]:
+        raise ValueError("its checksum does not match its content")
+    return whole
+
+
+def read_bytes(path: Path, below: Path) -> bytes:
+    """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultTooLarge."""
+    with _refusing(path):
+        return content(path, LIMITS.get(path.name, OTHERS), below)
+
+
+def sha256(path: Path, below: Path) -> str:
+    """Return the SHA-256 in hex of a file in the results folder `below`. Raises as `read_bytes`."""
+    with plain_file(path, below, RAW) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.BufferedReader:
+    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultTooLarge.
+
+    Refuses symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end.
+    """
+    with _refusing(path):
+        return opened(path, LIMITS.get(path.name, most_bytes or OTHERS), below)
+
+
+def real_folder(path: Path, below: Path) -> Path:
+    """Return the path of a directory without symbolic links from `below` on. Raises ResultNotRegular; it need not
+    exist."""
+    places = [path, *path.parents]
+    for place in places[: places.index(below)]:
+        if place.is_symlink():
+            raise ResultNotRegular(f"{place} is a symbolic link", effect="Nothing was changed.")
+    return path
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except NotRegular as error:
+        raise ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
+    except TooLarge as error:
+        raise ResultTooLarge(f"{path}: {error.strerror}", effect="It was not read.") from error
+
+
+def sound_json(written: bytes) -> Any:
+    """Parse a JSON file of the results.
+
+    Raises ValueError for content that dbbench does not write: NaN, numbers beyond 64 bits, duplicate keys, and nesting
+    or sizes that would exhaust the memory.
+    """
+    if written.count(b"[") + written.count(b"{") > _MOST_PARTS or written.count(b",") > _MOST_VALUES:
+        raise ValueError("it has too many parts")
+    try:
+        return json.loads(written, parse_constant=_no_number, parse_float=_number, parse_int=_whole_number,
+                          object_pairs_hook=_distinct)  # fmt: skip
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _number(word: str) -> float:
+    if abs(value := float(word)) > _LARGEST:
+        raise ValueError(f"the number {word[:20]} is too large")
+    return value
+
+
+def _whole_number(word: str) -> int:
+    if len(word) > 20 or abs(value := int(word)) > _LARGEST:
+        raise ValueError(f"the number {word[:20]} is too large")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is listed twice")
+    return found
+
+
+_KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+                 stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
+
+
+class NotRegular(OSError):
+    """The path is not a regular file, or it goes through a symbolic link where none is allowed."""
+
+
+class TooLarge(OSError):
+    """The file exceeds the maximum size for its kind."""
+
+
+def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
+    """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge.
+
+    Below the directory `below` symbolic links are refused; without it, links are followed as usual.
+    """
+    at = _located(path, below)
+    try:
+        found = os.fstat(at)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotRegular(errno.EINVAL, f"it is {kind_of(found.st_mode)}, not a regular file", str(path))
+        if found.st_size > most_bytes:
+            raise _too_large(path, most_bytes)
+        return os.fdopen(os.open(f"/proc/self/fd/{at}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    finally:
+        os.close(at)
+
+
+def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
+    """Return the whole content of a regular file. Raises OSError, NotRegular, TooLarge."""
+    with opened(path, most_bytes, below) as file:
+        read = file.read(most_bytes + 1) or b""
+    if len(read) > most_bytes:
+        raise _too_large(path, most_bytes)
+    return read
+
+
+def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
+    """Return the content, or the head, of a file that the user named; links are followed.
+
+    Raises FileMissing, InputNotRegular, InputTooLarge.
+    """
+    try:
+        if head_bytes is None:
+            return content(path, most_bytes)
+        with opened(path, most_bytes) as file:
+            return file.read(head_bytes) or b""
+    except NotRegular as error:
+        raise InputNotRegular(f"{path}: {error.strerror}", effect="Nothing was changed.",
+                              remedy="Name a regular file.") from None  # fmt: skip
+    except TooLarge as error:
+        raise InputTooLarge(f"{path}: {error.strerror}", effect="Nothing was changed.",
+                            remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
+    except FileNotFoundError:
+        raise FileMissing(f"{path} is not a regular file", effect="Nothing was changed.") from None
+    except OSError as error:
+        raise FileMissing(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
+
+
+def given_text(path: Path, most_bytes: int) -> str:
+    """Return the content of a file that the user named as text. Raises PlanInvalid if it is not UTF-8."""
+    try:
+        return given(path, most_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PlanInvalid(f"{path} is not valid UTF-8 at byte {error.start}", effect="Nothing was changed.") from None
+
+
+def kind_of(mode: int) -> str:
+    """Return the kind of a file that is not regular: "a FIFO", "a device"."""
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
+
+
+def _too_large(path: Path, most_bytes: int) -> TooLarge:
+    return TooLarge(
+        errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit for this kind of file", str(path)
+    )
+
+
+def _located(path: Path, below: Path | None) -> int:
+    """Return a descriptor that only names the file (O_PATH), so that devices and FIFOs are not opened."""
+    flags = os.O_PATH | os.O_CLOEXEC
+    if below is None:
+        return os.open(path, flags)
+    *folders, name = path.absolute().relative_to(below.absolute()).parts
+    if ".." in folders:
+        raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
+    at = os.open(below, flags | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+            mode = os.fstat(at).st_mode
+            if not stat.S_ISDIR(mode):
+                raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {_part(mode)}, not a directory', str(path))
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _part(mode: int) -> str:
+    return "a regular file" if stat.S_ISREG(mode) else kind_of(mode)

@@ -1,0 +1,71 @@
+"""An index next to the results: a cache of what was computed from each run, valid while the run is unchanged.
+
+RESULTS/.dbbench-index.json may be deleted at any time and is rebuilt from the runs. If it cannot be read or written,
+everything is computed again: slower, with the same result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import DbbenchError
+from dbbench.results.fileio import read_bytes, sound_json, write_text
+
+NAME: Final = ".dbbench-index.json"
+Row = dict[str, Any]
+
+
+def rows(results: Path, runs: list[Path], make: Callable[[Path], Row], maker: str,
+         fits: Callable[[Row], bool] = bool) -> list[Row]:  # fmt: skip
+    """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed.
+
+    A trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
+    removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again.
+    """
+    known = _known(results)
+    found, now, changed = list[Row](), dict[str, tuple[str, Row]](), False
+    for run in runs:
+        stamp = _stamp(run, maker)
+        before = known.pop(run.name, None)
+        if before is not None and before[0] == stamp and fits(before[1]):
+            found.append(before[1])
+        else:
+            found.append(make(run))
+            changed = True
+        now[run.name] = (stamp, found[-1])
+    if changed or known:
+        _keep(results, now)
+    return found
+
+
+def _stamp(run: Path, maker: str) -> str:
+    """Return a stamp that changes with the maker, with run.json and with the set of finished trials."""
+    times = []
+    for path in (run / "run.json", run / "trials"):
+        try:
+            times.append(str(path.stat().st_mtime_ns))
+        except OSError:
+            times.append("-")
+    return " ".join([maker, str(run), *times])
+
+
+def _known(results: Path) -> dict[str, tuple[str, Row]]:
+    """Return (stamp, row) by the run's name; {} if the index cannot be read or was not written by this user."""
+    try:
+        if (results / NAME).lstat().st_uid != os.geteuid():
+            return {}
+        content = sound_json(read_bytes(results / NAME, results))
+        return {str(name): (str(stamp), dict(row)) for name, (stamp, row) in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError, DbbenchError):
+        return {}
+
+
+def _keep(results: Path, now: dict[str, tuple[str, Row]]) -> None:
+    """Write the index if possible; in a read-only directory every run is read each time."""
+    with contextlib.suppress(DbbenchError):
+        write_text(results / NAME, json.dumps(now))

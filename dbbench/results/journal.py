@@ -1,0 +1,209 @@
+"""The journal: what a run has acquired from the machine, so that a later start can release it.
+
+It has one JSON object per line, on disk before the resource is acquired (`take`) and after it is released
+(`give_back`). The kernel releases mounts, loop devices and processes of a trial, because they end with its namespaces.
+The journal is for resources that outlive them: images, directories on existing filesystems, and filesystems on real
+disks.
+
+Lines about disks have a seal, the proof that this user's dbbench wrote the line for the run in this directory: they
+decide what `run` may erase without confirmation, and a results folder may come from someone else. The key is stored
+outside of every results folder. Without a key nothing is sealed, and the user is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import ResultDamaged
+from dbbench.results import fileio
+from dbbench.results.fileio import own_file, read_bytes, sync, writing
+
+# What each kind of thing that a run takes is called; {tag} is of the run's folder. A results folder may come from
+# someone else: a journal that names what another run or another program has made is not obeyed. Kinds without a row
+# have guards of their own where they are given back.
+OURS: Final = {
+    "image": r"/(.+/)?\.dbbench-[^/]+-{tag}(-[0-9]+|-wal)?\.img",
+    "runtime": r"/tmp/dbbench-{tag}-[A-Za-z0-9_]+",
+    "layer": r"(md|lvm|crypt):dbbench-{tag}[0-9a-f]+",
+    "pool": r"dbbench-{tag}[0-9a-f]+",
+    "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
+}
+
+# What decides which disks the run may erase without being asked: only sealed lines count.
+SEALED: Final = frozenset({"wipe", "had", "making", "made"})
+_KEY: Final = Path(".local/state/dbbench/journal.key")  # below the home; deleting it costs typing an identity again
+_KEY_BYTES: Final = 32
+
+
+def tag_of(folder: Path) -> str:
+    """Return the tag that is part of the names of everything that the run in this directory acquires; it is unique to
+    the run."""
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """journal.jsonl of one run. A line that was cut off by a power loss is ignored."""
+
+    path: Path
+
+    @property
+    def tag(self) -> str:
+        """Return the tag of the run."""
+        return tag_of(self.path.parent)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Append a line and make it durable."""
+        entry = {"utc": round(time.time(), 3), "event": event, **facts}
+        if event in SEALED:
+            entry["seal"] = of(entry, self.tag)
+        line = json.dumps(entry, ensure_ascii=False) + "\n"
+        with writing(self.path):
+            fd = own_file(self.path, os.O_RDWR | os.O_APPEND, 0o644)
+            try:
+                size = os.fstat(fd).st_size
+                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # by a power loss: it must not swallow this line
+                _write_whole(fd, f"{chr(10) if cut else ''}{line}".encode())
+                os.fsync(fd)
+                if size == 0:
+                    sync(self.path.parent)  # its name in the folder
+            finally:
+                os.close(fd)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but cannot be read."""
+        try:
+            whole = read_bytes(self.path, self.path.parents[1])
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ResultDamaged(
+                f"{self.path} cannot be read: {error.strerror}", effect="Nothing was changed."
+            ) from error
+        for line in whole.decode(errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+    def outstanding(self, what: str) -> list[str]:
+        """Return paths of kind `what` that were acquired and not released, limited to names that this run can have
+        made."""
+        return [path for kind, path in self._held() if kind == what and _is_ours(what, path, self.tag)]
+
+    def foreign(self) -> list[tuple[str, str]]:
+        """Return (what, path) of journal entries that this run cannot have made."""
+        return [(kind, path) for kind, path in self._held() if not _is_ours(kind, path, self.tag)]
+
+    def _held(self) -> list[tuple[str, str]]:
+        held: dict[tuple[str, str], None] = {}
+        for entry in self.entries():
+            thing = (entry.get("what"), entry.get("path"))
+            if isinstance(thing[0], str) and isinstance(thing[1], str):
+                if entry.get("event") == "take":
+                    held[thing[0], thing[1]] = None
+                elif entry.get("event") == "give_back":
+                    held.pop((thing[0], thing[1]), None)
+        return list(held)
+
+    def made(self, device: str, uuid: str) -> bool:
+        """Whether this run made the filesystem `uuid` on the device with that identity."""
+        return bool(uuid) and any(entry.get("uuid") == uuid for entry in self._about(device, "made"))
+
+    def making(self, device: str) -> bool:
+        """Whether this run was killed while it was writing to the device with that identity."""
+        return self._last(device, "making", "made") == "making"
+
+    def erased(self, device: str) -> bool:
+        """Whether this run has erased the device with that identity since the last permission."""
+        return self._last(device, "wipe", "had") == "had"
+
+    def _last(self, device: str, *events: str) -> str | None:
+        found = [str(entry["event"]) for entry in self._about(device, *events)]
+        return found[-1] if found else None
+
+    def had(self, device: str) -> bool:
+        """Whether this run has held the device with that identity exclusively."""
+        return bool(self._about(device, "had"))
+
+    def _about(self, device: str, *events: str) -> list[dict[str, Any]]:
+        """Return the lines about that disk that this run wrote for this user."""
+        return [entry for entry in self.entries() if entry.get("event") in events and entry.get("device") == device
+                and holds(entry, self.tag)]  # fmt: skip
+
+
+def _is_ours(what: str, path: str, tag: str) -> bool:
+    named = OURS.get(what)
+    if named is None:
+        return True
+    return re.fullmatch(named.replace("{tag}", tag), path) is not None and not {"..", ""} & set(path.split("/")[1:])
+
+
+def _write_whole(fd: int, data: bytes) -> None:
+    """Write all data; on a nearly full disk one call writes a part, and the next call reports the error."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def of(entry: Mapping[str, Any], tag: str) -> str:
+    """Return the seal of a line for the journal of the run with that tag; "" if no key can be stored."""
+    with contextlib.suppress(OSError):
+        return _seal(entry, tag, _key() or _new_key())
+    return ""
+
+
+def holds(entry: Mapping[str, Any], tag: str) -> bool:
+    """Whether a line of that run's journal has this user's seal."""
+    with contextlib.suppress(OSError):
+        if key := _key():
+            return hmac.compare_digest(str(entry.get("seal")).encode(), _seal(entry, tag, key).encode())
+    return False
+
+
+def _seal(entry: Mapping[str, Any], tag: str, key: bytes) -> str:
+    content = {name: value for name, value in entry.items() if name != "seal"}
+    return hmac.new(key, json.dumps([tag, content], sort_keys=True).encode(), "sha256").hexdigest()
+
+
+def _key() -> bytes:
+    """Return this user's key; b"" if there is none yet. Raises OSError if other users could read the file."""
+    path = Path.home() / _KEY
+    try:
+        with fileio.opened(path, _KEY_BYTES, path.parent) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise PermissionError(f"{path} is accessible to other users")
+            return file.read() or b""
+    except FileNotFoundError:
+        return b""
+
+
+def _new_key() -> bytes:
+    """Create the key, or read the one that another process created first."""
+    path = Path.home() / _KEY
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(fd)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        Path(temporary).unlink()
+    return _key()

@@ -1,0 +1,297 @@
+"""Import results from other machines: copy finished trials after verifying their SHA256SUMS, and merge runs of the same
+plan with each trial once and with the facts of each host."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
+from dbbench.model import Cell, Run, TrialSpec
+from dbbench.model.base import NAME
+from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
+from dbbench.results.runs import CEILING, create_run, folders, load_spec, locked, save_spec
+from dbbench.results.trials import SUMS, damage, results_of
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of importing one directory."""
+
+    folder: Path
+    added: tuple[str, ...]  # ids of trials that are new here
+    known: tuple[str, ...]  # that stood here already, the same
+
+
+def sources(folder: Path) -> list[Path]:
+    """Return the runs in `folder`: itself, or those that it contains. Raises RunMissing if there is none."""
+    if not folder.is_dir():
+        raise RunMissing(f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder.")
+    folder = folder.resolve()  # what is named may be a link; from here on none is followed
+    found = [folder] if os.path.lexists(folder / "run.json") else folders(folder)
+    if not found:
+        raise RunMissing(f"{folder} contains no run", remedy="Name the folder of a run, or a results folder.")
+    return found
+
+
+def merge(source: Path, results: Path) -> Merged:
+    """Import the finished trials of the run in `source` into `results`.
+
+    Everything is verified before anything is written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken
+    if the name belongs to a run of another plan here.
+    """
+    theirs = load_spec(_plain_folder(source))
+    folder = results / checked_name(theirs.name)
+    finished = _finished(source, theirs)
+    if folder.exists():
+        ours = _same_plan(folder, theirs)
+        for trial in finished:
+            standing(trial, folder / "trials" / trial.name)
+    else:
+        ours = None
+    scripts = _scripts(source)
+    if ours is None:
+        ours = dataclasses.replace(theirs, hosts=facts_of(theirs), cells=own_scripts(theirs.cells, folder))
+        create_run(results, ours, _text(source, "plan.toml"))
+    with locked(folder):
+        keep_scripts(folder, scripts)
+        save_spec(folder, united(ours, theirs))
+        if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
+            write_text(folder / CEILING, _text(source, CEILING))
+        new = {trial.name: take(trial, folder) for trial in finished}
+    return Merged(folder, tuple(i for i, added in new.items() if added), tuple(i for i in new if not new[i]))
+
+
+def united(ours: Run, theirs: Run) -> Run:
+    """Return a run with the orders and the host facts of both. Raises ImportRefused if two trials have the same id."""
+    known = {spec.id: spec for spec in ours.order}
+    for spec in theirs.order:
+        if known.setdefault(spec.id, spec) != spec:
+            raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs", effect=UNCHANGED)
+    order = sorted(known.values(), key=_rank)
+    return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
+
+
+def facts_of(run: Run) -> dict[str, dict[str, Any]]:
+    """Return the hosts of a run with their facts; for a run of a single machine, that machine."""
+    name = str(run.host.get("hostname") or "unknown")
+    return run.hosts or {name: {**run.host, "versions": {**run.versions, "dbbench": run.dbbench_version}}}
+
+
+def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
+    """Return the cells with their workloads' scripts in the run's directory."""
+    return tuple(
+        dataclasses.replace(cell, workload=dataclasses.replace(
+            cell.workload, script=str(folder / "scripts" / Path(cell.workload.script).name)))
+        if Path(cell.workload.script).is_absolute() else cell
+        for cell in cells
+    )  # fmt: skip
+
+
+def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
+    """Write scripts into the run's directory once. Raises ImportRefused if a different script has the same name."""
+    for name, content in scripts.items():
+        own = folder / "scripts" / checked_name(name)
+        if not os.path.lexists(real_folder(own, folder.parent)):
+            with writing(own):
+                own.parent.mkdir(exist_ok=True)
+            write_text(own, content)
+        elif _text(folder, f"scripts/{name}") != content:
+            raise ImportRefused(f"{own} exists already and has other contents", effect=UNCHANGED)
+
+
+def _rank(spec: TrialSpec) -> tuple[int, int, str]:
+    return spec.position, spec.attempt, spec.id
+
+
+def _plain_folder(source: Path) -> Path:
+    """Return `source` if neither it nor its main files are links. Raises ImportRefused."""
+    for path in (source, source / "run.json", source / "trials", source / "plan.toml", source / CEILING):
+        if path.is_symlink():
+            raise ImportRefused(
+                f"{path} is a symbolic link", effect=UNCHANGED, remedy=("Name the folder that the link points to.")
+            )
+    return source
+
+
+def _finished(source: Path, run: Run) -> list[Path]:
+    """Return the finished, undamaged trials of the run. Unknown directories next to them are ignored."""
+    found = []
+    for spec in run.order:
+        path = source / "trials" / checked_name(spec.id)
+        if path.is_symlink() or (path.exists() and not stat.S_ISDIR(path.lstat().st_mode)):
+            raise ImportRefused(f"{path} is not a directory", effect=UNCHANGED)
+        if path.is_dir():
+            must_be_whole(path)
+            found.append(path)
+    return found
+
+
+def _same_plan(folder: Path, theirs: Run) -> Run:
+    ours = load_spec(folder)
+    if ours.plan_sha256 != theirs.plan_sha256:
+        raise RunNameTaken(
+            f"{folder} belongs to another plan than the run to be imported",
+            effect=UNCHANGED,
+            remedy=f"Move the existing run away: mv {folder} {folder}-old",
+        )
+    united(ours, theirs)
+    return ours if ours.hosts else dataclasses.replace(ours, hosts=facts_of(ours))
+
+
+def _scripts(source: Path) -> dict[str, str]:
+    if (source / "scripts").is_symlink():
+        raise ImportRefused(f"{source / 'scripts'} is a symbolic link", effect=UNCHANGED)
+    paths = sorted((source / "scripts").iterdir()) if (source / "scripts").is_dir() else []
+    return {path.name: _text(source, f"scripts/{path.name}") for path in paths}
+
+
+def _text(run: Path, name: str) -> str:
+    """Return a file of a run as text. Raises ImportRefused if it is not text, ResultNotRegular, ResultTooLarge."""
+    try:
+        return read_bytes(run / name, run.parent).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImportRefused(f"{run / name} cannot be read: {error}", effect=UNCHANGED) from error
+
+
+UNCHANGED = "Nothing was imported from it."
+_CHUNK = 2**20
+
+
+class Incoming:
+    """The directory of a trial while its files arrive; `finish` turns it into a result."""
+
+    def __init__(self, run_folder: Path, trial_id: str) -> None:
+        """Raises ImportRefused if the id is not a valid trial name."""
+        checked_name(trial_id)
+        self.final = run_folder / "trials" / trial_id
+        self.folder = run_folder / "trials" / f".partial-{trial_id}"
+        real_folder(self.folder, run_folder.parent)
+        with writing(self.folder):
+            try:
+                self.folder.mkdir(parents=True)
+            except FileExistsError:  # of a transfer that was cut off
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder.mkdir()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Append to the file with that name in the trial's directory. Raises ImportRefused if the name leads
+        out of it."""
+        path = self.folder / inner(name)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                file.write(content)
+
+    def finish(self) -> bool:
+        """Verify the files, make them durable and rename the directory; return False if the same result already exists.
+
+        Raises ResultDamaged if the files do not match their checksums, ImportRefused if a different result exists.
+        """
+        must_be_whole(self.folder)
+        if standing(self.folder, self.final):
+            shutil.rmtree(self.folder)
+            return False
+        with writing(self.final):
+            for path in (*self.folder.rglob("*"), self.folder):
+                sync(path)
+            self.folder.rename(self.final)
+            sync(self.final.parent)
+        return True
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a run or trial. Raises ImportRefused if it is not valid: it could lead out of the
+    directory."""
+    if not NAME.fullmatch(name):
+        raise ImportRefused(f"{name!r} is not a valid name of a run or trial", effect=UNCHANGED)
+    return name
+
+
+def inner(name: str) -> PurePosixPath:
+    """Return the path of a file relative to its directory. Raises ImportRefused if it leads out of it."""
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or "\0" in name or "\n" in name:
+        raise ImportRefused(f"{name!r} points outside the folder of the trial", effect=UNCHANGED)
+    return path
+
+
+def files_of(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield (name, size in bytes) of all files below `folder`. Raises ImportRefused for a link, a device or a FIFO."""
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode):
+                    pending.append(Path(entry.path))
+                elif stat.S_ISREG(found.st_mode):
+                    yield Path(entry.path).relative_to(folder).as_posix(), found.st_size
+                else:
+                    raise ImportRefused(f"{entry.path} is not a regular file", effect=UNCHANGED)
+
+
+def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
+    """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular, ResultTooLarge."""
+    try:
+        with plain_file(path, below, RAW) as file:
+            file.seek(offset)
+            return file.read(most)
+    except OSError as error:
+        raise ImportRefused(f"{path}: {error.strerror}", effect=UNCHANGED) from error
+
+
+def must_be_whole(folder: Path) -> None:
+    """Check that the files of a trial's `folder` are exactly those in its SHA256SUMS.
+
+    Raises ResultDamaged, or ImportRefused for a link.
+    """
+    there = {name for name, _ in files_of(folder)}
+    if SUMS in there:
+        listed = {
+            line.partition("  ")[2]
+            for line in read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace").splitlines()
+        }
+        extra = there - {SUMS} - {str(inner(name)) for name in listed}
+        faults = damage(folder) + [f"{name} is not listed in {SUMS}" for name in sorted(extra)]
+    else:
+        faults = [f"{SUMS} is missing"]
+    if faults:
+        raise ResultDamaged(f"{folder.name.removeprefix('.partial-')}: {'; '.join(faults)}", effect=UNCHANGED)
+
+
+def standing(ours: Path, final: Path) -> bool:
+    """Whether the same result already exists at `final`. Raises ImportRefused if a different one exists."""
+    if not os.path.lexists(final):
+        return False
+    if read_bytes(final / SUMS, results_of(final)) != read_bytes(ours / SUMS, results_of(ours)):
+        raise ImportRefused(
+            f"{final} exists already and is another result",
+            effect=UNCHANGED,
+            remedy=(
+                "Two hosts that ran the same trials are two runs: give them different names with dbbench run --name."
+            ),
+        )
+    return True
+
+
+def take(source: Path, run_folder: Path) -> bool:
+    """Copy the finished trial at `source` into a run; return False if the same trial already exists.
+
+    Raises ImportRefused or ResultDamaged; then nothing was copied.
+    """
+    incoming = Incoming(run_folder, source.name)
+    try:
+        for name, size in files_of(source):
+            incoming.write(name, b"")
+            for offset in range(0, size, _CHUNK):
+                incoming.write(name, read(source / inner(name), results_of(source), offset))
+        return incoming.finish()
+    finally:
+        shutil.rmtree(incoming.folder, ignore_errors=True)

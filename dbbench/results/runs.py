@@ -1,0 +1,226 @@
+"""The files of a run: run.json, which is written before the first trial and extended when a block is repeated; the
+device ceiling; powercut.json of the power-loss lab. Only one process at a time works on a run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbbench.errors import ResultDamaged, RunLocked, RunMissing
+from dbbench.model import CeilingFacts, LabFacts, Run, TrialSpec, plain
+from dbbench.model.base import NAME
+from dbbench.results.compatibility import conclusion, questions
+from dbbench.results.fileio import (
+    exclusive,
+    read_bytes,
+    read_summed,
+    real_folder,
+    sha256,
+    sound_json,
+    sync,
+    write_json,
+    write_summed,
+    write_text,
+    writing,
+)
+from dbbench.results.trials import SUMS, damage
+
+_RUN: TypeAdapter[Run] | None = None
+CEILING = "ceiling.json"
+
+
+def create_run(results: Path, run: Run, plan_text: str) -> Path:
+    """Make the directory of a run with plan.toml and run.json atomically; return it. It must not exist.
+
+    A hidden directory that a killed process left while creating a run with this name is removed, unless a process is
+    still using it.
+    """
+    folder, making = results / run.name, results / f".{run.name}.{os.getpid()}.new"
+    for left in results.glob(f".{run.name}.*.new"):
+        maker = left.name.split(".")[-2]
+        if left == making or not Path("/proc", maker).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        with writing(folder):
+            (making / "trials").mkdir(parents=True)
+        write_text(making / "plan.toml", plan_text)
+        save_spec(making, run)
+        with writing(folder):
+            making.rename(folder)
+            sync(results)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+def folders(results: Path) -> list[Path]:
+    """Return the runs in a directory, by name; hidden directories are still being made and are not included."""
+    with os.scandir(results) as entries:
+        named = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    return [results / name for name in named if os.path.lexists(results / name / "run.json")]
+
+
+def save_spec(folder: Path, run: Run) -> None:
+    """Write run.json atomically."""
+    write_summed(folder / "run.json", plain(run))
+
+
+def written_spec(run: Run) -> bytes:
+    """Return run.json as bytes, for transfer."""
+    return json.dumps(plain(run), ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def load_spec(folder: Path) -> Run:
+    """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
+    path = folder / "run.json"
+    try:
+        written = read_summed(path, folder.parent)
+        sound_json(written)
+        run = parsed_spec(written)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show") from None
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    _check_order(path, run)
+    return run
+
+
+def _check_order(path: Path, run: Run) -> None:
+    """Raise ResultDamaged for invalid names, and for trials of cells that the run does not have."""
+    for name in (run.name, *(spec.id for spec in run.order)):
+        if not NAME.fullmatch(name):  # they become names of files and folders
+            raise ResultDamaged(f"{path} is invalid: {name!r} is not a valid name of a run or trial")
+    cells = {cell.id for cell in run.cells}
+    if strange := next((spec for spec in run.order if spec.cell not in cells), None):
+        raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
+
+
+def parsed_spec(written: bytes) -> Run:
+    """Parse what `written_spec` returned. Raises ValidationError."""
+    global _RUN
+    if _RUN is None:  # it takes tens of ms to make
+        _RUN = TypeAdapter(Run)
+    run = _RUN.validate_json(written)
+    return run if run.questions else dataclasses.replace(run, questions=questions(run.settled))
+
+
+def finished(folder: Path) -> set[str]:
+    """Return the ids of the trials that have a result. Lists the directory once, because a run may have thousands."""
+    try:
+        with os.scandir(folder / "trials") as entries:
+            return {entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+def pending(folder: Path, run: Run) -> list[TrialSpec]:
+    """Return the trials without a result, in the recorded order."""
+    done = finished(folder)
+    return [spec for spec in run.order if spec.id not in done]
+
+
+def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
+    """Return the newest run of the same plan with unfinished trials, or None."""
+    mine = [
+        (run.created, folder) for folder, run in _specs(results, plan_sha256) if drivable(run) and pending(folder, run)
+    ]
+    return max(mine)[1] if mine else None
+
+
+def drivable(run: Run) -> bool:
+    """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a share of a plan."""
+    return not run.hosts and len({spec.block for spec in run.order}) >= run.plan.blocks
+
+
+def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
+    """Yield the runs of that plan. Other runs are recognised by their bytes, because parsing hundreds takes seconds."""
+    for folder in folders(results):
+        with contextlib.suppress(ResultDamaged, RunMissing, OSError):
+            if plan_sha256.encode() in read_bytes(folder / "run.json", results):
+                run = load_spec(folder)
+                if run.plan_sha256 == plan_sha256:
+                    yield folder, run
+
+
+def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
+    """Write ceiling.json: the performance of the bare device before the run."""
+    write_summed(folder / CEILING, plain(ceiling))
+
+
+def load_ceiling(folder: Path) -> CeilingFacts | None:
+    """Read ceiling.json; None if the device has not been measured. Raises ResultDamaged."""
+    path = folder / CEILING
+    try:
+        written = read_summed(path, folder.parent)
+        sound_json(written)
+        return TypeAdapter(CeilingFacts).validate_json(written)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(
+            f"{path} cannot be read: {str(error).splitlines()[0]}",
+            remedy=f"Remove the file to measure the device again: rm {path}",
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock this run within the block. Raises RunLocked with the process that holds it."""
+    with exclusive(
+        real_folder(folder, folder.parent) / ".lock",
+        lambda pid: RunLocked(
+            f"{folder.name} is in use by process {pid}",
+            effect="Nothing was changed.",
+            remedy="Wait for that process, or stop it with Ctrl-C in its terminal.",
+        ),
+    ):
+        yield
+
+
+LAB: Final = "powercut.json"
+KEPT: Final = "powercut"  # folder of images and logs
+
+_LAB: TypeAdapter[LabFacts] | None = None
+
+
+def save_lab(folder: Path, lab: LabFacts) -> None:
+    """Write powercut.json and the checksums atomically."""
+    (folder / SUMS).unlink(missing_ok=True)  # it would be of the one before
+    write_json(folder / LAB, plain(lab))
+    kept = real_folder(folder / KEPT, folder.parent)
+    files = [folder / LAB, *sorted(path for path in kept.glob("*") if path.is_file())]
+    sums = "".join(f"{sha256(path, folder.parent)}  {path.relative_to(folder)}\n" for path in files)
+    write_text(folder / SUMS, sums)
+
+
+def load_lab(folder: Path, *, verify: bool = True) -> LabFacts | None:
+    """Read powercut.json; None without a power-loss lab. Raises ResultDamaged with the files that were changed."""
+    global _LAB
+    path = folder / LAB
+    if not os.path.lexists(path):
+        return None
+    if _LAB is None:
+        _LAB = TypeAdapter(LabFacts)
+    if verify and (faults := damage(folder, folder.parent, LAB)):
+        raise ResultDamaged(
+            f"{folder}: " + "; ".join(faults),
+            effect="Nothing was changed.",
+            remedy="Restore the folder from a copy, or run the command again with another --name.",
+        )
+    try:
+        written = read_bytes(path, folder.parent)
+        sound_json(written)
+        lab = _LAB.validate_json(written)
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    rows = (replace(row, conclusion=row.conclusion or conclusion(row.statement)) for row in lab.rows)
+    return replace(lab, rows=tuple(rows))

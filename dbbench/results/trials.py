@@ -1,0 +1,116 @@
+"""The directory of a trial: filled under a temporary name, made durable, renamed once."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from dbbench.metrics.histogram import PER_E, Histogram
+from dbbench.metrics.series import Series, write_csv_gz
+from dbbench.model import Trial, plain
+from dbbench.results.fileio import read_bytes, real_folder, sha256, sync, write_json, write_text, writing
+
+SUMS = "SHA256SUMS"
+ELSEWHERE = ".elsewhere"  # of the run: what of a cluster is not on the filesystem under test
+SET_ASIDE = "set-aside"  # of the run: finished trials that were run again
+
+
+class Draft:
+    """The directory of a trial that is not a result yet. Tools write their output to `raw` while they run."""
+
+    def __init__(self, run_folder: Path, trial_id: str) -> None:
+        self.final = run_folder / "trials" / trial_id
+        self.folder = run_folder / "trials" / f".partial-{trial_id}"
+        self.raw = self.folder / "raw"
+        real_folder(self.folder, run_folder.parent)
+        with writing(self.folder):
+            shutil.rmtree(self.folder, ignore_errors=True)  # of an attempt that was cut off
+            self.folder.mkdir()  # not its parents: a run's folder that is gone is not made again, half empty
+            self.raw.mkdir()
+
+    def publish(self, trial: Trial, series: Series | None, phases: Sequence[str], histogram: Histogram | None) -> Path:
+        """Write the results and the checksums, fsync everything and rename. After this the trial is finished."""
+        with writing(self.folder):
+            if series is not None:
+                write_csv_gz(self.folder / "series.csv.gz", series, phases)
+            if histogram is not None:
+                counts = {str(bucket): histogram.counts[bucket] for bucket in sorted(histogram.counts)}
+                write_json(self.folder / "histogram.json", {"per_e": PER_E, "unit": "us", "counts": counts})
+            write_json(self.folder / "trial.json", plain(trial))
+            files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+            for path in files:
+                sync(path)
+            lines = [f"{sha256(path, self.folder)}  {path.relative_to(self.folder)}\n" for path in files]
+            write_text(self.folder / SUMS, "".join(lines))
+            for folder in (self.raw, self.folder):
+                sync(folder)
+            self.folder.rename(self.final)
+            sync(self.final.parent)
+        return self.final
+
+
+def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
+    """Move finished trials to `set-aside/WHY` so that they are run again; return the ids of those that existed.
+
+    Raises ResultsUnwritable.
+    """
+    moved = []
+    for trial in (run_folder / "trials" / name for name in ids):
+        if trial.is_dir():
+            target = free = run_folder / SET_ASIDE / why / trial.name
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                for number in itertools.count(2):  # one that was set aside before stays
+                    if not free.exists():
+                        break
+                    free = target.with_name(f"{trial.name}.{number}")
+                trial.rename(free)
+            moved.append(trial.name)
+    return moved
+
+
+def results_of(trial: Path) -> Path:
+    """Return the results folder that contains a trial's directory; below it no link is followed."""
+    return trial.absolute().parents[2]
+
+
+def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -> list[str]:
+    """Return one line for each file of a finished trial that is not as it was written; [] if all are intact.
+
+    `below`: the results folder, if `folder` is not a trial's. `least`: a file that the checksums must name. Raises
+    ResultNotRegular, ResultTooLarge.
+    """
+    below = below or results_of(folder)
+    try:
+        lines = read_bytes(folder / SUMS, below).decode(errors="replace").splitlines()
+    except OSError as error:
+        return [f"{SUMS}: {error.strerror}"]
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
+    faults = []
+    for name, digest in wanted.items():
+        path = folder / name
+        if str(PurePosixPath(name)) != name or ".." in path.parts or "\0" in name or not path.is_relative_to(folder):
+            faults.append(f"{name} points outside the folder")
+            continue
+        try:
+            faults += [] if sha256(path, below) == digest else [f"{name} is altered or truncated"]
+        except OSError as error:
+            faults.append(f"{name} is missing" if error.errno == errno.ENOENT else f"{name}: {error.strerror}")
+    return faults + ([] if least in wanted else [f"{SUMS} is truncated: it does not list {least}"])
+
+
+def leftovers(run_folder: Path) -> list[Path]:
+    """Return the directories of interrupted trials and of parts that a trial kept next to its filesystem. Links are not
+    followed."""
+    beside, trials = run_folder / ELSEWHERE, run_folder / "trials"
+    found = [beside] if beside.is_dir() and not beside.is_symlink() else []
+    if trials.is_symlink() or not trials.is_dir():
+        return found
+    with os.scandir(trials) as entries:
+        cut_off = [Path(entry.path) for entry in entries
+                   if entry.name.startswith(".partial-") and entry.is_dir(follow_symlinks=False)]  # fmt: skip
+    return found + sorted(cut_off)

@@ -1,0 +1,1 @@
+"""A run and its trials: read `trial.py`, the main road, first."""

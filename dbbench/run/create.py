@@ -1,0 +1,154 @@
+"""Choose the run that a plan resumes, or make a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import string
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbbench import results
+from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken, TrialDied
+from dbbench.metrics.clock import iso
+from dbbench.model import Cell, Run
+from dbbench.model.base import NAME
+from dbbench.plan.catalog import MOST_SCRIPT
+from dbbench.plan.request import Asked
+from dbbench.results import LoadedRun
+from dbbench.results.fileio import given_text, write_text, writing
+from dbbench.results.trials import set_aside
+
+
+def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:
+    """Return the directory of the run to resume, or None if a new one is to be made. Raises RunNameTaken.
+
+    Without a name: the newest unfinished run of the same plan, otherwise the newest finished one.
+    """
+    if name is not None:
+        return _of_that_name(results_folder, wanted, name)
+    if new or not results_folder.is_dir():
+        return None
+    return results.find_unfinished(results_folder, wanted.sha256) or _newest(results_folder, wanted.sha256)
+
+
+def create(results_folder: Path, wanted: Asked, name: str | None, version: str, precision: float | None = None) -> Path:
+    """Make the directory of a new run, with the plan, the order and the host's facts."""
+    from dbbench.machine import host
+
+    folder = results_folder / (name or free_name(results_folder, wanted.plan.name))
+    run = Run(
+        name=folder.name,
+        created=iso(time.time()),
+        plan=wanted.plan,
+        plan_sha256=wanted.sha256,
+        cells=tuple(_with_own_script(cell, folder) for cell in wanted.expanded.cells),
+        order=wanted.expanded.order,
+        host={**host.facts(), "state": host.state()},
+        versions=host.versions(),
+        dbbench_version=version,
+        precision=precision,
+        skipped=wanted.skipped,
+    )
+    return results.create_run(results_folder, run, wanted.text)
+
+
+def refine(folder: Path, precision: float) -> None:
+    """Set the precision of a run; a finished run that is less precise gets another block. Raises RunLocked."""
+    from dbbench.run.adaptive import further
+
+    with results.locked(folder):
+        run = dataclasses.replace(results.load_spec(folder), precision=precision, questions={}, settled={})
+        loaded = results.load_run(folder, verify=False)
+        if not loaded.unfinished:
+            run = further(run, {trial.id: trial for trial in loaded.trials})
+        results.save_spec(folder, run)
+
+
+def killed(run: LoadedRun) -> list[str]:
+    """Return the ids of trials that failed because their process died, which says nothing about the filesystem."""
+    return [trial.id for trial in run.trials if trial.error is not None and trial.error.id == TrialDied.id]
+
+
+def set_killed_aside(folder: Path) -> list[str]:
+    """Move trials whose process died aside, so that they run again; return their ids. Raises RunLocked."""
+    with results.locked(folder):
+        return set_aside(folder, killed(results.load_run(folder, verify=False)), TrialDied.id)
+
+
+def keep_scripts(folder: Path, wanted: Asked) -> None:
+    """Copy missing scripts of the workloads into the run's directory."""
+    for cell in wanted.expanded.cells:
+        for script in map(Path, (cell.workload.script, *cell.workload.beside)):
+            own = folder / "scripts" / script.name
+            if script.is_absolute() and not own.exists():
+                with writing(own):
+                    own.parent.mkdir(exist_ok=True)
+                write_text(own, given_text(script, MOST_SCRIPT))
+
+
+def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
+    """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
+    day = day or time.strftime("%Y-%m-%d")
+    for letter in _letters():
+        name = f"{plan_name}-{day}-{letter}"
+        if not (results_folder / name).exists():
+            return name
+    raise AssertionError("there is always another letter")
+
+
+def _letters() -> Iterator[str]:
+    for length in itertools.count(1):
+        for word in itertools.product(string.ascii_lowercase, repeat=length):
+            yield "".join(word)
+
+
+def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> Path | None:
+    folder = results_folder / name
+    if not NAME.fullmatch(name):
+        raise RunNameTaken(f'invalid name of a run "{name}": use letters, digits and . _ + : = -')
+    if not folder.exists():
+        return None
+    with contextlib.suppress(RunMissing):
+        if _goes_on(results.load_spec(folder), wanted):
+            return folder
+    raise RunNameTaken(
+        (
+            f"{folder} exists and belongs to another plan or share, or was made by another version of dbbench or "
+            "on another host"
+        ),
+        effect="Nothing was changed.",
+        remedy=f"Choose another name with --name, or move the old run away: mv {folder} {folder}-old",
+    )
+
+
+def _goes_on(run: Run, wanted: Asked) -> bool:
+    """Whether it is the same plan and the same share of its blocks, run on this machine."""
+    if run.plan_sha256 != wanted.sha256 or run.hosts:
+        return False
+    mine = {spec.block for spec in run.order if spec.block <= run.plan.blocks}
+    asked = {spec.block for spec in wanted.expanded.order}
+    whole = results.drivable(run) and len(asked) >= wanted.plan.blocks
+    return whole or mine == asked
+
+
+def _newest(results_folder: Path, sha256: str) -> Path | None:
+    found = []
+    for folder in results.runs(results_folder):
+        with contextlib.suppress(ResultDamaged, RunMissing):
+            run = results.load_spec(folder)
+            if run.plan_sha256 == sha256 and results.drivable(run):
+                found.append((run.created, folder))
+    return max(found)[1] if found else None
+
+
+def _with_own_script(cell: Cell, folder: Path) -> Cell:
+    """Return the cell with its script in the run's directory, where it does not change and the trial can read it."""
+    script = Path(cell.workload.script)
+    if not script.is_absolute():
+        return cell
+    beside = tuple(str(folder / "scripts" / Path(file).name) for file in cell.workload.beside)
+    own = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name), beside=beside)
+    return dataclasses.replace(cell, workload=own)

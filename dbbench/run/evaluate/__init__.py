@@ -1,0 +1,312 @@
+"""Evaluate what a trial observed: series, metrics, facts and warnings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench import datasets, durability, results
+from dbbench.datasets import Restored
+from dbbench.engines import profile_of
+from dbbench.engines.port import Engine
+from dbbench.errors import FlushesMissing
+from dbbench.machine import host
+from dbbench.machine.kernel_log import Watch
+from dbbench.metrics import summary
+from dbbench.metrics.clock import iso
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import (
+    DatasetFacts,
+    DeviceFacts,
+    DrainFacts,
+    IoFacts,
+    OperationFacts,
+    Phase,
+    Settings,
+    SourceChangeKind,
+    TrialWarning,
+    durability_class,
+)
+from dbbench.run.evaluate import ceiling, limits, work
+from dbbench.run.meter import Meter
+from dbbench.run.record import Record
+from dbbench.samplers import Samples
+from dbbench.storage.devices.directory import disks_with_several, physical_disks
+
+DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
+CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
+COMMIT_RECORD: Final = 32  # bytes of log that a commit writes at least, in each engine
+_DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
+NOT_IN_FORCE: Final = (
+    SourceChangeKind.CONFIGURATION,
+    SourceChangeKind.PERSISTED,
+    SourceChangeKind.DATABASE_SETTINGS,
+)  # W101
+SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the stages of a trial pass on in addition to its facts."""
+
+    outcome: Outcome
+    samples: Samples
+    meter: Meter
+    restored: Restored
+    kernel: Watch
+    engine: Engine
+    tears: bool  # a page can tear on this filesystem
+    first_state: dict[str, Any]  # before the run's first trial
+
+
+def judge(trial: Record, observed: Observed) -> None:
+    """Write series, summary, facts and warnings into the record. Raises FlushesMissing if commits caused no flush."""
+    _series(trial, observed)
+    _facts(trial, observed)
+    if trial.facts.snapshots is not None:
+        trial.facts.snapshots = work.with_cost(trial.facts.snapshots, observed.outcome, trial.cell.window)
+    _summary(trial, observed)
+    trial.warn(*observed.outcome.warnings, *observed.samples.warnings(), *observed.meter.warnings())
+    trial.warn(*_dataset_warnings(observed.restored.facts))
+    _conditions(trial, observed)
+    _canary(trial)
+    _window_warnings(trial, observed.meter)
+    trial.warn(*work.scan_wrote(trial.cell, observed.meter))
+    _machine_warnings(trial, observed)
+    trial.warn(*_failed_operations(trial.facts.operations))
+    if (aged := trial.facts.age_engine) is not None and aged.note:
+        trial.warn(TrialWarning("W113", aged.note))
+    trial.warn(*(TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
+    _device_warnings(trial)
+    _work(trial, observed)
+    _durability(trial, observed)
+
+
+def _work(trial: Record, observed: Observed) -> None:
+    """Compare the load generator's counts with those of the server and the kernel. Raises WorkUnconfirmed,
+    LogTooSmall."""
+    outcome, meter = observed.outcome, observed.meter
+    facts = work.compared(outcome.claims, meter, trial.cell)
+    log = tuple(work.log(outcome, facts, meter))
+    trial.facts.work = (*facts, *log)
+    trial.warn(*work.not_compared(facts))
+    for fact in (*facts, *log):
+        trial.warn(*work.explained(fact, outcome, trial.cell))
+        if error := work.fault(fact, outcome, trial.cell):
+            raise error
+
+
+def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
+    if facts is None:
+        return []
+    warnings = [TrialWarning("W101", datasets.sources.text(c)) for c in facts.changes if c.kind in NOT_IN_FORCE]
+    if facts.restore == "reflink":
+        warnings.append(TrialWarning("W100", "the data files share their blocks with a copy on the same filesystem"))
+    if facts.tablespace:
+        warnings.append(TrialWarning("W102", f"the tablespace {facts.tablespace}; the log is on another disk"))
+    return warnings
+
+
+def settings_changed(asked: Settings, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TrialWarning]:
+    """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
+    keys = [name for name in before if name in asked or _DECIDING.search(name)]
+    if found := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+        yield TrialWarning("W128", "; ".join(found), suspect=True)
+
+
+def _canary(trial: Record) -> None:
+    """Add W040 for a separate disk; a loop file is affected more by other I/O on the disk below than by its history."""
+    if not trial.run.plan.device.real:
+        return
+    folder, mine = trial.draft.final.parent, trial.facts.canary.get("write_mb_per_s")
+    same = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
+    others = [
+        results.load_trial(folder / name).canary.get("write_mb_per_s") for name in same if (folder / name).is_dir()
+    ]
+    trial.warn(*limits.canary(mine, [value for value in others if value is not None]))
+
+
+def _conditions(trial: Record, observed: Observed) -> None:
+    facts = trial.facts
+    trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
+    limit = ceiling.with_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
+    share = None if limit.tps_share is None else 100 * limit.tps_share
+    facts.ceiling, facts.summary = limit, {**facts.summary, "ceiling_pct": share}
+    if trial.series is not None:
+        trial.warn(*ceiling.slower(limit, trial.series, trial.cell))
+    if limit.limited:
+        trial.warn(TrialWarning("W042", limit.limited))
+
+
+def _series(trial: Record, observed: Observed) -> None:
+    outcome, window = observed.outcome, trial.cell.window
+    series = outcome.series
+    series.update(observed.samples.series(outcome.begin_utc, series.seconds))
+    warm = round(window.warmup_s) if window.kind == "fixed" else 0
+    trial.series, trial.histogram = series, outcome.histogram
+    trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
+    trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")  # exact: figures are recomputed from it
+
+
+def _facts(trial: Record, observed: Observed) -> None:
+    meter, facts = observed.meter, trial.facts
+    effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
+    written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
+    facts.engine_features = profile_of(trial.cell.engine.name).shown(effective)
+    facts.drain = DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes)
+    facts.memory = limits.memory(trial.cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
+    facts.cores = limits.with_share(trial.cell, meter.cores, meter.client_cpu)
+    facts.client = meter.client_facts
+    facts.checkpoints = meter.checkpoints
+    facts.io = IoFacts(
+        meter.disk.get("read_bytes"),
+        to_device,
+        meter.flushes,
+        meter.flushes_note,
+        written,
+        to_device / written if to_device is not None and written else None,
+        meter.wal,
+    )
+
+
+def _summary(trial: Record, observed: Observed) -> None:
+    outcome, restored, count = observed.outcome, observed.restored, observed.outcome.transactions
+    io, drain = trial.facts.io, trial.facts.drain
+    stalled = summary.stalled_seconds(trial.cell.window, outcome.series["tps"])
+    figures: dict[str, float | None] = {
+        **summary.throughput(outcome, drain.drain_s),
+        **summary.latencies(outcome),
+        "stall_s": stalled,
+        "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
+        **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
+        "cpu_ms_per_tx": observed.meter.cpu_ms_per_tx(count),
+        "cpu_pct": observed.meter.cpu_pct(),
+        "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
+        "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
+        "flushes_per_tx": summary.per(io.flushes, count),
+        "write_amplification": io.write_amplification,
+        **summary.space(trial.facts.space),
+        "dataset_bytes": restored.bytes,
+        "drain_s": drain.drain_s,
+        "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
+        "first_query_s": trial.phase_s(Phase.START),
+        "client_cpu_s": observed.meter.client_cpu.get("client_cpu_s"),
+        "dbbench_cpu_s": observed.meter.cpu.get("dbbench_cpu_s"),
+        **summary.aged(trial.facts.age_engine),
+        **outcome.figures,
+    }
+    trial.facts.summary = {**figures, **summary.completed(trial.cell.window, figures, io)}
+
+
+def _window_warnings(trial: Record, meter: Meter) -> None:
+    window, drain_s = trial.cell.window, trial.phase_s(Phase.DRAIN)
+    if window.kind != "fixed":
+        return
+    if window.measure_s < summary.SHORT_WINDOW_S:
+        trial.warn(
+            TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
+            TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),
+        )
+    trial.warn(*limits.warm_up(window, trial.facts.filesystem))
+    if trial.series is not None:
+        trial.warn(*limits.steady(window, trial.series["tps"]))
+    checkpoints = meter.checkpoints
+    if not checkpoints.ended and meter.engine_write_bytes:
+        trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
+    if drain_s > DRAIN_SHARE * window.measure_s:
+        trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
+
+
+def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:
+    return [TrialWarning("W030", f"{one.name}: {one.text}") for one in operations if one.failed]
+
+
+def _machine_warnings(trial: Record, observed: Observed) -> None:
+    disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
+    began, ended = trial.facts.host_state, trial.facts.host_state_end
+    known = {name: value for name, value in observed.first_state.items() if name in began}
+    changed = [*host.changed(known, {name: began[name] for name in known}), *host.changed(began, ended)]
+    if changed:
+        trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
+    if second := trial.run.host.get("second_kernel"):
+        trial.warn(TrialWarning("W099", str(second)))
+    if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
+        text = f"the system clock moved by {slip:+.1f} s during the trial"
+        trial.warn(TrialWarning("W023", text, suspect=True))
+    if trial.series is not None:
+        trial.warn(*limits.silent(trial.cell.window, trial.series))
+    if trouble := observed.kernel.lines_about_machine():
+        trial.warn(TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
+    if observed.kernel.lost():
+        trial.warn(TrialWarning("W124", "lines of the kernel's log were lost during the trial", suspect=True))
+    if lines := [line for disk in disks for line in observed.kernel.lines_about(disk) or ()]:
+        trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
+
+
+def _device_warnings(trial: Record) -> None:
+    device, cache = trial.facts.device, trial.facts.cache
+    online = trial.facts.filesystem.discards  # as the fs setup asks
+    for disk in _disks(device):
+        if disk.direct_io is False:
+            trial.warn(TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O"))
+        before, after = disk.image_blocks_before, disk.image_blocks_after
+        if before is not None and after is not None and after < before:
+            text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
+            trial.warn(TrialWarning("W017", text, suspect=not online))
+    if not device.existing and device.size_bytes < SMALL_DEVICE:
+        trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
+    if disks := disks_with_several([physical_disks(disk) for disk in _disks(device)]):
+        trial.warn(TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
+    if not cache.proved:
+        trial.warn(TrialWarning("W010", cache.reason, suspect=True))
+    _filesystem_warnings(trial)
+
+
+def _filesystem_warnings(trial: Record) -> None:
+    facts = trial.facts.filesystem
+    tunables = facts.tunables
+    if groups := facts.geometry.get("uninitialised_groups"):
+        trial.warn(TrialWarning("W028", f"{groups} groups of the new filesystem were left to the kernel"))
+    if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
+        trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
+    if others := tunables.get("other_pools"):
+        trial.warn(TrialWarning("W027", f"other imported pools: {others}"))
+
+
+def _disks(device: DeviceFacts) -> tuple[DeviceFacts, ...]:
+    """Return each device, including that of the log."""
+    return (*(device.members or (device,)), *((device.wal,) if device.wal else ()))
+
+
+def _commits(transactions: int, written_bytes: int | None) -> int:
+    """Return the transactions that had something to flush. A read-only load also writes a little: hint bits,
+    statistics."""
+    return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
+
+
+def _durability(trial: Record, observed: Observed) -> None:
+    """Compare the class of filesystem and server together with the flushes that were counted."""
+    facts, meter = trial.facts.filesystem, observed.meter
+    own = observed.engine.durability(trial.facts.effective_settings, observed.tears)
+    flags = durability.combined(facts.durability_flags, own)
+    promised = durability_class(flags)
+    trial.facts.filesystem = dataclasses.replace(facts, durability_flags=flags, durability_class=promised)
+    elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
+    # What runs to its end counts tables or files, which commit nothing.
+    counted = observed.outcome.histogram is not None
+    commits = _commits(observed.outcome.transactions, meter.engine_write_bytes) if counted and not elsewhere else 0
+    forced = durability.forced_writes(trial.facts.effective_settings, facts.queue.get("fua") == "1")
+    text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
+    trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
+    if disproved:
+        raise FlushesMissing(text, effect="The trial is marked failed.")
+    for fact in () if elsewhere else work.flushes(observed.outcome, meter, trial.cell, flags, forced):
+        trial.facts.work = (*trial.facts.work, fact)
+        trial.warn(*work.explained(fact, observed.outcome, trial.cell))
+        if error := work.fault(fact, observed.outcome, trial.cell):
+            raise error
+    if meter.flushes is None and commits:
+        trial.warn(TrialWarning("W024", text))

@@ -1,0 +1,167 @@
+"""Conditions that must be equal between filesystems: memory, CPUs, a responsive device. Facts in, facts and warnings
+out."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from dbbench.machine.limits.cores import parsed
+from dbbench.metrics import steadiness, summary
+from dbbench.metrics.series import Column, Series
+from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
+from dbbench.plan import workloads
+from dbbench.run.evaluate.ceiling import BUSY_PCT
+from dbbench.run.meter import Meter
+from dbbench.storage.filesystems import PERIODS, period_s
+from dbbench.units import bytes_of, size_text
+
+CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
+CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
+CANARY_OFF: Final = 0.10
+# Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
+# read and written through it is resident with what was touched in the window.
+FALLBACK_SHARE: Final = 0.10
+FALLBACK_LEAST: Final = 16 * 2**20
+# A flush takes a drive a second or two; the kernel says nothing of a request before its driver's timeout (SCSI 30 s).
+SILENT_S: Final = 5
+
+
+def memory(
+    cell: Cell, meter: Meter, effective: Mapping[str, str], dataset_bytes: int | None, machine_bytes: int | None
+) -> MemoryFacts:
+    """Return the size of the dataset compared with the memory that can cache it, and how the server read its files."""
+    group, direct = meter.memory, how_read(effective, meter.resident_bytes, dataset_bytes)
+    limit = group.limit_bytes if group else None
+    could_hold = limit or _own_cache(effective, direct) or machine_bytes
+    ratio = dataset_bytes / could_hold if dataset_bytes is not None and could_hold else None
+    return MemoryFacts(
+        limit_bytes=cell.memory_bytes,
+        dataset_bytes=dataset_bytes,
+        dataset_ratio=ratio,
+        hit_ratio=meter.hit_ratio,
+        direct=direct,
+        effective_bytes=could_hold,
+        label=workloads.label(ratio),
+        enforced=f"cgroup v{group.version}" if group else "",
+        peak_bytes=group.peak_bytes if group else None,
+        resident_bytes=meter.resident_bytes,
+    )
+
+
+def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | None) -> str | None:
+    """Return whether requested direct I/O was direct: then hardly any page of the files is in the page cache."""
+    if not effective.get("innodb_flush_method", "").upper().startswith("O_DIRECT"):
+        return "buffered" if effective else None
+    if resident is None or dataset is None:
+        return None
+    return "buffered-fallback" if resident > max(FALLBACK_LEAST, FALLBACK_SHARE * dataset) else "direct"
+
+
+def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> float | None:
+    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its threads.
+
+    None without a server: the load generator is then what is measured.
+    """
+    used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
+    if cores is None or cores.server is None or not used or not seconds or not cores.client:
+        return None
+    own = {**cell.dataset.parameters, **cell.parameters}
+    threads = int(own.get("threads", own.get("clients", 1)))
+    return used / (seconds * max(1, min(threads, _count(cores.client))))
+
+
+def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter) -> Iterator[TrialWarning]:
+    """Yield the warnings about memory and CPUs of a trial."""
+    if memory.limit_bytes and not memory.enforced:
+        text = f"{size_text(memory.limit_bytes)} were requested; {meter.limits.reason}"
+        yield TrialWarning("W038", text)
+    if memory.direct == "buffered-fallback" and memory.resident_bytes is not None:
+        text = f"{size_text(memory.resident_bytes)} of the data files were in the page cache after the window"
+        yield TrialWarning("W043", f"direct I/O was requested, but {text}")
+    if cores is None:
+        return
+    if meter.limits.asked and cores.shared:
+        yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
+    if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
+        text = f"the load generator used {cores.client_share:.0%} of the cores that it can use ({cores.client})"
+        yield TrialWarning("W016", text, suspect=True)
+
+
+def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning]:
+    """Yield a warning if the write probe differs from those of the block's earlier trials; at least two make
+    a median."""
+    if mine is None or len(others) + 1 < CANARIES:
+        return
+    median = statistics.median([mine, *others])
+    if abs(mine - median) > CANARY_OFF * median:
+        text = f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
+        yield TrialWarning("W040", text, suspect=True)
+
+
+def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
+    """Yield W041 if the warm-up covers fewer than three of the filesystem's write-out periods."""
+    every = period_s(fs.family, fs.mount_options_effective, fs.tunables)
+    if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
+        text = (
+            f"{window.warmup_s:.0f} s; {fs.family} commits every {every:.0f} s, so use at least {PERIODS * every:.0f} s"
+        )
+        yield TrialWarning("W041", text)
+
+
+def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
+    """Yield W005 if throughput had a trend over the window."""
+    measured = summary.measured_seconds(window, tps)
+    found = steadiness.trend(measured)
+    if found is None or not found.found:
+        return
+    cut = steadiness.settled_after_s(measured)  # 0: nothing to cut off at the begin, and yet a trend
+    settled = f"it settled after {cut} s" if cut else "it never settled"
+    text = f"{found.change:+.0%} from one end of the window to the other, p = {found.p:.2g}; {settled}"
+    yield TrialWarning("W005", text)
+
+
+def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
+    """Yield W106 if a disk completed no request for SILENT_S seconds in a row while one was pending.
+
+    A filesystem that delays its requests leaves the disk idle, and a slow disk completes some. One warning per disk,
+    for its longest interruption.
+    """
+    for disk, prefix in (("the device", ""), ("the log's device", "log_")):
+        names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
+        if not all(name in series for name in names[:3]):
+            continue
+        busy, *ended = [summary.measured_seconds(window, series[name]) for name in names if name in series]
+        waiting = [b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
+                   for b, rates in zip(busy, zip(*ended, strict=True), strict=True)]  # fmt: skip
+        begin, length = _longest(waiting)
+        if length >= SILENT_S:
+            text = f"{disk} completed no request for {length} s while one was pending"
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin, suspect=True)
+
+
+def _longest(flags: Sequence[bool]) -> tuple[int, int]:
+    """Return the start and length of the longest sequence of true values; (0, 0) if there is none."""
+    found, begin = (0, 0), 0
+    for place, flag in enumerate(flags):
+        if not flag:
+            begin = place + 1
+        elif place + 1 - begin > found[1]:
+            found = (begin, place + 1 - begin)
+    return found
+
+
+def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:
+    """Return the size of the buffer pool if it is the only cache of data."""
+    return bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
+
+
+def with_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> CoresFacts | None:
+    """Return the CPUs with the share that the load generator used."""
+    return None if cores is None else dataclasses.replace(cores, client_share=client_share(cell, cores, cpu))
+
+
+def _count(listed: str) -> int:
+    return len(parsed(listed))

@@ -1,0 +1,231 @@
+"""Compare the load generator's counts with those of the server and of the kernel.
+
+A trial fails if the server counted far less, or far more, than the load generator reports (E352), if far fewer flushes
+reached the device than its commits need (E353), or if they wrote far too little log (E354).
+
+Warnings about a load generator on another host.
+
+The cost of snapshots during the load: its rate in seconds with a snapshot compared with the other seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench import durability
+from dbbench.errors import DbbenchError, FlushesTooFew, LogTooSmall, WorkUnconfirmed
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.model import Cell, ClientFacts, Durability, SnapshotFacts, TrialWarning, Window, WorkFacts
+from dbbench.run.meter import Meter
+
+FAILED: Final = "The trial is marked failed."
+CLOCK_S: Final = 0.1  # a tenth of a second of the series
+OTHERS: Final = 0.10  # of the processors of the client's host
+LEAST_SECONDS: Final = 3  # of either kind: below, there is no rate to speak of
+RATES: Final = ("tps", "apply_kb_per_s")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Bounds of the server's count, as shares of the load generator's. `most` None: there is no upper bound."""
+
+    least: float
+    most: float | None = None
+
+
+# Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11; every ratio is the server's count ÷ ours.
+BOUNDS: Final[dict[str, Bound]] = {
+    # Measured: 1.00, and up to 100 of dbbench itself, autovacuum and sessions that prepare their statements. Half as
+    # much again means another client.
+    "transactions": Bound(0.95, 1.5),
+    "statements": Bound(0.95, 1.5),
+    # A script may do nothing in many of its transactions, or several commits in one. None at all is a load that did
+    # not run.
+    "custom": Bound(0.1),
+    # Rows that a session has inserted are counted exactly.
+    "rows": Bound(0.95),
+    # Every page of a table is read once; InnoDB's size of a table has pages that no row has reached.
+    "table_bytes": Bound(0.5),
+    # System calls are counted exactly. dbbench reads /proc on top.
+    "read_bytes": Bound(0.95),
+    "write_bytes": Bound(0.95),
+}
+AROUND: Final = 1000  # of dbbench itself and autovacuum; measured were 25
+PREPARED: Final = 20  # of a session for each table: measured were 9 with oltp_read_write
+# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits a flush with
+# 4 clients, 7.3 with 32, 2.8 with 64. The rest is for transactions that counted twice (subtransactions).
+FLUSH_SLACK: Final = 4
+# Transactions of the server itself: of a load that only reads, MariaDB's count of writes grew by 2.
+BACKGROUND: Final = 100
+# Bytes of log that a commit leaves at least. PostgreSQL's commit record has 34 bytes, its smallest change 54; measured
+# were 340 and more a commit, of MariaDB 450.
+LOG_PER_COMMIT: Final = 32
+LOG_PER_CHANGE: Final = 64
+# Log of a scan that counts. A quiet server writes less beside it: a checkpoint, and what autovacuum does to the
+# catalogue (32 full pages).
+SCAN_LOG_BYTES: Final = 256 * 2**10
+
+
+def compared(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFacts, ...]:
+    """Return every claim of the load generator with the other count and its bounds."""
+    work = meter.work(explicit(claims))
+    counts = (getattr(work, claim.count) if claim.counted else None for claim in claims)
+    return tuple(_fact(claim, counted, cell) for claim, counted in zip(claims, counts, strict=True))
+
+
+def _clients(cell: Cell) -> int:
+    return max(1, int(cell.parameters.get("clients", 1)))
+
+
+def explicit(claims: tuple[Claim, ...]) -> bool:
+    """Whether the load ends each of its transactions with COMMIT or ROLLBACK."""
+    return any(claim.count == "transactions" for claim in claims)
+
+
+def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
+    if counted is None:
+        return WorkFacts(claim.count, round(claim.total), None)
+    bound = BOUNDS["custom" if claim.custom else claim.count]
+    most = None
+    # Autovacuum of a user's many tables, or a statement beside the load, may have any number of transactions.
+    if bound.most is not None and cell.dataset.kind != "source" and not cell.workload.during:
+        most = math.ceil(bound.most * claim.total) + AROUND + PREPARED * _clients(cell) * _tables(cell)
+    return WorkFacts(claim.count, round(claim.total), counted, math.floor(bound.least * claim.total), most)
+
+
+def _tables(cell: Cell) -> int:
+    tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
+    return tables if isinstance(tables, int) else 1
+
+
+def flushes(
+    outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], forced: bool
+) -> Iterator[WorkFacts]:
+    """Yield the flushes that the window's commits needed, if the class promises them and the device counts them."""
+    writes = meter.writes(explicit(outcome.claims))
+    if not writes or meter.flushes is None or forced or not durability.needs_flushes(flags):
+        return
+    least = math.floor((writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
+    yield WorkFacts("flushes", writes, meter.flushes, max(0, least))
+
+
+def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
+    """Yield the log that commits wrote: those that the server counted, and those of a load that always changes rows."""
+    work = meter.work(explicit(outcome.claims))
+    if not outcome.claims or work.log_bytes is None:
+        return
+    least = LOG_PER_COMMIT * max(0, (work.writes or 0) - BACKGROUND)
+    changing = [fact for claim, fact in zip(outcome.claims, facts, strict=True) if claim.changes]
+    least = max([least, *(LOG_PER_CHANGE * (fact.least or 0) for fact in changing)])
+    if least:
+        yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)
+
+
+def scan_wrote(cell: Cell, meter: Meter) -> Iterator[TrialWarning]:
+    """W118 for log that was written while tables were only read."""
+    if cell.workload.driver != "scan":
+        return
+    written = meter.work(explicit=False).log_bytes
+    if written is not None and written >= SCAN_LOG_BYTES:
+        yield TrialWarning("W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned")
+
+
+def not_compared(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
+    """Yield W150 for each count without another one to compare with."""
+    for fact in facts:
+        if fact.counted is None:
+            yield TrialWarning("W150", f"{fact.count}: neither the server nor the kernel counts them here")
+
+
+def explained(fact: WorkFacts, outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
+    """Yield W151 for too few flushes or too little log if the load may have a reason for it."""
+    if _outside(fact) and _may_be_temporary(fact, outcome, cell):
+        yield TrialWarning("W151", _text(fact), suspect=True)
+
+
+def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
+    """Return the error for a count outside its bounds."""
+    if not _outside(fact) or _may_be_temporary(fact, outcome, cell):
+        return None
+    kinds = {"flushes": FlushesTooFew, "log_bytes": LogTooSmall}
+    return kinds.get(fact.count, WorkUnconfirmed)(_text(fact), effect=FAILED)
+
+
+def _may_be_temporary(fact: WorkFacts, outcome: Outcome, cell: Cell) -> bool:
+    """Whether the commits may concern temporary or unlogged tables, which need neither log nor flush.
+
+    This is possible for a script or a database that dbbench did not make.
+    """
+    foreign = cell.dataset.kind == "source" or any(claim.custom for claim in outcome.claims)
+    return foreign and fact.count in ("flushes", "log_bytes")
+
+
+def _outside(fact: WorkFacts) -> bool:
+    if fact.counted is None:
+        return False
+    few = fact.least is not None and fact.counted < fact.least
+    return few or (fact.most is not None and fact.counted > fact.most)
+
+
+def _text(fact: WorkFacts) -> str:
+    """Describe both counts and the bounds."""
+    bounds = f"expected at least {fact.least}" + ("" if fact.most is None else f" and at most {fact.most}")
+    if fact.count == "flushes":
+        return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"
+    if fact.count == "log_bytes":
+        return f"{fact.counted} bytes of log for {fact.claimed or 0} commits; {bounds}"
+    return f"{fact.count}: the load generator reports {fact.claimed}, but {fact.counted} were counted; {bounds}"
+
+
+def warnings(facts: ClientFacts | None) -> Iterator[TrialWarning]:
+    """Yield W103, W104, W105; none for a local load generator."""
+    if facts is None:
+        return
+    drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
+    if drift + error > CLOCK_S:
+        text = f"{drift:.3f} s from before the load to after it, known to {error:.3f} s"
+        yield TrialWarning("W103", text, suspect=True)
+    if facts.tool_here and release(facts.tool) != release(facts.tool_here):
+        yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
+    if facts.others_share is not None and facts.others_share >= OTHERS:
+        text = f"other processes used {facts.others_share:.0%} of the {facts.cpus} processors of {facts.hostname}"
+        yield TrialWarning("W105", text, suspect=True)
+
+
+def release(version: str) -> str:
+    """Return the part of a version that makes a release: "15" of pgbench 15.18, "1.0.20" of sysbench."""
+    words = [word for word in version.split() if word[:1].isdigit()]
+    number = words[0] if words else version
+    return number if version.startswith("sysbench") else number.partition(".")[0]
+
+
+def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
+    """Return the facts on the load's clock, with both rates. `outcome.series` is that of the load."""
+    taken = tuple(
+        dataclasses.replace(
+            one, at_s=round(one.at_s - outcome.begin_utc, 3), until_s=round(one.until_s - outcome.begin_utc, 3)
+        )
+        for one in facts.taken
+    )
+    found = dataclasses.replace(facts, taken=taken)
+    series = outcome.series
+    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), None)
+    if rates is None or not taken:
+        return found
+    if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
+        return found  # log that came in batches: when it came says more than what was beside it
+    busy = {second for one in taken for second in range(math.floor(one.at_s), math.ceil(one.until_s))}
+    first = round(window.warmup_s) if window.kind == "fixed" else 0
+    last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)
+    known = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
+    within = [rate for second, rate in known if second in busy]
+    others = [rate for second, rate in known if second not in busy]
+    if min(len(within), len(others)) < LEAST_SECONDS:
+        return found
+    inner, outer = statistics.fmean(within), statistics.fmean(others)
+    return dataclasses.replace(found, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None)

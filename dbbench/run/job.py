@@ -1,0 +1,93 @@
+"""The input of a trial's process.
+
+Permission to format a device.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dbbench.engines import ENGINES, SERVERLESS
+from dbbench.engines.port import Engine, Place
+from dbbench.machine.limits import Confined, confined
+from dbbench.model import Cell, Run, Settings
+from dbbench.plan.server_settings import settings_of
+from dbbench.report.progress.event import Emit
+from dbbench.results.journal import Journal
+from dbbench.run.workdir import WorkDir
+from dbbench.storage import devices
+from dbbench.storage.devices.port import Device, Images
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial to run: its cell, the directories and devices that it may use, and the receiver of its
+    progress events."""
+
+    run: Run
+    cell: Cell
+    journal: Journal  # of the run
+    workdir: WorkDir
+    emit: Emit
+    images: Images | None = None  # of kind loop
+    wipe: tuple[str, ...] = ()  # identities of the devices that may be erased, as typed
+
+    @property
+    def engine(self) -> Engine:
+        return ENGINES[self.cell.engine.name]
+
+    @property
+    def has_server(self) -> bool:
+        """Whether the engine is a server; otherwise the load works on files."""
+        return self.cell.engine.name not in SERVERLESS
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self.cell)
+
+    @property
+    def place(self) -> Place:
+        """Return the location of the server's files outside of its data directory."""
+        return self.workdir.place(self.cell.engine)
+
+    @property
+    def results(self) -> Path:
+        """Return the run's directory."""
+        return self.journal.path.parent
+
+    def confined(self) -> AbstractContextManager[Confined]:
+        """Return the plan's limits of memory and CPUs for programs that are started in the block."""
+        at = self.workdir.root if os.geteuid() == 0 else None
+        alone = self.cell.client is not None
+        return confined(self.cell.engine, self.cell.memory_bytes, self.run.name, self.journal, at, alone=alone)
+
+
+@dataclass(frozen=True)
+class RunPermit:
+    """The devices whose identity the user typed, and the filesystems that the run's journal records.
+
+    A typed identity permits erasing what was on the device when the command started, which is while `checking` is set.
+    Anything that appears later, between two trials, was put there by another process.
+    """
+
+    typed: tuple[str, ...]
+    journal: Journal
+    checking: bool = False
+
+    def wipe(self, identity: str) -> bool:
+        return identity in self.typed and (self.checking or not self.journal.erased(identity))
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return self.journal.made(device, uuid) or self.journal.making(device)
+
+    def had_by_us(self, device: str) -> bool:
+        return self.journal.had(device)
+
+    def note(self, device: Device) -> None:
+        """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
+        for disk in device.disks:
+            if disk.facts.real and not self.journal.erased(name := devices.identity(disk.path)):
+                self.journal.note("had", device=name)

@@ -1,0 +1,226 @@
+"""Readings at the edges of the window: disks, CPU, the server's counters, and unwritten data afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dbbench.drivers.protocol import Load
+from dbbench.engines.port import Server
+from dbbench.machine import host, pagecache
+from dbbench.machine.limits import Confined, MemoryReading
+from dbbench.machine.limits.cores import written
+from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
+from dbbench.remote import Client
+from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TreeIoClock, cpu_ms_per_tx
+from dbbench.storage import devices
+from dbbench.storage.devices.directory import shared_disks
+from dbbench.storage.devices.port import Device
+
+# Foreign I/O that counts: less moves nothing on a disk of today, and what results and logs of our own write is less.
+FOREIGN_SHARE: Final = 0.25
+FOREIGN_BYTES: Final = 8e6  # a second
+ENDED_S: Final = 5.0  # a session ends within milliseconds of its client, on a busy machine within a second
+MEMINFO: Final = Path("/proc/meminfo")
+
+
+@dataclass
+class Meter:
+    """Readings around one trial's window. Figures are available after the block of their name has ended."""
+
+    device: Device
+    server: Server
+    load: Load
+    limits: Confined
+    files: Sequence[Path]  # of the dataset
+    disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
+    log: dict[str, int | None] = field(default_factory=dict)  # the same, of the log's own device
+    below: dict[str, int | None] = field(default_factory=dict)  # of the disks that hold the images, everybody's
+    processes_bytes: int | None = None  # read and written by the trial's processes, on whatever device
+    cpu: dict[str, float | None] = field(default_factory=dict)
+    machine: host.HostLoad | None = None
+    before: dict[str, float] = field(default_factory=dict)  # the server's counters
+    after: dict[str, float] = field(default_factory=dict)
+    idle: dict[str, float] = field(default_factory=dict)  # the same before the load started
+    drained: dict[str, float] = field(default_factory=dict)  # and when all its sessions had ended
+    moved: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes of the load's system calls
+    debt_bytes: int | None = None  # dirty and under write-back, in the server and in the page cache
+    drain_write_bytes: int | None = None
+    cores: CoresFacts | None = None
+    memory: MemoryReading | None = None  # of the server's control group
+    resident_bytes: int | None = None  # of the files in the page cache when the window ended
+    elsewhere: bool = False  # a part of the server's files is not on the device under test
+    client: Client | None = None  # the load generator is on another host
+    client_cpu: dict[str, float | None] = field(default_factory=dict)  # seconds and client_cpu_s, wherever it is
+
+    @contextlib.contextmanager
+    def window(self) -> Iterator[None]:
+        """The measured window: totals of what happens within the block."""
+        self.before = self.server.counters()
+        machine, moved = host.reading(self._pids()), IoClock()
+        log = DiskClock(self.device.wal.leaves) if self.device.wal else None
+        below, ours = DiskClock(self._shared()), TreeIoClock()
+        disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
+        self.cores = self._cores()
+        if self.client is not None:
+            self.client.read_cpu()
+        yield
+        self.below, self.processes_bytes = below.difference(), ours.difference()
+        self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
+        self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
+        self.machine = host.foreign_load(machine, host.reading(self._pids()))
+        self.after, self.moved = self.server.counters(), moved.difference()
+        self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
+        self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
+
+    def _cores(self) -> CoresFacts:
+        """Return the CPUs of the server and of the load generator, on their hosts."""
+        found = self.limits.facts(self.server.pid, self.load.pids)
+        if self.client is None:
+            return found
+        return dataclasses.replace(found, client=written(self.client.cores), shared=0)
+
+    @property
+    def client_facts(self) -> ClientFacts | None:
+        return self.client.facts if self.client is not None else None
+
+    def _pids(self) -> tuple[int, ...]:
+        return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)
+
+    @contextlib.contextmanager
+    def drain(self) -> Iterator[None]:
+        """The drain: count what it writes to the device."""
+        disk = DiskClock(self.device.all_leaves)
+        yield
+        self.drain_write_bytes = disk.difference()["write_bytes"]
+
+    def read_ended(self) -> None:
+        """Read the server's counters when the load's sessions have ended.
+
+        In PostgreSQL a session may outlive its client; it reports its last second when it ends.
+        """
+        until, sessions = time.monotonic() + ENDED_S, self.idle.get("sessions_connected", 0)
+        self.drained = self.server.counters()
+        while self.drained.get("sessions_connected", 0) > sessions and time.monotonic() < until:
+            time.sleep(0.02)
+            self.drained = self.server.counters()
+
+    @property
+    def flushes_note(self) -> str:
+        """Return why device flushes are not measurable here; "" if they are."""
+        return devices.flushes_reason(self.device.all_leaves)
+
+    @property
+    def flushes(self) -> int | None:
+        return None if self.flushes_note else self.disk.get("flushes")
+
+    @property
+    def wal(self) -> IoFacts | None:
+        """Return the bytes and flushes of the log's own device in the window, or None without `[device.wal]`."""
+        if self.device.wal is None:
+            return None
+        note = devices.flushes_reason(self.device.wal.leaves)
+        flushes = None if note else self.log.get("flushes")
+        return IoFacts(self.log.get("read_bytes"), self.log.get("write_bytes"), flushes, note)
+
+    @property
+    def checkpoints(self) -> CheckpointFacts:
+        return self.server.checkpoints(self.before, self.after)
+
+    @property
+    def engine_write_bytes(self) -> int | None:
+        return self.server.written_bytes(self.before, self.after)
+
+    def work(self, explicit: bool) -> Work:
+        """Return the server's and the kernel's counts over the whole life of the load.
+
+        Not over the window alone: PostgreSQL counts a session's transactions up to 10 s late, at the latest when it
+        ends.
+        """
+        found = self.server.work(self.idle, self.drained, explicit)
+        return dataclasses.replace(found, **self.moved) if self.load.pids and self.client is None else found
+
+    def writes(self, explicit: bool) -> int | None:
+        """Return a lower bound of the window's commits that changed something."""
+        return self.server.work(self.before, self.after, explicit).writes
+
+    @property
+    def hit_ratio(self) -> float | None:
+        return self.server.hit_ratio(self.before, self.after)
+
+    def cpu_ms_per_tx(self, transactions: int) -> float | None:
+        """Return CPU time per transaction of everything except client and dbbench, including kernel workers.
+
+        Without a server the client's time is included, because it does the work.
+        """
+        return cpu_ms_per_tx(self._used(), transactions)
+
+    def cpu_pct(self) -> float | None:
+        """Return the same CPU time as a share of all cores over the load, in per cent."""
+        used_ms, seconds, cpus = cpu_ms_per_tx(self._used(), 1), self.cpu.get("seconds"), self.cpu.get("cpus")
+        return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
+
+    def _used(self) -> dict[str, float | None]:
+        return self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0}
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return warnings about the server's counters, background load, steal, heat and foreign I/O in the window."""
+        if self.machine is None:
+            return self.server.warnings()
+        foreign = foreign_io(self.below, self._own_bytes(), self.machine.seconds)
+        text = (
+            "other processes transferred {:.0f} MB on the disk below, {:.0%} of all".format(*foreign) if foreign else ""
+        )
+        return (
+            *self.server.warnings(),
+            *host.load_warnings(self.machine),
+            *([TrialWarning("W127", text, suspect=True)] if text else ()),
+        )
+
+    def _own_bytes(self) -> int | None:
+        """What of the bytes on the disks below is this trial's: all that its own devices moved. Where the log and the
+        rest of the cluster lie elsewhere, all that its processes moved too: which of them went where is not counted."""
+        own = _sum(self.disk.get("read_bytes"), self.disk.get("write_bytes"))
+        return own if own is None or not self.elsewhere else own + (self.processes_bytes or 0)
+
+    def _shared(self) -> tuple[str, ...]:
+        return shared_disks(self.device)
+
+
+def foreign_io(below: Mapping[str, int | None], own: int | None, seconds: float) -> tuple[float, float] | None:
+    """Return (10^6 bytes, share of all) that other processes transferred on the disk below, if it is enough
+    to disturb; `own` is the number of bytes of this trial."""
+    whole = _sum(below.get("read_bytes"), below.get("write_bytes"))
+    if not whole or own is None or seconds <= 0:
+        return None
+    foreign = whole - own
+    share = foreign / whole
+    return (foreign / 1e6, share) if share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES else None
+
+
+def _resident(files: Sequence[Path]) -> int | None:
+    """Return the resident bytes, or None if the server has removed a file meanwhile."""
+    try:
+        return pagecache.resident_bytes(files)
+    except OSError:
+        return None
+
+
+def _page_cache_debt() -> int | None:
+    """Return Dirty and Writeback of the whole machine, in bytes (proc_meminfo(5))."""
+    try:
+        lines = MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    return sum(int(fields[name][0]) * 1024 for name in ("Dirty", "Writeback"))
+
+
+def _sum(*parts: int | None) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None

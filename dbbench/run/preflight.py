@@ -1,0 +1,357 @@
+"""Check what a plan needs of this machine before anything is changed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import packages, process
+from dbbench.engines.settings import redo_bytes
+from dbbench.errors import (
+    CoresMissing,
+    DbbenchError,
+    DeviceInUse,
+    DeviceNotEmpty,
+    DeviceUnusable,
+    DiskTooSmall,
+    KernelLacks,
+    NotRoot,
+    ProgramMissing,
+    ResultsUnwritable,
+)
+from dbbench.model import Cell, FsSetup, Plan
+from dbbench.plan import Expanded
+from dbbench.plan.preview import RESULT_BYTES
+from dbbench.plan.request import Asked
+from dbbench.plan.server_settings import settings_of
+from dbbench.plan.writes import dataset_bytes
+from dbbench.units import size_text
+
+UNTOUCHED: Final = "Nothing was changed."
+USABLE: Final = 0.9  # of a device's bytes: ext reserves 5 %, xfs and btrfs keep as much for their own metadata
+SPARE: Final = 1.05  # of a disk's need: others use it too
+
+
+def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None) -> None:
+    """Raise the first problem, with all others in its evidence; nothing is changed."""
+    found = list(lacking(plan, expanded, results, images=images))
+    if not found:
+        return
+    first, others = found[0], found[1:]
+    first.evidence += "".join(f"\n  also {other.id}: {other.evidence}" for other in others)
+    remedies = [other.remedy for other in others if other.remedy and other.remedy != first.remedy]
+    first.remedy = "\n".join([first.remedy or "", *remedies]).strip()
+    raise first
+
+
+def lacking(
+    plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
+) -> Iterator[DbbenchError]:
+    """Yield all problems of the plan on this machine.
+
+    `images`: bytes that the run's images still need, by directory; None: everything that the plan requires.
+    """
+    yield from _programs(plan, expanded)
+    if not plan.device.existing and os.geteuid() != 0:
+        yield NotRoot(
+            f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
+            effect=UNTOUCHED,
+            remedy='Use sudo, or set kind = "dir" in [device].',
+        )
+    yield from _sources(expanded)
+    yield from _cores(plan)
+    yield from _client(plan, expanded)
+    yield from _writable(results)
+    yield from _space(plan, expanded, results, images)
+    yield from _device(plan)
+
+
+def missing_programs(expanded: Expanded) -> list[str]:
+    """Return missing programs of the engines, drivers and samplers of these cells."""
+    from dbbench.drivers import DRIVERS
+    from dbbench.engines import ENGINES
+    from dbbench.samplers import programs as sampled
+
+    wanted = list(sampled())
+    for cell in expanded.cells:
+        bin_ = Path(cell.engine.bin) if cell.engine.bin else None
+        wanted += ENGINES[cell.engine.name].programs(bin_)
+        if cell.workload.driver != "pgbench":  # it lies with the engine's programs, not in PATH
+            wanted += DRIVERS[cell.workload.driver].programs()
+    return [name for name in dict.fromkeys(wanted) if not _is_there(name)]
+
+
+def _is_there(program: str) -> bool:
+    return os.access(program, os.X_OK) if "/" in program else process.find(program) is not None
+
+
+def install_hint(programs: list[str]) -> str:
+    """Return what provides `programs`: a command, or where a program of an installed package was searched."""
+    return packages.remedy(programs) or "dbbench doctor"
+
+
+def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    from dbbench.storage import filesystems
+
+    absent = missing_programs(expanded)
+    made = [setup for cell in expanded.cells for setup in (cell.setup, cell.wal_setup) if setup is not None]
+    setups = {} if plan.device.existing else {setup.name: setup for setup in made}
+    absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
+    if absent:
+        names = list(dict.fromkeys(absent))
+        error = ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=install_hint(names))
+        error.programs = tuple(names)
+        yield error
+    for setup in setups.values():
+        reason = filesystems.works(setup)
+        if reason is not None and not filesystems.missing_programs(setup):
+            yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
+
+
+def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error if an engine cannot load its source; an existing copy needs no source."""
+    from dbbench.datasets import golden, sources
+
+    told: set[str] = set()
+    for cell in expanded.cells:
+        if cell.dataset.kind != "source":
+            continue
+        try:
+            if not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
+                sources.of(cell.dataset, cell.engine)
+        except DbbenchError as error:
+            if error.evidence not in told:
+                yield error
+            told.add(error.evidence)
+
+
+def _cores(plan: Plan) -> Iterator[DbbenchError]:
+    from dbbench.machine.limits import cores
+
+    for engine in plan.engine:
+        try:
+            cores.chosen(engine, os.sched_getaffinity(0))
+        except CoresMissing as error:
+            yield error
+
+
+def _client(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error if the load generator cannot be started on the client's host, or cannot reach this one."""
+    if plan.client is None:
+        return
+    from dbbench import remote
+    from dbbench.engines import ENGINES
+
+    drivers: dict[str, str] = {}
+    for cell in expanded.cells:
+        version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+        drivers[cell.workload.driver] = version or ""
+    yield from remote.lacking(plan.client, drivers)
+
+
+def _writable(results: Path) -> Iterator[DbbenchError]:
+    there = nearest(results)
+    if not os.access(there, os.W_OK):
+        yield ResultsUnwritable(
+            f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
+        )
+
+
+def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None) -> Iterator[DbbenchError]:
+    """Yield an error for each disk without space for the image, the missing golden copies, or the results."""
+    from dbbench.datasets.cache import cache_folder
+
+    needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
+    needs += [(at, size, "image") for at, size in (_images(plan, results) if images is None else images).items()]
+    if golden := _golden_bytes(expanded):
+        needs.append((cache_folder(), golden, "golden copies"))
+    by_disk: dict[int, list[tuple[Path, int, str]]] = {}
+    for path, size, what in needs:
+        by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
+    for group in by_disk.values():
+        wanted, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
+        if wanted > free:
+            what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
+            yield DiskTooSmall(
+                f"about {size_text(wanted)} of disk space is required, but {size_text(free)} is free: {what}",
+                effect=UNTOUCHED,
+                remedy='Free some space, or use another disk: "at" in [device], --results DIR, or DBBENCH_CACHE.',
+            )
+    if not plan.device.existing and expanded.cells:
+        yield from fits(plan, expanded)
+        yield from _log_fits(plan, expanded)
+
+
+def _redo_bytes(cell: Cell, setup: FsSetup | None) -> int:
+    """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start.
+
+    MariaDB waits forever on a full filesystem. 0 with compression: zeros need no space.
+    """
+    from dbbench.storage import filesystems
+
+    if setup is None or setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
+        return 0
+    return redo_bytes(settings_of(cell))
+
+
+def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error if InnoDB's redo log does not fit on the device of `[device.wal]`."""
+    redo = max(_redo_bytes(cell, cell.wal_setup) for cell in expanded.cells)
+    size = _log_device_bytes(plan)
+    if size is not None and redo > size * USABLE:
+        yield DiskTooSmall(
+            f"the redo log of {size_text(redo)} does not fit on [device.wal], which has {size_text(size)}",
+            effect=UNTOUCHED,
+            remedy="Use a larger device for [device.wal], or a smaller redo log.",
+        )
+
+
+def _log_device_bytes(plan: Plan) -> int | None:
+    from dbbench.storage import devices
+
+    log = plan.device.wal
+    if log is None or plan.device.imaged:
+        return None if log is None else log.size_bytes
+    return devices.size_bytes(Path(log.path)) if log.path else None
+
+
+def _data_device_bytes(plan: Plan) -> int | None:
+    """Return the size of the plan's smallest device, or None if none of them exists."""
+    from dbbench.storage import devices
+
+    if plan.device.imaged:
+        return plan.device.size_bytes
+    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
+    return min(filter(None, (devices.size_bytes(Path(path)) for path in paths)), default=None)
+
+
+def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error if a dataset, its server's redo log and the aged files do not fit on one device of the plan."""
+
+    def redo_of(cell: Cell) -> int:
+        return _redo_bytes(cell, None if cell.wal_setup else cell.setup)
+
+    if (size := _data_device_bytes(plan)) is None:
+        return
+    cell = max(expanded.cells, key=lambda cell: dataset_bytes(cell) + redo_of(cell))
+    aged = int(plan.age.fill * size) if plan.age else 0
+    dataset, redo = dataset_bytes(cell), redo_of(cell)
+    if dataset + redo + aged > size * (USABLE if aged else 1):
+        beside = f" beside {size_text(aged)} of aged files" if aged else ""
+        with_redo = f" with {size_text(redo)} of {cell.engine.name}'s redo" if redo else ""
+        yield DiskTooSmall(
+            (
+                f"a dataset of about {size_text(dataset)}{with_redo}{beside} does not fit on a device of "
+                f"{size_text(size)}"
+            ),
+            effect=UNTOUCHED,
+            remedy="Use a larger device or a smaller dataset"
+            + (", or a smaller redo log" if redo else "")
+            + (", or a smaller fill in [age]." if aged else "."),
+        )
+
+
+def _images(plan: Plan, results: Path) -> dict[Path, int]:
+    """Return the bytes of all images of a new run, by directory."""
+    device = plan.device
+    if not device.imaged:
+        return {}
+    at = Path(device.at) if device.at else results
+    found = {at: device.count * device.size_bytes}
+    if device.wal:
+        there = Path(device.wal.at) if device.wal.at else at
+        found[there] = found.get(there, 0) + device.wal.size_bytes
+    return found
+
+
+def _golden_bytes(expanded: Expanded) -> int:
+    """Return the bytes of the golden copies that are still to be built."""
+    from dbbench.datasets import golden
+
+    sizes: dict[str, int] = {}
+    for cell in expanded.cells:
+        try:
+            key = golden.key(cell.engine, cell.dataset, cell.raw)
+            sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
+        except ProgramMissing:  # told above; without its version a copy has no key
+            sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
+    return sum(sizes.values())
+
+
+def _device(plan: Plan) -> Iterator[DbbenchError]:
+    """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
+    device = plan.device
+    if device.real:
+        path = Path(device.path or next(iter(device.paths)))
+        if not path.is_block_device():
+            what = "not a block device" if path.exists() else "not there"
+            yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy="List the devices with: dbbench doctor")
+    elif device.existing and isinstance(device.paths, dict):
+        from dbbench.storage.devices.directory import checked
+
+        for path_of_arm in device.paths.values():
+            try:
+                checked(Path(path_of_arm))
+            except DbbenchError as error:
+                yield error
+
+
+def in_use(plan: Plan) -> Iterator[DbbenchError]:
+    """Yield DeviceInUse for each disk of the plan that is mounted or in use now. Only for a dry run: a run that is
+    resumed may itself have left something on them, and the trial checks again."""
+    from dbbench.storage.devices import guard
+
+    device = plan.device
+    paths = [device.path] if device.path else list(device.paths)
+    paths += [device.wal.path] if device.wal and device.wal.path else []
+    for path in map(Path, paths if device.real and os.geteuid() == 0 else []):
+        try:
+            found = (
+                [reason.text for reason in guard.reasons(path) if reason.kind == "in use"]
+                if path.is_block_device()
+                else []
+            )
+        except DbbenchError as error:
+            yield error
+            continue
+        if found:
+            yield DeviceInUse(f"{path} is in use: {'; '.join(found)}", effect=UNTOUCHED,
+                              remedy="Unmount it or stop what uses it, or choose another device.")  # fmt: skip
+
+
+def nearest(path: Path) -> Path:
+    """Return the path, or the nearest existing directory above it."""
+    path = path.absolute()
+    return path if path.exists() else nearest(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that can still be written on the filesystem of `path`, existing or not."""
+    found = os.statvfs(nearest(path))
+    return found.f_frsize * found.f_bavail
+
+
+def check_run(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
+    """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed.
+
+    The guards of a block device are passed once here, and again in each trial.
+    """
+    from dbbench import results
+    from dbbench.results.journal import Journal
+    from dbbench.run.job import RunPermit
+    from dbbench.storage import devices
+    from dbbench.storage.devices import images
+
+    missing = images.missing_bytes(results.load_spec(folder), folder) if folder else None
+    check(wanted.plan, wanted.expanded, root, images=missing)
+    if wanted.plan.device.real:
+        permit = RunPermit(wipe, Journal((folder or root) / "journal.jsonl"), checking=True)
+        try:
+            with devices.attached(wanted.plan.device, None, permit, most=len(wanted.plan.device.paths) or 1):
+                pass
+        except DeviceNotEmpty as error:
+            error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
+            raise

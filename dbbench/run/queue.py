@@ -1,0 +1,234 @@
+"""A run: its trials in the recorded order, one at a time, each in a separate process; resumed after an interruption.
+
+The directories that exist show what is finished. A block with a suspect trial is repeated at the end, as a whole and
+once, within a budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench import datasets, results
+from dbbench.errors import DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
+from dbbench.machine import limits
+from dbbench.metrics.table import METRICS
+from dbbench.model import Run, Status, TrialSpec
+from dbbench.plan import writes
+from dbbench.report.progress.event import Emit, Event
+from dbbench.results import Draft, pending
+from dbbench.results.fileio import writing
+from dbbench.results.journal import Journal
+from dbbench.results.trials import leftovers
+from dbbench.run.adaptive import further
+from dbbench.run.children import Stop, launch, stoppable
+from dbbench.run.record import Record
+from dbbench.run.worker import WIPE
+from dbbench.storage import filesystems, layers
+from dbbench.storage.devices import images
+
+__all__ = ["Between", "Finished", "execute", "give_back"]
+
+RELEASE_S = 10.0  # what the kernel may take to give back what a killed trial had; with little dirty it is 0.1 s
+LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
+
+
+Between = Callable[[Run], Run]  # called before each trial; the run as it is to go on
+EXTRA_TRIALS: Final = 0.5  # repeats, as a share of the plan's trials
+Group = tuple[str, str, str, int]  # engine, workload, variant, block: pairs are made within, so it is repeated whole
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The number of trials of the run by result."""
+
+    ok: int
+    suspect: int
+    failed: int
+
+
+def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run) -> Finished:
+    """Run the remaining trials of the run in `folder`; return the results of all its trials.
+
+    `between` is called when no trial is running, and returns the run to continue with. Raises RunLocked, the error of a
+    trial that could not begin, Interrupted and Terminated; the same command resumes the run after each of them.
+    """
+    with results.locked(folder), stoppable() as stop:
+        began = time.monotonic()
+        run = results.load_spec(folder)
+        journal = Journal(folder / "journal.jsonl")
+        give_back(folder, journal)
+        for identity in wipe:
+            journal.note("wipe", device=identity)
+        _tell_begin(folder, run, emit)
+        if pending(folder, run):
+            images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
+            _measure_ceiling(folder, run, wipe, emit, stop)
+            _build_goldens(folder, run, emit, stop)
+        while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
+            spec = left[0]
+            emit(Event("trial_begin", _described(run, spec)))
+            _drive(folder, run, spec, wipe, emit, stop)
+            emit(Event("trial_end", _ended(folder, run, spec)))
+        images.give_back(journal, RELEASE_S)
+        return _tell_end(folder, run, emit, began)
+
+
+def give_back(folder: Path, journal: Journal) -> None:
+    """Remove what a killed run has left, uppermost first: groups of processes, pools, layers, interrupted trials,
+    temporary directories."""
+    limits.give_back(journal)
+    filesystems.give_back(journal)
+    layers.give_back(journal)
+    for path in leftovers(folder):
+        shutil.rmtree(path, ignore_errors=True)
+    for taken in journal.outstanding("runtime"):
+        if Path(taken).is_dir() and Path(taken).lstat().st_uid == os.geteuid():
+            shutil.rmtree(taken, ignore_errors=True)
+        journal.note("give_back", what="runtime", path=taken)
+
+
+def _measure_ceiling(folder: Path, run: Run, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
+    """Measure the bare device once per run; not possible for an existing directory. A failure leaves no ceiling."""
+    if run.plan.device.existing or results.load_ceiling(folder) is not None:
+        return
+    _tell_prepare(emit, "measuring what the bare device can do")
+    launch(["ceiling", str(folder)], folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+
+
+def _build_goldens(folder: Path, run: Run, emit: Emit, stop: Stop) -> None:
+    """Build the golden copies that the run needs and that are not in the cache."""
+    seen: set[str] = set()
+    for cell in run.cells:
+        key = datasets.golden.key(cell.engine, cell.dataset, cell.raw)
+        if key not in seen and not datasets.golden.exists(key):
+            _tell_prepare(emit, f"building the dataset of {cell.workload.name} on {cell.engine.name}")
+            status = launch(["golden", str(folder), cell.id], folder / LOG, emit, stop, {})
+            if status != 0:
+                raise DatasetBuildFailed(
+                    f"the process that builds the dataset ended with status {status}", remedy=f"See {folder / LOG}."
+                )
+        seen.add(key)
+
+
+def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
+    argv = ["trial", str(folder), spec.id]
+    try:
+        status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+        died: DbbenchError = TrialDied(f"the process of the trial ended with status {status}; see {folder / LOG}")
+    except TrialStuck as stuck:
+        died = stuck
+    _must_be_there(folder)
+    if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
+        give_back(folder, Journal(folder / "journal.jsonl"))  # else the next trial finds its devices in use
+        record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
+        record.fail(died)
+        record.publish()
+
+
+def _must_be_there(folder: Path) -> None:
+    """Raise ResultsUnwritable if the run's directory was removed or renamed while the trial ran."""
+    with writing(folder / "run.json"):
+        (folder / "run.json").stat()
+
+
+def _longer(folder: Path, run: Run, emit: Emit) -> Run:
+    """Return the run with additional trials: repeated blocks, and further blocks until the precision is reached."""
+    return _go_on(folder, _repeat(folder, run, emit), emit)
+
+
+def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
+    longer = extended(run, lambda spec: results.load_trial(folder / "trials" / spec.id).status)
+    if longer is not run:
+        results.save_spec(folder, longer)
+        more = len(longer.order) - len(run.order)
+        emit(Event("note", {"text": f"{more} trials more: blocks with a suspect trial are repeated as a whole"}))
+    return longer
+
+
+def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
+    """With --until-precision: add a block of the unsettled questions when nothing else is left."""
+    if run.precision is None or pending(folder, run):
+        return run
+    trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
+    longer = further(run, trials)
+    if longer != run:
+        results.save_spec(folder, longer)
+    if more := longer.order[len(run.order) :]:
+        arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
+        emit(Event("note", {"text": f"{len(more)} trials more, block {more[0].block}: {arms}, until the precision"}))
+    return longer
+
+
+def _tell_prepare(emit: Emit, what: str, fraction: float | None = None) -> None:
+    emit(Event("prepare", {"what": what, "fraction": fraction}))
+
+
+def _tell_begin(folder: Path, run: Run, emit: Emit) -> None:
+    done = len(run.order) - len(pending(folder, run))
+    arms = [arm.label for arm in run.plan.fs_setups]
+    emit(Event("run_begin", {"name": run.name, "trials": len(run.order), "done": done, "seed": run.plan.seed,
+                             "arms": arms, "blocks": run.plan.blocks}))  # fmt: skip
+
+
+def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:
+    trials = [results.load_trial(folder / "trials" / spec.id) for spec in run.order]
+    if text := writes.deviation(trials):
+        emit(Event("note", {"text": text}))
+    found = [trial.status for trial in trials]
+    finished = Finished(found.count(Status.OK), found.count(Status.SUSPECT), found.count(Status.FAILED))
+    emit(Event("run_end", {"name": run.name, "seconds": time.monotonic() - began, **dataclasses.asdict(finished)}))
+    return finished
+
+
+def _described(run: Run, spec: TrialSpec) -> dict[str, object]:
+    cell = run.cell(spec.cell)
+    return {"id": spec.id, "position": spec.position, "total": len(run.order), "arm": cell.arm, "block": spec.block,
+            "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.title,
+            "warmup_s": cell.window.warmup_s, "measure_s": cell.window.measure_s}  # fmt: skip
+
+
+def _ended(folder: Path, run: Run, spec: TrialSpec) -> dict[str, object]:
+    trial = results.load_trial(folder / "trials" / spec.id)
+    primary = run.cell(spec.cell).workload.primary
+    return {**_described(run, spec), "trial": spec.id, "status": trial.status.value, "metric": primary,
+            "unit": METRICS[primary].unit, "value": trial.summary.get(primary),
+            "error": dataclasses.asdict(trial.error) if trial.error else None}  # fmt: skip
+
+
+def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
+    """Return the run with a second attempt of each block that has a suspect trial; the same run if there is none.
+
+    A failed trial is not repeated: a failure with a cause of its own would happen again.
+    """
+    planned = sum(spec.attempt == 1 for spec in run.order)
+    budget = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
+    order, last = list(run.order), max((spec.position for spec in run.order), default=0)
+    for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
+        if len(block) <= budget:
+            budget -= len(block)
+            random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
+            for spec in block:
+                again = f"{spec.cell}-b{spec.block}-a2"
+                last += 1  # not the length: a host of a fleet has some of the plan's positions only
+                order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
+    return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
+
+
+def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[list[TrialSpec]]:
+    blocks: dict[Group, list[TrialSpec]] = {}
+    for spec in run.order:
+        cell = run.cell(spec.cell)
+        blocks.setdefault((cell.engine.name, cell.workload.name, cell.variant, spec.block), []).append(spec)
+    return [
+        block
+        for block in blocks.values()
+        if all(spec.attempt == 1 for spec in block) and any(status_of(spec) is Status.SUSPECT for spec in block)
+    ]

@@ -1,0 +1,282 @@
+"""The record of a trial in progress: times of its stages, facts, warnings, result.
+
+`Record.stage` is the only way to enter a phase: it measures the time, reports progress, and enforces the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import __version__
+from dbbench.errors import (
+    DbbenchError,
+    DeadlinePassed,
+    FilesystemFull,
+    HelperDied,
+    Interrupted,
+    ServerAnswered,
+    Terminated,
+    client_error,
+)
+from dbbench.metrics.clock import Clock, iso
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series
+from dbbench.model import (
+    AgeFacts,
+    CacheFacts,
+    CeilingFacts,
+    Cell,
+    CheckpointFacts,
+    ClientFacts,
+    ConditionFacts,
+    CoresFacts,
+    DatasetFacts,
+    DeviceFacts,
+    DrainFacts,
+    EngineAgeFacts,
+    Fault,
+    FilesystemFacts,
+    IoFacts,
+    MemoryFacts,
+    OperationFacts,
+    Phase,
+    PhaseTime,
+    Run,
+    Settings,
+    SnapshotFacts,
+    SpaceFacts,
+    Status,
+    Trial,
+    TrialSpec,
+    TrialWarning,
+    WearFacts,
+    WorkFacts,
+    WriteFacts,
+)
+from dbbench.report.progress.event import Emit, Event
+from dbbench.results import Draft
+from dbbench.results.fileio import writing
+
+# Seconds. Long enough for a slow disk and a large dataset, short enough that a hang at night is found by the
+# morning. `deadlines` in the plan overrides each; warm-up and window get their own length on top.
+DEADLINES_S: Final[dict[Phase, float]] = {
+    Phase.CANARY: 120,
+    Phase.CONDITION: 24 * 3600,
+    Phase.MKFS: 600,
+    Phase.MOUNT: 300,
+    Phase.AGE: 6 * 3600,
+    Phase.RESTORE: 6 * 3600,
+    Phase.SETTLE: 3600,
+    Phase.DROP_CACHE: 900,
+    Phase.START: 1800,
+    Phase.WARMUP: 120,
+    Phase.MEASURE: 300,
+    Phase.DRAIN: 3600,
+    Phase.STOP: 1800,
+    Phase.CHECK: 6 * 3600,
+    Phase.SPACE: 1800,
+    Phase.AGE_ENGINE: 24 * 3600,
+    Phase.OPERATIONS: 6 * 3600,
+}
+UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy runs to its end; half a day is a hang
+
+
+class Record:
+    """The record of one trial, from its first stage to its publication."""
+
+    def __init__(self, run: Run, spec: TrialSpec, cell: Cell, draft: Draft, emit: Emit) -> None:
+        self.run, self.spec, self.cell, self.draft = run, spec, cell, draft
+        self.clock = Clock()
+        self.facts = Facts()
+        self.series: Series | None = None
+        self.phase_of_second: list[str] = []
+        self.histogram: Histogram | None = None
+        self._emit = emit
+        self._phases: list[PhaseTime] = []
+        self._warnings: list[TrialWarning] = []
+        self._error: Fault | None = None
+        self._phase: Phase | None = None
+
+    def tell(self, kind: str, **data: Any) -> None:
+        """Forward a progress event."""
+        self._emit(Event(kind, {"trial": self.spec.id, **data}))
+
+    def warn(self, *warnings: TrialWarning) -> None:
+        """Add warnings and report them."""
+        for warning in warnings:
+            self._warnings.append(warning)
+            self.tell("warning", id=warning.id, text=warning.text)
+
+    @contextlib.contextmanager
+    def stage(self, phase: Phase) -> Iterator[None]:
+        """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline.
+
+        The parent knows the deadline too, and ends a call that no signal interrupts (`run.children`).
+        """
+        self._phase = phase
+        limit_s = self._deadline_s(phase)
+        self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase), deadline_s=limit_s)
+        began, began_utc = time.monotonic(), self.clock.now_utc()
+        try:
+            with deadline(phase, limit_s):
+                yield
+        finally:
+            seconds = time.monotonic() - began
+            self._phases.append(PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3)))
+            self.tell("phase_end", phase=phase.value, seconds=round(seconds, 3))
+
+    def phase_s(self, phase: Phase) -> float:
+        """Return the seconds of a phase so far (0 if it was not reached)."""
+        return sum(done.seconds for done in self._phases if done.name is phase)
+
+    def fail(self, error: BaseException) -> None:
+        """Mark the trial as failed with this error; an internal error leaves its traceback in raw/."""
+        inner = error.__cause__ if isinstance(error, HelperDied) else error
+        if isinstance(inner, OSError) and inner.errno == 28 and not isinstance(inner, DbbenchError):  # ENOSPC
+            error = FilesystemFull(f"no space left on device: {inner.filename or self.draft.folder}")
+        if client_error(error):
+            error = ServerAnswered(" ".join(str(error).split()))
+        if isinstance(error, HelperDied) or not isinstance(error, DbbenchError):
+            with contextlib.suppress(OSError):  # of a full disk the trial itself says more
+                (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+        if not isinstance(error, DbbenchError):
+            error = DbbenchError(f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial.")
+        phase = self._phase.value if self._phase else ""
+        self._error = Fault(error.id, phase, f"{error.title}: {error.evidence}")
+
+    def publish(self) -> Trial:
+        """Publish the trial: it is finished from now on, whatever its status."""
+        trial = self._trial()
+        self.draft.publish(trial, self.series, self.phase_of_second, self.histogram)
+        return trial
+
+    def _trial(self) -> Trial:
+        suspect = any(warning.suspect for warning in self._warnings)
+        status = Status.FAILED if self._error else Status.SUSPECT if suspect else Status.OK
+        trial = Trial(
+            id=self.spec.id,
+            run=self.run.name,
+            host=str(self.run.host.get("hostname", "")),
+            fs_setup=self.cell.arm,
+            setup=self.cell.setup.name,
+            engine=self.cell.engine.name,
+            workload=self.cell.workload.name,
+            variant=self.cell.variant,
+            block=self.spec.block,
+            attempt=self.spec.attempt,
+            position=self.spec.position,
+            status=status,
+            window=self.cell.window,
+            parameters=self.cell.parameters,
+            error=self._error,
+            warnings=tuple(self._warnings),
+            phases=tuple(self._phases),
+            dbbench_version=__version__,
+        )
+        return dataclasses.replace(trial, **vars(self.facts))
+
+    def _expected_s(self, phase: Phase) -> float | None:
+        window = self.cell.window
+        return {Phase.WARMUP: window.warmup_s, Phase.MEASURE: window.measure_s or None}.get(phase)
+
+    def _deadline_s(self, phase: Phase) -> float:
+        asked = self.run.plan.deadlines.get(phase)
+        if asked is not None:
+            return asked
+        window, base = self.cell.window, DEADLINES_S[phase]
+        if phase is Phase.MEASURE:
+            return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
+        if phase is Phase.WARMUP:
+            return base + window.warmup_s if window.kind == "fixed" else UNBOUNDED_WORK_S
+        return base
+
+
+@contextlib.contextmanager
+def deadline(phase: Phase, seconds: float) -> Iterator[None]:
+    """Raise DeadlinePassed in the block if it runs longer than `seconds` (main thread only)."""
+
+    def late(_signal: int, _frame: object) -> None:
+        raise DeadlinePassed(
+            f"phase {phase.value} exceeded its deadline of {seconds:.0f} s",
+            remedy=f'Set a longer deadline in [deadlines] of the plan, for example {phase.value} = "2h".',
+        )
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def stopping(error: BaseException) -> bool:
+    """Whether the error is a request to stop: such a trial is not a result and runs again."""
+    return isinstance(error, Interrupted | Terminated | KeyboardInterrupt | SystemExit)
+
+
+def keep_logs(logs: Path, raw: Path) -> None:
+    """Copy configuration and logs of the server from its private directory into raw/. Raises ResultsUnwritable."""
+    with writing(raw):
+        raw.stat()  # where the results folder was removed, it is not made again
+    for path in sorted(logs.rglob("*")):
+        if path.is_file():
+            target = raw / path.relative_to(logs)
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+
+
+@dataclass(init=False, kw_only=True, repr=False, eq=False)
+class Facts:
+    """The fields of `model.Trial`, set by the stages one after the other.
+
+    A field without a default does not exist before its stage: reading it earlier raises AttributeError, and a trial
+    that failed earlier is published without it.
+    """
+
+    # before the load, in the order of the stages
+    device: DeviceFacts
+    host_state: dict[str, Any]
+    canary: dict[str, float]
+    wear: WearFacts | None
+    condition: ConditionFacts | None = None
+    filesystem: FilesystemFacts  # after the load, durability_flags are those of filesystem and server together
+    age: AgeFacts | None = None
+    dataset: DatasetFacts | None
+    cache: CacheFacts
+    # the load
+    engine_version: str
+    settings: Settings
+    effective_settings: dict[str, str]
+    snapshots: SnapshotFacts | None = None
+    # after the load
+    checked: str
+    space: SpaceFacts
+    host_state_end: dict[str, Any]
+    wear_end: WearFacts | None
+    ceiling: CeilingFacts
+    age_engine: EngineAgeFacts | None = None
+    operations: tuple[OperationFacts, ...] = ()
+    writes: WriteFacts | None = None
+    # computed from all of it by `evaluate`
+    anchor_utc: str
+    engine_features: dict[str, str]
+    drain: DrainFacts
+    memory: MemoryFacts
+    cores: CoresFacts | None
+    client: ClientFacts | None
+    checkpoints: CheckpointFacts
+    io: IoFacts
+    summary: dict[str, float | None]
+    work: tuple[WorkFacts, ...]
+    # the programs that were started
+    commands: tuple[tuple[str, ...], ...]

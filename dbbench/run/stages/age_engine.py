@@ -1,0 +1,201 @@
+"""Ageing by the engine (`[age_engine]`): its load continues until several times the size of the data has been written.
+
+At each factor the extents and sizes of the tables are read and a window is measured; the windows between are kept as
+points too. Then the aged tables are scanned cold, defragmented by the filesystem's tool and scanned again, rewritten by
+the engine and scanned again. Bytes written are those that the server counts (log and data), so that a filesystem with
+write amplification is not aged less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.drivers import DRIVERS
+from dbbench.drivers.protocol import Live
+from dbbench.engines.port import Server
+from dbbench.metrics import steadiness
+from dbbench.metrics.clock import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import (
+    AgedScan,
+    AgedSlope,
+    Cell,
+    Dataset,
+    EngineAgeFacts,
+    EngineAgeing,
+    OperationFacts,
+    Window,
+    WrittenPoint,
+)  # fmt: skip
+from dbbench.operations import Filled
+from dbbench.operations.maintenance import of_engine, of_filesystem
+from dbbench.operations.steps import cold
+from dbbench.samplers.accounting import DiskClock
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import common
+
+LEAST_BYTES: Final = 2**16  # of a window: a load that writes less ages nothing
+FIGURES: Final = ("tps", "p99_ms")
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The cell's load outside its measured window, and a scan of its tables.
+
+    Output to keep goes into directories of `raw`, the rest through `scratch`, which differs from that of the trial's
+    load, whose logs are read at the very end.
+    """
+
+    cell: Cell
+    seed: int
+    clock: Clock
+    raw: Path
+    scratch: Path
+
+    def oltp(self, server: Server, window: Window, name: str) -> Outcome:
+        """Run the cell's load over a window, without the statement of `during`. `name`: of the directory for its
+        output; "" for none."""
+        workload = dataclasses.replace(self.cell.workload, during="")
+        return self._outcome(server, dataclasses.replace(self.cell, workload=workload, window=window), name)
+
+    def scan(self, server: Server, name: str) -> Outcome:
+        """Scan all tables."""
+        workload = dataclasses.replace(self.cell.workload, driver="scan", during="", window="to-completion")
+        window, nothing = Window("to-completion", 0.0, 0.0), Dataset("none")
+        cell = dataclasses.replace(self.cell, workload=workload, parameters={}, dataset=nothing, window=window)
+        return self._outcome(server, cell, name)
+
+    def _outcome(self, server: Server, cell: Cell, name: str) -> Outcome:
+        folder = self.raw / name.replace(" ", "-") if name else self.scratch / "thrown-away"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.scratch.mkdir(exist_ok=True)
+        driver = DRIVERS[cell.workload.driver]
+        try:
+            with driver.driving(server, cell, self.seed, self.clock, folder, self.scratch) as load:
+                load.wait_until(cell.window.warmup_s, _quietly)
+                load.wait(_quietly)
+            return load.outcome()
+        finally:
+            if not name:
+                shutil.rmtree(folder)
+
+
+def _quietly(_live: Live) -> None:
+    """Report no progress: only the measured window does."""
+
+
+@dataclass
+class _Course:
+    """The progress of ageing."""
+
+    dataset_bytes: int
+    written_bytes: int = 0
+
+    @property
+    def factor(self) -> float:
+        return self.written_bytes / self.dataset_bytes
+
+
+def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> EngineAgeFacts:
+    """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
+    course = _Course(max(1, sum(path.stat().st_size for path in _files(filled))))
+    with filled.serving(filled.datadir) as server:
+        server.checkpoint()
+        points, note = [], ""
+        for point in _points(filled, server, asked.write_factors, window, loads, course):
+            if isinstance(point, str):
+                note = point
+                break
+            points.append(point)
+    scans, repairs = [_scanned(filled, loads, "aged")], []
+    if asked.repair:
+        for by, mend in (("filesystem", of_filesystem), ("engine", of_engine)):
+            done: OperationFacts = mend(filled)
+            repairs.append(done)
+            if done.seconds is not None:
+                scans.append(_scanned(filled, loads, f"repaired by the {by}"))
+    return EngineAgeFacts(
+        dataset_bytes=course.dataset_bytes,
+        written_bytes=course.written_bytes,
+        points=tuple(points),
+        slopes=tuple(slopes(points)),
+        scans=tuple(scans),
+        repairs=tuple(repairs),
+        checked=filled.check(filled.datadir) if filled.check is not None else "",
+        note=note,
+    )
+
+
+def _points(
+    filled: Filled, server: Server, factors: Sequence[float], window: Window, loads: Loads, course: _Course
+) -> Iterator[WrittenPoint | str]:
+    """Yield a point for each window, or a text if ageing cannot continue."""
+    warm_s = window.warmup_s  # of the first window alone: the server goes on
+    for wanted in sorted(factors):
+        while course.factor < wanted:
+            before = course.written_bytes
+            yield _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, "")
+            warm_s = 0.0
+            if course.written_bytes - before < LEAST_BYTES:
+                wrote = course.written_bytes - before
+                yield f"the load wrote {wrote} bytes in {window.measure_s:.0f} s: it ages nothing"
+                return
+        filesystems.sync(filled.fs.path)
+        shape_now = _shape(filled)
+        point = _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, f"{wanted:g}")
+        warm_s = 0.0
+        extents, logical, disk = shape_now
+        yield WrittenPoint(point.factor, point.tps, point.p99_ms, wanted, extents, logical, disk)
+
+
+def _driven(server: Server, window: Window, loads: Loads, course: _Course, name: str) -> WrittenPoint:
+    """Run one window; add what it wrote to the course."""
+    at, before = course.factor, server.counters()
+    outcome = loads.oltp(server, window, name)
+    server.checkpoint()  # pages that are still to be written count too, and every window begins without them
+    course.written_bytes += server.written_bytes(before, server.counters()) or 0
+    p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
+    return WrittenPoint(at, outcome.transactions / outcome.window_s, p99)
+
+
+def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
+    """Return extents of all data files, their bytes, and the used space of the filesystem."""
+    files = _files(filled)
+    logical, counts = sum(path.stat().st_size for path in files), [common.extents(path) for path in files]
+    known = [count for count in counts if count is not None]
+    disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
+    return (sum(known) if len(known) == len(counts) else None), logical, disk
+
+
+def _scanned(filled: Filled, loads: Loads, when: str) -> AgedScan:
+    """Scan all tables from a cold cache."""
+    said = cold(filled)
+    with filled.serving(filled.datadir) as server:
+        disk = DiskClock(filled.volume.all_leaves)
+        figures = loads.scan(server, f"scan {when}").figures
+        read = disk.difference()["read_bytes"]
+    duration_s = figures["duration_s"] or 0.0
+    rate = read / 1e6 / duration_s if read is not None and duration_s else None
+    return AgedScan(when, duration_s, figures["mb_per_s"], rate, said == "from a cold cache")
+
+
+def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
+    """Yield the line through the metrics of all windows over the bytes written before them, with its 95 % interval (t).
+
+    Bytes are in units of the data's size. None for fewer than three windows.
+    """
+    for name in FIGURES:
+        known = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
+        line = steadiness.line(*zip(*known, strict=True)) if len(known) > 2 else None
+        if line is not None:
+            yield AgedSlope(name, line.slope, line.low, line.high)
+
+
+def _files(filled: Filled) -> list[Path]:
+    found = filled.data_files(filled.datadir) if filled.data_files is not None else []
+    return [path for path in found if path.exists()]

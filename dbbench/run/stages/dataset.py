@@ -1,0 +1,132 @@
+"""The dataset on the filesystem under test: restored, read cold, checked.
+
+Either the whole data directory or one tablespace of it is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import datasets
+from dbbench.datasets import METHODS, Golden, Restored, generated
+from dbbench.datasets.copying import Progress
+from dbbench.engines.port import Place
+from dbbench.machine import pagecache
+from dbbench.model import CacheFacts, Cell, DatasetFacts, Phase
+from dbbench.report.progress.event import Emit, Event
+from dbbench.run.job import Job
+from dbbench.run.workdir import WorkDir
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import Mounted
+
+TOLD_EVERY_S: Final = 1.0
+# A load that makes its own files begins on a filesystem that was just made: what it reads later it must itself make
+# cold, and say so.
+_NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
+
+
+def golden_of(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
+    """Return the cell's golden copy, and build it if the cache does not have it."""
+
+    def tell(what: str) -> None:
+        emit(Event("prepare", {"what": what}))
+
+    return datasets.golden.ensure(cell.engine, cell.dataset, workdir.place(cell.engine), tell, raw=cell.raw)
+
+
+def restored(job: Job, fs: Mounted) -> Restored:
+    """Restore the golden copy with the setup's attributes in effect, verified; `Restored.datadir` is the server's."""
+    cell, engine, golden = job.cell, job.engine, golden_of(job.cell, job.workdir, job.emit)
+    datadir, method = filesystems.data_directory(cell.setup, fs), job.run.plan.restore
+    set_attributes = not job.run.plan.device.existing  # an existing filesystem's options are its owner's
+    if set_attributes:
+        filesystems.apply_attributes(cell.setup, datadir)
+        if method == "reflink":  # the files that blocks are shared with must be of the same kind
+            (beside := datadir.with_name(f"{datadir.name}.golden")).mkdir(0o700)
+            filesystems.apply_attributes(cell.setup, beside)
+    tablespace = str(cell.dataset.parameters.get("tablespace", ""))
+    here, rest = golden, None
+    if tablespace:
+        here, rest = datasets.split(golden, f"pg_tblspc/{golden.manifest.tablespaces[tablespace]}")
+    copy = METHODS[method](here, datadir, engine.account(), pace(job.emit))
+    server = datadir if rest is None else _elsewhere(job, rest, golden.manifest.tablespaces[tablespace], datadir)
+    if set_attributes:
+        filesystems.verify_files(cell.setup, engine.data_files(server))
+    if fs.raw is not None:
+        engine.move_data(datadir, fs.raw)
+    if cell.dataset.kind == "archive":
+        datasets.archive.handed(golden, datadir, engine, job.workdir.scratch)
+    return dataclasses.replace(copy, datadir=server, facts=_facts(golden, here, cell, method, tablespace))
+
+
+def _elsewhere(job: Job, rest: Golden, oid: str, tablespace: Path) -> Path:
+    """Return the data directory of the rest of the cluster, off the device under test, with a link to the
+    tablespace."""
+    folder, account = job.workdir.elsewhere, job.engine.account()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(0o755)
+    datadir = datasets.golden.way_to(folder, account, job.workdir.root / "elsewhere") / "data"
+    datasets.restored(rest, datadir, account)
+    (datadir / "pg_tblspc" / oid).symlink_to(tablespace)
+    return datadir
+
+
+def _facts(golden: Golden, here: Golden, cell: Cell, method: str, tablespace: str) -> DatasetFacts:
+    made, asked = golden.manifest, cell.dataset.parameters
+    source = f"{asked['form']} of {cell.engine.name} {asked['version']}" if cell.dataset.kind == "source" else ""
+    return DatasetFacts(
+        kind=cell.dataset.kind,
+        key=golden.key,
+        bytes=here.manifest.logical_bytes,
+        compressibility=made.compressibility,
+        restore=method,
+        source=source.strip(),
+        tablespace=tablespace,
+        told=tuple(map(datasets.sources.text, made.changes)),
+        changes=made.changes,
+    )
+
+
+def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """Return a function that reports bytes, rate (10^6 bytes per second) and remaining seconds, once per second."""
+    began = told = clock()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal told
+        now = clock()
+        if now - told < TOLD_EVERY_S or not done:
+            return
+        told = now
+        rate = done / (now - began)
+        emit(Event("copied", {"phase": Phase.RESTORE.value, "bytes": done, "of": of, "mb_per_s": rate / 1e6,
+                              "left_s": max(0.0, (of - done) / rate)}))  # fmt: skip
+
+    return tell
+
+
+def cold_start(job: Job, fs: Mounted, disks: Sequence[str], files: Sequence[Path]) -> CacheFacts:
+    """Empty the caches of the data files on these disks, and prove it; a load on files has none yet."""
+    return cold(job, fs, disks, files) if files or job.has_server else _NO_FILES
+
+
+def cold(job: Job, fs: Mounted, disks: Sequence[str], files: Sequence[Path]) -> CacheFacts:
+    """Empty the caches of the data files on these disks, and prove it."""
+    return pagecache.drop_and_prove(
+        files, job.run.plan.seed, disks, root=os.geteuid() == 0,
+        least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+    )  # fmt: skip
+
+
+def consistent(job: Job, datadir: Path, place: Place) -> str:
+    """Return which conditions of the dataset were checked; "" if its kind has none. Raises DataInconsistent."""
+    check = generated.CONSISTENCY.get(job.cell.dataset.kind)
+    if check is None:
+        return ""
+    with job.engine.serving(datadir, job.settings, place) as server:
+        return f"; {check(server)}"

@@ -1,0 +1,102 @@
+"""The trial's devices: attached, erased, preconditioned, and the state of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dbbench.machine import host
+from dbbench.machine.host import tunables
+from dbbench.model import ConditionFacts, DeviceFacts, TrialSpec, WearFacts, WriteFacts
+from dbbench.plan import writes
+from dbbench.results.journal import Journal
+from dbbench.run.job import Job, RunPermit
+from dbbench.run.stages import wal
+from dbbench.samplers.accounting import DiskClock
+from dbbench.storage import devices
+from dbbench.storage.devices import condition, hold, loop
+from dbbench.storage.devices.port import Device
+
+_STATE = "state"  # in the journal: host and block layer at the begin of the run's first trial
+
+
+@contextlib.contextmanager
+def attached(job: Job) -> Iterator[Device]:
+    """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
+    spec, images = wal.wanted(job.cell, job.run.plan.device, job.images)
+    permit, spare = RunPermit(job.wipe, job.journal), "grow" in job.run.plan.operations
+    asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
+    with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):
+        permit.note(device)
+        erase(device)
+        yield device
+
+
+def erase(device: Device) -> None:
+    """Erase everything mountable from the disks: the next stages write to them, bypassing every filesystem."""
+    for disk in device.disks:
+        if disk.facts.real:
+            hold.erase(disk.fd)
+
+
+def probed(device: Device) -> dict[str, float]:
+    """Return the results of the canary."""
+    return condition.probe(device.path if device.facts.existing else device)
+
+
+def wear(device: Device) -> WearFacts | None:
+    """Return the wear that the first disk reports."""
+    return condition.wear(device.leaves[0] if device.leaves else "")
+
+
+def conditioned(job: Job, device: Device) -> ConditionFacts | None:
+    """Discard before each trial; precondition once per block, before its first trial."""
+    if job.run.plan.device.condition == "discard":
+        return condition.discarded(device)
+    blocks = {(spec.block, spec.attempt) for spec in job.run.order if _was_run(spec, job)}
+    now = next(spec for spec in job.run.order if spec.cell == job.cell.id and not _was_run(spec, job))
+    return None if (now.block, now.attempt) in blocks else condition.preconditioned(device, job.run.plan.seed)
+
+
+def _was_run(spec: TrialSpec, job: Job) -> bool:
+    return (job.results / "trials" / spec.id).is_dir()
+
+
+def host_state(device: Device, journal: Journal) -> dict[str, Any]:
+    """Return the state of host and block layer; the first one of a run is kept in its journal for comparison."""
+    state = {**host.state(), **host.block_layer(device.all_leaves)}
+    if not any(entry.get("event") == _STATE for entry in journal.entries()):
+        journal.note(_STATE, state=state)
+    return state
+
+
+def first_host_state(journal: Journal) -> dict[str, Any]:
+    """Return host and block layer at the beginning of the run's first trial; {} before it."""
+    state: Any = next((entry.get("state") for entry in journal.entries() if entry.get("event") == _STATE), {})
+    return state if isinstance(state, dict) else {}
+
+
+def facts_after(device: Device) -> DeviceFacts:
+    """Return the device's facts with its images as they are after the trial."""
+    members = tuple(_image_facts(member) for member in device.facts.members)
+    log = _image_facts(device.wal.facts) if device.wal else None
+    return dataclasses.replace(_image_facts(device.facts), members=members, wal=log)
+
+
+def written_by(job: Job, clock: DiskClock) -> WriteFacts | None:
+    """Return the trial's estimated bytes and those that its devices have counted; None for an existing directory,
+    whose disk is shared."""
+    if job.run.plan.device.existing:
+        return None
+    estimated = sum(writes.of_trial(job.run.plan, job.cell).values())
+    return WriteFacts(estimated, clock.difference()["write_bytes"])
+
+
+def _image_facts(before: DeviceFacts) -> DeviceFacts:
+    if not before.image:
+        return before
+    after = loop.image_facts(Path(before.image))
+    return dataclasses.replace(before, image_blocks_after=after.blocks, image_extents_after=after.extents)

@@ -1,0 +1,174 @@
+"""Snapshots during the load: a thread takes them, and its observations are recorded after the window.
+
+Take snapshots at intervals during the load, start a second server on the newest and query it, keep some of them.
+
+A thread of this process waits and calls the tools. Its servers are not in the trial's control group, so that they take
+no memory from the load; they share its CPUs and its disk, which is what is being measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dbbench import process
+from dbbench.engines import SERVERLESS, sql_of
+from dbbench.engines.port import Server
+from dbbench.engines.sql import rows_of
+from dbbench.errors import DbbenchError, client_error
+from dbbench.machine import threads
+from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning
+from dbbench.operations import Filled
+from dbbench.operations.copies import LOCKS, Reflinked, log_elsewhere
+from dbbench.run.record import Record
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems.port import Snapshots
+
+_FIRST: Final = "1"  # a tag
+
+
+@contextlib.contextmanager
+def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None]:
+    """Take `[snapshots]` of the plan within the block; none is left afterwards.
+
+    A setup that does not support them gets W108, and one that fails W109; the results of the load are valid.
+    """
+    asked = trial.run.plan.snapshots
+    if asked is None:
+        yield
+        return
+    how = way(filled, server)
+    facts = SnapshotFacts(asked.every_s, asked.keep)
+    if trial.cell.engine.name in SERVERLESS:
+        why: str | None = "without a server there is nothing to start on a copy"
+    else:
+        why = lacks(how, filled)
+    if why is not None:
+        trial.facts.snapshots = dataclasses.replace(facts, note=why)
+        trial.warn(TrialWarning("W108", why))
+        yield
+        return
+    with taking(asked.every_s, asked.keep, filled, how, trial.clock.now_utc) as snapshots:
+        yield
+    trial.facts.snapshots = dataclasses.replace(
+        facts, how=snapshots.how, note=snapshots.fault, taken=tuple(snapshots.taken)
+    )
+    if snapshots.fault:
+        trial.warn(TrialWarning("W109", snapshots.fault))
+    if snapshots.late:
+        text = (
+            f"{snapshots.late} of {len(snapshots.taken)} took longer than {asked.every_s:g} s, and the next began late"
+        )
+        trial.warn(TrialWarning("W110", text))
+
+
+def way(filled: Filled, server: Server) -> Snapshots:
+    """Return the snapshots of the filesystem, or of the layer below it; otherwise reflinks, if the server supports
+    them."""
+    return filesystems.snapshots_of(filled.setup) or Reflinked(server)
+
+
+def lacks(how: Snapshots, filled: Filled) -> str | None:
+    """Return why no snapshot is possible while a server runs, or None."""
+    why = log_elsewhere(filled) or how.lacks(dataclasses.replace(filled, tag=_FIRST))
+    if why is None or filesystems.snapshots_of(filled.setup) is not None:
+        return why
+    return f"neither {filled.fs.family} nor a layer below it has snapshots; {why}"
+
+
+@contextlib.contextmanager
+def taking(every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
+    """Take snapshots within the block.
+
+    One in progress at the end of the block is completed first. Afterwards the space of the kept ones is read, and all
+    are dropped.
+    """
+    taking = Taking(every_s, keep, filled, how, now_utc)
+    try:
+        with threads.beside("snapshots", taking.work):
+            yield taking
+    finally:
+        taking.end()
+
+
+class Taking:
+    """The thread, and its observations. `fault` is why it ended early."""
+
+    def __init__(self, every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> None:
+        self.how = how.name
+        self.taken: list[SnapshotTaken] = []
+        self.fault = ""
+        self.late = 0
+        self._every_s, self._keep, self._filled, self._by, self._now_utc = every_s, keep, filled, how, now_utc
+        self._kept: list[tuple[int, Filled]] = []  # its number in `taken`
+
+    def end(self) -> None:
+        """Read the space of the kept snapshots, and drop them."""
+        with self._told("dropping them"):
+            for number, one in self._kept:
+                if number < len(self.taken):
+                    held = self._by.taken_bytes(one)
+                    self.taken[number] = dataclasses.replace(self.taken[number], bytes=held)
+        for _number, one in self._kept:
+            with self._told("dropping one"):
+                self._by.drop(one)
+
+    def work(self, ended: threading.Event) -> None:
+        """Take snapshots until `ended` is set; one in progress is completed first."""
+        due = time.monotonic() + self._every_s
+        with process.placing({}), self._told("a snapshot"):  # its servers stand beside the trial's own
+            while not ended.wait(max(0.0, due - time.monotonic())):
+                self._turn()
+                due += self._every_s
+                if time.monotonic() > due:
+                    self.late += 1
+                    due = time.monotonic()
+
+    def _turn(self) -> None:
+        """Take one, start a server on it, query it, stop it; drop the oldest."""
+        number = len(self.taken)
+        one = dataclasses.replace(self._filled, tag=str(number + 1))
+        at, began = self._now_utc(), time.monotonic()
+        self._kept.append((number, one))  # also where it fails half-way
+        self._by.snapshot(one)
+        snapshot_s, began = time.monotonic() - began, time.monotonic()
+        with self._by.clone(one) as datadir:
+            for lock in LOCKS:
+                (datadir / lock).unlink(missing_ok=True)
+            with one.second(datadir) as server:
+                text = asked(server)
+                ready_s = time.monotonic() - began
+        drop_s = None
+        if len(self._kept) > self._keep:
+            began = time.monotonic()
+            self._by.drop(self._kept[0][1])
+            del self._kept[0]
+            drop_s = time.monotonic() - began
+        self.taken.append(SnapshotTaken(at, self._now_utc(), snapshot_s, ready_s, drop_s, text=text))
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """End the snapshots, but not the load, after an error of filesystem, tool or server; any other error fails the
+        trial."""
+        try:
+            yield
+        except Exception as error:
+            if not (isinstance(error, DbbenchError | OSError) or client_error(error)):
+                raise
+            said = error.evidence if isinstance(error, DbbenchError) else f"{type(error).__name__}: {error}"
+            self.fault = self.fault or f"{what} failed after {len(self.taken)}: {said}"
+
+
+def asked(server: Server) -> str:
+    """Query the copy: count the rows of its smallest table that is not empty."""
+    with contextlib.closing(server.connect()) as connection:
+        sql = sql_of(server)
+        tables = [table for table in sql.tables(connection) if table.size_bytes]
+        if not tables:
+            return "no table"
+        name = min(tables, key=lambda table: (table.size_bytes, table.name)).name
+        return f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quoted(name)}')[0][0]} rows"

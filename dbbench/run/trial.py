@@ -1,0 +1,217 @@
+"""THE STRAIGHT ROAD of a trial. Read this first.
+
+`run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
+cache → load and samplers (`loaded`) → result. What outlives its stage (device, mount) is on one stack; what ends with
+its stage is a `with`. The details of a stage are in the module of its name in `stages/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from dbbench import durability, process, results, samplers
+from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
+from dbbench.drivers.protocol import Live, Load
+from dbbench.engines.port import Place, Server
+from dbbench.engines.settings import taken
+from dbbench.machine import kernel_log, threads
+from dbbench.model import CeilingFacts, Phase, Status
+from dbbench.operations import Filled, operated
+from dbbench.remote import Client
+from dbbench.run.evaluate import Observed, judge, settings_changed
+from dbbench.run.job import Job
+from dbbench.run.meter import Meter
+from dbbench.run.record import Record, keep_logs, stopping
+from dbbench.run.stages import dataset, filesystem, wal
+from dbbench.run.stages.age_engine import Loads, worn
+from dbbench.run.stages.client import client_of, reached
+from dbbench.run.stages.device import (
+    attached,
+    conditioned,
+    facts_after,
+    first_host_state,
+    host_state,
+    probed,
+    wear,
+    written_by,
+)
+from dbbench.run.stages.operations import filled
+from dbbench.run.stages.snapshots import snapshotting
+from dbbench.samplers import Samples
+from dbbench.samplers.accounting import DiskClock
+from dbbench.storage import ageing, layers
+from dbbench.storage.devices.directory import shared_disks
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import Mounted
+
+
+def run_trial(trial: Record, job: Job) -> Status:
+    """Run one trial and publish it; return its status.
+
+    Errors during the trial make it failed. Only a request to stop, or a refusal to begin (a device that may not be
+    used, a missing program: exit codes 2 and 5), is raised; then there is no result.
+    """
+    with process.recording() as commands:
+        try:
+            with threads.all_checked():
+                drive(trial, job)
+        except BaseException as error:
+            if stopping(error) or getattr(error, "exit_code", None) in (2, 5):
+                raise
+            trial.fail(error)
+        trial.facts.commands = tuple(tuple(argv) for argv in commands)
+    keep_logs(job.workdir.logs, trial.draft.raw)
+    return trial.publish().status
+
+
+def drive(trial: Record, job: Job) -> None:
+    """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
+    stage, facts, plan, engine, settings = trial.stage, trial.facts, job.run.plan, job.engine, job.settings
+
+    with ExitStack() as stack:
+        kernel = stack.enter_context(kernel_log.Watch())
+
+        with stage(Phase.CANARY):  # from here on the device is locked; no filesystem of ours is on it yet
+            device = stack.enter_context(attached(job))
+            facts.device, facts.host_state = device.facts, host_state(device, job.journal)
+            facts.canary, facts.wear = probed(device), wear(device)
+
+        if plan.device.condition != "none":
+            with stage(Phase.CONDITION):  # the same history for all
+                facts.condition = conditioned(job, device)
+
+        written = DiskClock(device.all_leaves)
+        with stage(Phase.MKFS):
+            volume = stack.enter_context(filesystem.layered(job, device))
+            made = filesystem.make(job, volume)
+
+        with stage(Phase.MOUNT):
+            fs = stack.enter_context(filesystem.mounted(job, volume))
+            facts.filesystem = filesystem.facts(job, volume, made, fs)
+
+        if plan.age:
+            with stage(Phase.AGE):
+                facts.age = None if fs.raw else ageing.aged(fs, volume.facts.size_bytes, plan.age, plan.seed)
+
+        with stage(Phase.RESTORE):  # the same bytes on every filesystem
+            restored = dataset.restored(job, fs)
+            facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
+            place = wal.moved(job.cell, engine, fs, datadir, job.place)
+            ready = filled(job, volume, fs, datadir)
+
+        with stage(Phase.SETTLE):
+            with engine.serving(datadir, settings, place) as server:
+                server.settle()  # nothing of the restore is still being written in the window
+            facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))  # a snapshot, for all of the load
+
+        with stage(Phase.DROP_CACHE):
+            facts.cache = dataset.cold_start(job, fs, device.leaves, engine.data_files(datadir))
+
+        load, samples, meter = loaded(trial, job, device, ready, place)
+
+        with stage(Phase.CHECK):
+            filesystem.must_be_healthy(fs)
+            facts.checked = engine.check(datadir, settings, place) + dataset.consistent(job, datadir, place)
+
+        with stage(Phase.SPACE):
+            facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(device)
+            facts.host_state_end, facts.wear_end = host_state(device, job.journal), wear(device)
+            facts.ceiling = results.load_ceiling(job.results) or CeilingFacts(note="not measured")
+
+        if plan.age_engine:
+            with stage(Phase.AGE_ENGINE), job.confined():  # as its load was
+                facts.age_engine = worn(ready, plan.age_engine, job.cell.window, loads(trial, job))
+
+        if plan.operations:
+            with stage(Phase.OPERATIONS):  # the last: some end the filesystem
+                facts.operations = operated(plan.operations, ready)
+        facts.writes = written_by(job, written)
+
+    tears = fs.tears_pages_of(durability.page_bytes(facts.effective_settings))
+    first = first_host_state(job.journal)
+    judge(trial, Observed(load.outcome(), samples, meter, restored, kernel, engine, tears, first))
+
+
+def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place) -> tuple[Load, Samples, Meter]:
+    """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
+    stage, facts, window, engine, raw = trial.stage, trial.facts, job.cell.window, job.engine, trial.draft.raw
+    client = client_of(job)
+    with ExitStack() as stack:
+        limits = stack.enter_context(job.confined())  # memory and cores of what is started from here on
+        place = stack.enter_context(reached(client, place, trial.clock, raw, job.workdir.scratch))
+        with stage(Phase.START):
+            server = stack.enter_context(engine.serving(ready.datadir, job.settings, place))
+            facts.engine_version, facts.effective_settings = server.version, server.effective_settings()
+            wal.proved(engine, ready.datadir, place, facts.effective_settings)
+            facts.settings = taken(job.settings, facts.effective_settings)
+
+        samples = stack.enter_context(samplers.beside(sampled(job, device, ready.fs, server), raw))
+        idle = server.counters()
+        with driving(trial, job, server, client) as load:
+            meter = Meter(device, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
+            meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
+            if window.kind == "fixed" or job.cell.workload.prepares:
+                with stage(Phase.WARMUP):
+                    load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
+            with stage(Phase.MEASURE), snapshotting(trial, ready, server), meter.window():
+                load.wait(watching(trial, Phase.MEASURE))
+
+        with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
+            server.checkpoint()
+            filesystem.sync(ready.fs)
+        meter.read_ended()
+        trial.warn(*settings_changed(job.settings, facts.effective_settings, server.effective_settings()))
+
+        with stage(Phase.STOP):
+            stack.close()
+    return load, samples, meter
+
+
+@contextlib.contextmanager
+def driving(trial: Record, job: Job, server: Server, client: Client | None) -> Iterator[Load]:
+    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
+    cell, driver, raw, scratch = job.cell, job.cell.workload.driver, trial.draft.raw, job.workdir.scratch
+    if client is None:
+        started = DRIVERS[driver].driving(server, cell, job.run.plan.seed, trial.clock, raw, scratch)
+    else:
+        started = AWAY[driver].driving_from(client, server, cell, job.run.plan.seed, trial.clock, raw, scratch)
+    with started as load:
+        if not cell.workload.during:
+            yield load
+            return
+        with beside.beside(load, server, cell, trial.clock, raw) as both:
+            yield both
+
+
+def sampled(job: Job, device: Device, fs: Mounted, server: Server) -> samplers.Sampled:
+    """Return what the samplers read: the disks, the mounts, the server."""
+    return samplers.Sampled(
+        device.leaves[0] if device.leaves else None,
+        server if job.has_server else None,
+        device.wal.leaves[0] if device.wal and device.wal.leaves else None,
+        disks=tuple(dict.fromkeys((*device.all_leaves, *shared_disks(device)))),
+        mounts=(fs.path, *((fs.wal.path,) if fs.wal else ())),
+        sessions=sessions_of(job.cell),
+    )
+
+
+def loads(trial: Record, job: Job) -> Loads:
+    """Return the loads that age the tables, with separate directories."""
+    raw, scratch = trial.draft.raw / "age_engine", job.workdir.scratch / "age_engine"
+    return Loads(job.cell, job.run.plan.seed, trial.clock, raw, scratch)
+
+
+def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:
+    """Return a function that reports the load generator's last line as progress, once per second."""
+    window = trial.cell.window
+    warm = window.warmup_s if phase is Phase.MEASURE else 0.0
+    whole = window.measure_s if phase is Phase.MEASURE else window.warmup_s
+
+    def tell(live: Live) -> None:
+        second = live.second - warm
+        trial.tell("second", phase=phase.value, second=second, of=whole or None, tps=live.tps, p95_ms=live.p95_ms)
+
+    return tell

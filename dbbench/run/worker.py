@@ -1,0 +1,150 @@
+"""Run a trial, or build a golden copy, in a separate process: `python -m dbbench.run.worker VERB RUN [ID]`.
+
+As root it uses private mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server,
+mount and loop device. Without root (kind `dir`) each program is tied to its life, and the journal records the
+directories to release. stdout carries progress events, one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dbbench import datasets, results
+from dbbench.errors import DbbenchError, Interrupted, Terminated
+from dbbench.machine import namespaces
+from dbbench.model import Run
+from dbbench.report.progress.event import Emit, Event
+from dbbench.results import Draft
+from dbbench.results.journal import Journal
+from dbbench.results.trials import ELSEWHERE
+from dbbench.run.job import Job, RunPermit
+from dbbench.run.record import Record
+from dbbench.run.stages import dataset, device
+from dbbench.run.trial import run_trial
+from dbbench.run.workdir import WorkDir
+from dbbench.storage import devices
+from dbbench.storage.devices import ceiling, images
+
+RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
+WIPE: Final = "DBBENCH_WIPE"  # identities that were typed, for the child; separated by newlines
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 0: the work is done and published (a failed trial too); otherwise an `error` event
+    explains why not."""
+    verb, folder, rest = argv[0], Path(argv[1]), argv[2:]
+    os.umask(0o022)
+    emit = events_to(os.dup(1))
+    run = results.load_spec(folder)
+
+    def work(workdir: WorkDir) -> None:
+        if verb == "golden":
+            dataset.golden_of(run.cell(rest[0]), workdir, emit)
+        elif verb == "ceiling":
+            _ceiling(run, folder)
+        else:
+            _trial(run, folder, rest[0], workdir, emit)
+
+    try:
+        if os.geteuid() != 0:
+            return _without_namespaces(work, folder, emit)
+        named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
+        keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
+        keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
+        if run.plan.client is not None:  # what ssh and the password are read from
+            keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
+        workdir = WorkDir(RUNTIME, folder / ELSEWHERE)
+        return namespaces.isolated(lambda: guarded(work, workdir, emit), RUNTIME, keep=keep)
+    except DbbenchError as error:
+        return reported(error, emit)
+
+
+def _ceiling(run: Run, folder: Path) -> None:
+    """Measure what the plan's first device can do, before it has a filesystem."""
+    longest = max(cell.window.measure_s for cell in run.cells)
+    permit = RunPermit(_typed(), Journal(folder / "journal.jsonl"))
+    with devices.attached(run.plan.device, images.of(run, folder), permit) as disks:
+        permit.note(disks)
+        device.erase(disks)
+        results.save_ceiling(folder, ceiling.measured(disks.each[0], longest, run.plan.seed))
+
+
+def _trial(run: Run, folder: Path, trial_id: str, workdir: WorkDir, emit: Emit) -> None:
+    spec = run.trial(trial_id)
+    cell = run.cell(spec.cell)
+    record = Record(run, spec, cell, Draft(folder, trial_id), emit)
+    job = Job(run, cell, Journal(folder / "journal.jsonl"), workdir, emit, images.of(run, folder), _typed())
+    try:
+        run_trial(record, job)
+    finally:
+        shutil.rmtree(workdir.elsewhere, ignore_errors=True)
+
+
+def _typed() -> tuple[str, ...]:
+    """Return the identities of the devices that may be erased."""
+    return tuple(os.environ.get(WIPE, "").splitlines())
+
+
+def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
+    """Do the work in its directory; return 0, or the exit status of the error, which is reported to the parent."""
+    _signals_are_errors()
+    try:
+        workdir.make()
+        work(workdir)
+    except DbbenchError as error:
+        return reported(error, emit)
+    return 0
+
+
+def _without_namespaces(work: Callable[[WorkDir], None], folder: Path, emit: Emit) -> int:
+    """Do the work in a temporary directory recorded in the journal; die with the parent."""
+    namespaces.die_with_parent()
+    journal = Journal(folder / "journal.jsonl")
+    runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))
+    journal.note("take", what="runtime", path=str(runtime))
+    try:
+        return guarded(work, WorkDir(runtime, folder / ELSEWHERE), emit)
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
+        journal.note("give_back", what="runtime", path=str(runtime))
+
+
+def _signals_are_errors() -> None:
+    """Turn the first SIGINT or SIGTERM into an exception; the cleanup that follows is not interrupted again."""
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise (Interrupted if number == signal.SIGINT else Terminated)("stopped on request")
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def reported(error: DbbenchError, emit: Emit) -> int:
+    """Report an error that ended the work to the parent, with all its parts; return its exit code."""
+    emit(Event("error", {"id": error.id, "evidence": error.evidence, "where": error.where,
+                         "effect": error.effect, "remedy": error.remedy}))  # fmt: skip
+    return error.exit_code
+
+
+def events_to(fd: int) -> Emit:
+    """Return a function that writes events to `fd`, one JSON object per line. A closed reader is not an error."""
+
+    def emit(event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(fd, f"{event.line()}\n".encode())
+
+    return emit
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,215 @@
+"""counters: the engine's own counters, read once per second by a thread. Raw file: `counters.jsonl`.
+
+The columns are differences per second of cumulative counters (`wal_bytes` -> `wal_bytes_per_s`) and gauges as they are
+(`innodb_history_list_length`). A failed reading is a gap on both of its sides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import IO, Final
+
+from dbbench.engines.port import Server, Sessions
+from dbbench.machine import threads
+from dbbench.metrics.clock import iso
+from dbbench.metrics.series import Series, on_the_second
+from dbbench.model import TrialWarning
+from dbbench.samplers.sampler import Sampled, Sampling, gap_warning
+
+# Words of a name that say "as it is now", against counters that only grow. `wait_free` and the like grow.
+_GAUGE: Final = re.compile(
+    r"(^|_)(dirty|history|length|age|lag|running|connected|active|backlog|depth|current|size|limit)(_|$)"
+    r"|pages_(data|free|misc|total)$"
+)
+_LONGEST_S: Final = 1.5  # a difference over more than that is not the value of any one second
+_SHOWN: Final = 3  # sessions
+_JOIN_S: Final = 1.0  # the block's end waits no longer for a reading that hangs
+
+
+@dataclass(frozen=True)
+class CountersReading:
+    """One second: `due_utc` according to the schedule, the monotonic time of the answer, the counters or None."""
+
+    due_utc: float
+    monotonic: float
+    counters: dict[str, float] | None
+    sessions: Sessions | None = None
+
+
+def programs() -> tuple[str, ...]:
+    """Return (): the engine's connection is sufficient."""
+    return ()
+
+
+@contextlib.contextmanager
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
+    """Read `target.server.counters()` once per second; without a server, do nothing."""
+    recording = Counters(target.server, raw / "counters.jsonl", target.sessions)
+    with recording.running():
+        yield recording
+
+
+def is_gauge(name: str) -> bool:
+    """Whether the value is a state (dirty pages, history length) and not a cumulative count."""
+    return _GAUGE.search(name) is not None
+
+
+class Counters:
+    """A thread that reads counters, and its readings."""
+
+    def __init__(self, server: Server | None, log: Path, expected: int | None = None) -> None:
+        self.readings: list[CountersReading] = []
+        self._server = server
+        self._expected = expected  # sessions that the load generator opens
+        self._log = log
+        self._fault: str | None = None
+        self._fatal = False
+        self._warnings: list[TrialWarning] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Read within the block, first immediately; at the end, wait at most one second for a server that does not
+        answer."""
+        if self._server is None:
+            yield
+            return
+        with contextlib.suppress(Exception):  # the first reading of the thread tells of it
+            self._server.sessions()  # before the load generator begins: what is opened from here on is counted
+        with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
+            yield
+        if helper.alive:
+            self._fault, self._fatal = "the server did not answer at the end", True
+
+    def first(self) -> dict[str, float] | None:
+        """Return the earliest successful reading."""
+        return next((r.counters for r in self.readings if r.counters is not None), None)
+
+    def last(self) -> dict[str, float] | None:
+        """Return the latest successful reading."""
+        return next((r.counters for r in reversed(self.readings) if r.counters is not None), None)
+
+    def series(self, begin_utc: float, seconds: int) -> Series:
+        """Return the columns on the trial's clock."""
+        if self._server is None:
+            return Series(seconds)
+        series = to_series(self.readings, begin_utc, seconds)
+        pairs = itertools.pairwise(self.readings)
+        seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
+        self._warnings = []
+        if self._fatal:
+            self._warnings.append(TrialWarning("W013", f"counters: {self._fault}", suspect=True))
+        if gaps := gap_warning("counters", seen):
+            why = f": {self._fault}" if self._fault else ""
+            self._warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
+        self._warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
+        return series
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return W013, W014, W128, W135 for the last call of `series`."""
+        return tuple(self._warnings)
+
+    def _work(self, ended: Event) -> None:
+        began_utc, began = time.time(), time.monotonic()
+        tick = 0
+        with self._log.open("w", encoding="utf-8") as log:
+            while not ended.wait(max(0.0, began + tick - time.monotonic())):
+                if not self._read(log, began_utc + tick, ended):
+                    return
+                # A reading that took longer than a second costs its ticks; it does not move the schedule.
+                tick = max(tick + 1, math.ceil(time.monotonic() - began))
+
+    def _read(self, log: IO[str], due_utc: float, ended: Event) -> bool:
+        """Take a reading; return False if further readings are pointless."""
+        assert self._server is not None
+        counters: dict[str, float] | None = None
+        sessions: Sessions | None = None
+        line: dict[str, object] = {"utc": iso(due_utc)}
+        try:
+            counters = self._server.counters()
+            line["counters"] = counters
+            sessions = self._server.sessions()
+            line["sessions"] = {"present": len(sessions.present), "opened": sessions.opened}
+        except Exception as error:  # every driver has its own family; none may end the trial from here
+            self._fault = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            line["error"] = self._fault
+        if ended.is_set() and counters is None:
+            return False  # the server was asked while it stopped: no fault of this trial
+        self.readings.append(CountersReading(due_utc, time.monotonic(), counters, sessions))
+        log.write(json.dumps(line) + "\n")
+        log.flush()
+        if counters is None and not self._server.alive():
+            self._fault, self._fatal = f"the server is gone ({self._fault})", True
+            return False
+        return True
+
+
+def foreign_sessions(
+    readings: Sequence[CountersReading], expected: int | None, begin_utc: float, seconds: int
+) -> Iterator[TrialWarning]:
+    """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the configuration, in these
+    seconds."""
+    before, foreign, found = Sessions({}), set[int](), dict[str, int]()
+    for reading in readings:
+        if (now := reading.sessions) is None:
+            continue
+        second = math.floor(reading.due_utc - begin_utc)
+        if 0 <= second <= seconds:  # a session is noticed up to a second later
+            second = min(second, seconds - 1)
+            if now.configured != before.configured and before.configured:
+                yield TrialWarning("W128", "the server read its configuration again", second, suspect=True)
+            if (more := _beyond(now, expected)) > _beyond(before, expected):
+                new = now.present.keys() - before.present.keys()
+                foreign |= new if len(new) <= more else set()
+                if not 0 < len(new) <= more:
+                    found.setdefault(f"{more} in all, not listed by the server", second)
+            for number in sorted(foreign & now.present.keys()):
+                found.setdefault(now.present[number], second)
+        before = now
+    if found:
+        texts = [f"{' '.join(text.split())} (second {second})" for text, second in found.items()]
+        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(found.values()), suspect=True)
+
+
+def _beyond(sessions: Sessions, expected: int | None) -> int:
+    """Return how many sessions do not belong to the load generator."""
+    count = len(sessions.present) if sessions.opened is None else sessions.opened
+    return 0 if expected is None else max(0, count - expected)
+
+
+def _usable(before: CountersReading, after: CountersReading) -> bool:
+    readable = before.counters is not None and after.counters is not None
+    return readable and after.due_utc - before.due_utc <= _LONGEST_S
+
+
+def to_series(readings: Sequence[CountersReading], begin_utc: float, seconds: int) -> Series:
+    """Return differences per second of counters, and gauges as they are; a counter that decreased is a gap."""
+    names = list(dict.fromkeys(name for reading in readings for name in reading.counters or {}))
+    columns = {}
+    for name in names:
+        gauge = is_gauge(name)
+        points = _gauge(readings, name) if gauge else _rates(readings, name)
+        columns[name if gauge else f"{name}_per_s"] = on_the_second(points, begin_utc, seconds)
+    return Series(seconds, columns)
+
+
+def _gauge(readings: Sequence[CountersReading], name: str) -> Iterator[tuple[float, float | None]]:
+    for reading in readings:
+        yield reading.due_utc, (reading.counters or {}).get(name)
+
+
+def _rates(readings: Sequence[CountersReading], name: str) -> Iterator[tuple[float, float | None]]:
+    for before, after in itertools.pairwise(readings):
+        old, new = (before.counters or {}).get(name), (after.counters or {}).get(name)
+        if not _usable(before, after) or old is None or new is None or new < old:
+            yield after.due_utc, None
+        else:
+            yield after.due_utc, (new - old) / (after.monotonic - before.monotonic)

@@ -1,0 +1,211 @@
+"""machine: whether only the trial used the machine, and whether its settings stayed the same. Read once per second.
+
+It compares each second with the previous one: mount options (W132; the kernel also announces changes), the scheduling
+of the trial's processes (W133), their control groups (W134), settings of the host and the block layer (W018) and the
+system clock (W023). W129 covers processes that are stopped or frozen, a server that makes no progress although it is
+queried every second, and a thread of dbbench that is seconds late: then the trial's process was stopped, or the whole
+(virtual) machine was.
+
+There are no columns; `machine.jsonl` contains the findings and exists only if there are any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from dbbench.machine import host, threads
+from dbbench.machine.host.proc import PROC
+from dbbench.machine.limits.cgroup import Groups
+from dbbench.metrics.clock import iso
+from dbbench.metrics.series import Series
+from dbbench.model import TrialWarning
+from dbbench.samplers import watched
+from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.samplers.watched import Mounts, Processes, SettingFiles, Values
+
+_EVERY_S: Final = 1.0
+_MOUNTS_EVERY_S: Final = 0.25  # where the kernel does not announce a change
+_LATE_S: Final = 3.0  # beyond its turn: no load of a machine that still measures anything does this to a thread
+_STILL: Final = 2  # seconds in a row without a step: in one of them dbbench itself may have been late to ask
+_STEP_S: Final = 0.25  # chrony slews by at most 0.1 s a second; two readings lie less than that apart
+_SHOWN: Final = 3  # findings of one kind
+_STANDING: Final = "W129"
+KINDS: Final = ("W018", "W023", _STANDING, "W132", "W133", "W134")  # each makes the trial suspect
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """A deviation: a warning's ID, its description, and its duration in seconds (W129)."""
+
+    utc: float
+    id: str
+    text: str
+    lasted_s: float = 0.0
+
+
+def programs() -> tuple[str, ...]:
+    """Return (): /proc and /sys are sufficient."""
+    return ()
+
+
+@contextlib.contextmanager
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
+    """Watch the machine within the block."""
+    looking = Machine(target, raw / "machine.jsonl")
+    try:
+        with threads.beside("machine", looking.work):
+            yield looking
+    finally:
+        looking.close()
+
+
+def both_clocks() -> tuple[float, float]:
+    """Return the system clock in epoch seconds and the monotonic clock, read as close together as three
+    attempts allow."""
+    readings = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(3)]
+    _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return utc, after
+
+
+class Machine:
+    """Watches the machine and keeps the findings. Seconds in UTC."""
+
+    def __init__(
+        self,
+        target: Sampled,
+        log: Path,
+        proc: Path = PROC,
+        clocks: Callable[[], tuple[float, float]] = both_clocks,
+    ) -> None:
+        self._server = target.server.pid if target.server is not None else None
+        self._disks, self._log, self._clocks = target.disks, log, clocks
+        self._mounts = Mounts(target.mounts)
+        roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
+        self._processes = Processes(roots, Groups(self._mounts.table()), proc)
+        self._files = SettingFiles({**host.watched(), **host.block_files(target.disks, target.mounts)})
+        self._found: list[Disturbance] = []
+        self._began = clocks()
+        self._turn = self._began  # both clocks at the last look
+        self._values: Values = {}
+        self._options: Values = {}
+        self._still = 0  # seconds without a step of the server
+        self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, requests that ended
+        self._warnings: tuple[TrialWarning, ...] = ()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._mounts.close()
+
+    def work(self, ended: Event) -> None:
+        """Read once per second until `ended` is set, and the mounts whenever one has changed."""
+        self.look()
+        due = self._turn[1] + _EVERY_S
+        while not ended.is_set():
+            self._mounts.wait(max(0.0, min(_MOUNTS_EVERY_S, due - time.monotonic())))
+            self.look_at_mounts()
+            if time.monotonic() >= due:
+                self.look()
+                due = max(due, self._turn[1] - _EVERY_S) + _EVERY_S
+
+    def series(self, begin_utc: float, seconds: int) -> Series:
+        """Return no columns; the warnings refer to these seconds."""
+        end_utc = begin_utc + seconds
+        of_load = [
+            dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001))
+            for finding in self._found
+            if begin_utc <= finding.utc < end_utc + _EVERY_S  # a change is noticed up to a second later
+        ]
+        kinds = {finding.id for finding in of_load}
+        self._warnings = tuple(warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds)
+        return Series(seconds)
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return warnings of KINDS for the last call of `series`."""
+        return self._warnings
+
+    def look(self) -> None:
+        """Read everything once."""
+        late_s = self._look_at_clocks()
+        self.look_at_mounts()
+        self._processes.read()
+        stopped = self._processes.stopped()
+        for pid, name, how in stopped:
+            self._note(_STANDING, f"{name} (pid {pid}) {how}", _EVERY_S)
+        self._look_at_progress(bool(stopped), _EVERY_S + late_s)
+        for text in self._processes.rescheduled():
+            self._note("W133", text)
+        values = {**self._files.values(), **self._processes.values()}
+        for kind, text in watched.changed(self._values, values):
+            self._note(kind, text)
+        self._values = values
+
+    def look_at_mounts(self) -> None:
+        """Read the mounts once."""
+        options = self._mounts.values()
+        if options is not self._options:
+            for kind, text in watched.changed(self._options, options):
+                self._note(kind, text)
+            self._options = options
+
+    def _look_at_clocks(self) -> float:
+        """Return by how many seconds this reading is late."""
+        before, self._turn = self._turn, self._clocks()
+        if abs(step := stepped(before, self._turn)) > _STEP_S:
+            self._note("W023", f"the system clock was set by {step:+.1f} s")
+        late_s = self._turn[1] - before[1] - _EVERY_S
+        if late_s >= _LATE_S:
+            self._note(_STANDING, f"dbbench, or the machine (pid {os.getpid()}) stopped", late_s, ago_s=late_s)
+        return max(0.0, late_s)
+
+    def _look_at_progress(self, stopped: bool, seconds: float) -> None:
+        """Note W129 if no thread of the server has run since the last reading while no disk request ended or was
+        pending.
+
+        The sampler `counters` queries the server every second.
+        """
+        if self._server is None:
+            return
+        before, self._progress = self._progress, (self._processes.steps(self._server), watched.requests(self._disks))
+        moved = None in self._progress or before != self._progress
+        self._still = 0 if moved or stopped else self._still + 1
+        if self._still >= _STILL:
+            lasted = seconds * (_STILL if self._still == _STILL else 1)
+            self._note(_STANDING, f"the server (pid {self._server}) made no step", lasted)
+
+    def _note(self, kind: str, text: str, lasted_s: float = 0.0, ago_s: float = 0.0) -> None:
+        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s  # a clock that is set does not move it
+        self._found.append(Disturbance(utc, kind, text, lasted_s))
+        line = {"utc": iso(utc), "id": kind, "what": text, **({"seconds": round(lasted_s, 3)} if lasted_s else {})}
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:  # it is reported all the same
+            log.write(json.dumps(line) + "\n")
+
+
+def stepped(before: tuple[float, float], now: tuple[float, float]) -> float:
+    """Return by how many seconds the system clock moved relative to the monotonic clock between two readings
+    of both."""
+    return (now[0] - before[0]) - (now[1] - before[1])
+
+
+def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWarning:
+    """Return the findings of one kind as a warning: the duration for stopped processes, the time for changes."""
+    mine = [finding for finding in findings if finding.id == kind]
+    first = min(int(finding.utc - begin_utc) for finding in mine)
+    if kind == _STANDING:
+        lasted = Counter[str]()
+        for finding in mine:
+            lasted[finding.text] += round(finding.lasted_s)
+        texts = [f"{text} for about {count} s" for text, count in lasted.most_common()]
+    else:
+        texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in mine]
+    more = f" and {len(texts) - _SHOWN} others" if len(texts) > _SHOWN else ""
+    return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first, suspect=True)

@@ -1,0 +1,75 @@
+"""The interface of a sampler, one module each. Seconds without data are reported and never filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dbbench.engines.port import Server
+from dbbench.metrics.series import Series
+from dbbench.model import TrialWarning
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What is sampled: the disk under test by kernel name (None: unknown, only totals), the server, and the disk of its
+    write-ahead log if that is a separate one."""
+
+    disk: str | None  # "loop7", "nvme0n1"
+    server: Server | None
+    log: str | None = None
+    disks: tuple[str, ...] = ()  # all whole disks below, by kernel name: also those that hold the images
+    mounts: tuple[Path, ...] = ()  # folders on the filesystems under test
+    sessions: int | None = None  # how many the load generator may open in the server; None: not limited
+
+
+class Sampling(Protocol):
+    """A sampler that is running or has run."""
+
+    def series(self, begin_utc: float, seconds: int) -> Series:
+        """Return columns with units in their names and gaps as None; call it after the block has ended.
+
+        Never raises for a dead or truncated recorder: missing data is a gap and a warning.
+        """
+        ...
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return warnings with evidence (W013 and W014 in each sampler); call it after `series`."""
+        ...
+
+
+class Sampler(Protocol):
+    """A kind of sampler. Satisfied by a module."""
+
+    def programs(self) -> tuple[str, ...]: ...
+
+    def beside(self, target: Sampled, raw: Path) -> AbstractContextManager[Sampling]:
+        """Record into `raw` within the block."""
+        ...
+
+
+def gap_warning(sampler: str, column: Sequence[float | None]) -> TrialWarning | None:
+    """Return W014 if `column`, which has a value in every good second, has gaps; otherwise None.
+
+    The very last second alone does not count: the sampler's interval that ends in it may end after the block.
+    """
+    missing = [second for second, value in enumerate(column) if value is None]
+    if not missing or missing == [len(column) - 1]:
+        return None
+    text = f"{sampler}: {len(missing)} of {len(column)} seconds without data (second {ranges(missing)})"
+    return TrialWarning("W014", text, missing[0])
+
+
+def ranges(seconds: Sequence[int]) -> str:
+    """Return "3-5, 9" for [3, 4, 5, 9], with at most five ranges."""
+    spans: list[list[int]] = []
+    for second in seconds:
+        if spans and second == spans[-1][1] + 1:
+            spans[-1][1] = second
+        else:
+            spans.append([second, second])
+    written = [f"{first}-{last}" if last > first else f"{first}" for first, last in spans[:5]]
+    return ", ".join(written) + (f" and {len(spans) - 5} more" if len(spans) > 5 else "")

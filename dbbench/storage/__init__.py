@@ -1,0 +1,1 @@
+"""Where the data is stored: devices, the layers on them, and filesystems."""

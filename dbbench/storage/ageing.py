@@ -1,0 +1,216 @@
+"""Age a filesystem: fill and churn it with a seeded sequence of writes before the dataset is restored.
+
+The sequence depends only on seed, size and churn: the same files, sizes and bytes in the same order on every
+filesystem, whatever its speed. It leaves `FOLDERS` full of files in `aged/`, and fragmented free space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from dbbench.errors import FilesystemFull
+from dbbench.model import AgeFacts, Ageing
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import Mounted
+from dbbench.units import size_text
+
+FOLDER: Final = "aged"
+FOLDERS: Final = 16  # below it: ext puts each folder into a block group of its own
+# Sizes are even on a logarithmic scale, as those of files on real disks nearly are: most are small, most bytes are
+# in large ones. The largest is small beside the device, so that many free extents come of it.
+SMALLEST: Final = 4 * 2**10
+LARGEST: Final = 16 * 2**20
+LARGEST_SHARE: Final = 1 / 32  # of the whole, on a small device
+UNIT: Final = 4 * 2**10  # sizes are multiples of it: the smallest block of most filesystems
+PIECE: Final = 256 * 2**10  # at most: a file that grows while others do, as logs and tables do
+TOGETHER: Final = 4  # files grow side by side
+SYNC_BYTES: Final = 4 * 2**20  # then what was written gets its place; without it delayed allocation undoes the pieces
+BATCH: Final = 0.05  # of the whole is removed before as much is written again
+REWRITTEN: Final = 0.25  # of each batch is written into files that are there, in place
+SAMPLE: Final = 8 * 2**20  # bytes of noise that all contents are cut out of: nothing of it compresses
+WHOLE: Final = 0.75  # a filesystem that offers this share of its devices' bytes lies on all of them once
+
+
+@dataclass(frozen=True)
+class Step:
+    """One write: `write` writes `size` bytes of the noise from `at` into the file at `offset`; `end` says that a file
+    of `size` bytes is complete, so that preallocated space is released (xfs)."""
+
+    kind: Literal["write", "end", "remove", "sync"]
+    name: str = ""
+    offset: int = 0
+    size: int = 0
+    at: int = 0
+
+    def line(self) -> bytes:
+        """Return the step as text, for the digest."""
+        return f"{self.kind} {self.name} {self.offset} {self.size} {self.at}\n".encode()
+
+
+def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
+    """Yield the steps that leave `whole_bytes` in files, after `churn` times that amount was removed and rewritten."""
+    return _Sequence(seed, whole_bytes // UNIT * UNIT).steps(churn)
+
+
+@dataclass
+class _Sequence:
+    """The state between steps: the existing files and their sizes."""
+
+    seed: int
+    whole: int
+    sizes: dict[str, int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    made: int = 0
+    unsynced: int = 0
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+
+    def steps(self, churn: float) -> Iterator[Step]:
+        yield from self._written(self.whole)
+        left = int(churn * self.whole)
+        while left >= UNIT:
+            batch = min(left, max(UNIT, int(BATCH * self.whole)))
+            left -= batch
+            yield from self._rewritten(int(REWRITTEN * batch))
+            freed = 0
+            while freed < (1 - REWRITTEN) * batch and self.names:
+                name = self._taken_out()
+                freed += self.sizes.pop(name)
+                yield Step("remove", name)
+            yield from self._written(freed)
+        yield Step("sync")
+
+    def _written(self, wanted: int) -> Iterator[Step]:
+        """Yield new files with that many bytes in total, growing in parallel in pieces."""
+        growing: list[tuple[str, int]] = []
+        while wanted or growing:
+            while wanted and len(growing) < TOGETHER:
+                size = min(wanted, self._size())
+                wanted -= size
+                growing.append((self._name(), size))
+            name, size = growing.pop(0)
+            offset = self.sizes.get(name, 0)
+            piece = min(size - offset, self._even(UNIT, PIECE))
+            self.sizes[name] = offset + piece
+            yield from self._write(name, offset, piece)
+            if offset + piece < size:
+                growing.append((name, size))
+            else:
+                self.names.append(name)
+                yield Step("end", name, size=size)
+
+    def _rewritten(self, wanted: int) -> Iterator[Step]:
+        """Yield overwrites of parts of existing files, which copy-on-write moves."""
+        while wanted >= UNIT and self.names:
+            name = self.names[self.dice.randrange(len(self.names))]
+            piece = min(wanted // UNIT * UNIT, self.sizes[name], self._even(UNIT, PIECE))
+            wanted -= piece
+            yield from self._write(name, self.dice.randrange((self.sizes[name] - piece) // UNIT + 1) * UNIT, piece)
+
+    def _write(self, name: str, offset: int, size: int) -> Iterator[Step]:
+        yield Step("write", name, offset, size, self.dice.randrange(SAMPLE - size))
+        self.unsynced += size
+        if self.unsynced >= SYNC_BYTES:
+            self.unsynced = 0
+            yield Step("sync")
+
+    def _taken_out(self) -> str:
+        at = self.dice.randrange(len(self.names))
+        self.names[at], self.names[-1] = self.names[-1], self.names[at]
+        return self.names.pop()
+
+    def _name(self) -> str:
+        self.made += 1
+        return f"{self.made % FOLDERS:02}/{self.made:07}"
+
+    def _size(self) -> int:
+        return self._even(SMALLEST, max(SMALLEST, min(LARGEST, int(LARGEST_SHARE * self.whole))))
+
+    def _even(self, low: int, high: int) -> int:
+        """Return a multiple of UNIT, uniform on a logarithmic scale."""
+        return max(UNIT, int(low * (high / low) ** self.dice.random()) // UNIT * UNIT)
+
+
+def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
+    """Age the filesystem; return what was done, with its free space before and after. Raises FilesystemFull.
+
+    `fill` refers to the size of the devices, so that each filesystem of a plan gets the same; if a filesystem offers
+    much less (mirrors), it refers to that.
+    """
+    offered = os.statvfs(fs.path)
+    total = offered.f_blocks * offered.f_frsize
+    whole = device_bytes if total >= WHOLE * device_bytes else total
+    before, steps = filesystems.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
+    try:
+        done = _carried_out(steps, fs.path / FOLDER, seed)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise FilesystemFull(
+            f"the aged files of [age] ({asked.fill:.0%} of {size_text(whole)}) do not fit on {fs.family}",
+            effect="Nothing was measured.",
+            remedy="Use a smaller fill in [age] or a larger device.",
+        ) from error
+    filesystems.sync(fs.path)
+    now = os.statvfs(fs.path)
+    return AgeFacts(
+        seed=seed,
+        fill=asked.fill,
+        churn=asked.churn,
+        files=done.files,
+        files_written=done.files_written,
+        written_bytes=done.written_bytes,
+        digest=done.digest,
+        filled=1 - now.f_bavail / (now.f_bavail + now.f_blocks - now.f_bfree),
+        before=before,
+        after=filesystems.free_space(fs),
+    )
+
+
+@dataclass(frozen=True)
+class _Done:
+    files: int
+    files_written: int
+    written_bytes: int
+    digest: str
+
+
+def _carried_out(steps: Iterator[Step], root: Path, seed: int) -> _Done:
+    noise, digest = memoryview(random.Random(seed).randbytes(SAMPLE)), hashlib.sha256()
+    there: set[str] = set()
+    made = written = 0
+    for number in range(FOLDERS):
+        (root / f"{number:02}").mkdir(parents=True)
+    for step in steps:
+        digest.update(step.line())
+        if step.kind == "sync":
+            filesystems.sync(root)
+        elif step.kind == "remove":
+            (root / step.name).unlink()
+            there.discard(step.name)
+        elif step.kind == "end":
+            os.truncate(root / step.name, step.size)
+        else:
+            made += step.name not in there
+            there.add(step.name)
+            _put(root / step.name, step.offset, noise[step.at : step.at + step.size])
+            written += step.size
+    return _Done(len(there), made, written, digest.hexdigest())
+
+
+def _put(path: Path, offset: int, content: memoryview) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, fd)
+        while content:
+            done = os.pwrite(fd, content, offset)
+            content, offset = content[done:], offset + done

@@ -1,0 +1,120 @@
+"""Kind `block`: a real disk or partition, checked, locked and held, so that the checked device is the formatted one.
+
+It is opened with O_EXCL, checked through its descriptor, opened again through that descriptor and locked (flock(2),
+which udev and util-linux respect). O_EXCL is kept until the device is released, except while the kernel itself holds
+the device for a filesystem or a layer of the trial (`hold`). Changing a symbolic link meanwhile has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
+from dbbench.model import DeviceFacts
+from dbbench.storage.devices import guard, hold, naming, sysfs
+from dbbench.storage.devices.hold import afterwards
+from dbbench.storage.devices.port import Device, Permit
+
+_SETTLE_S: Final = 2.0  # the kernel may still be ending the mount of a trial that was killed (median 90 ms)
+_FREE_S: Final = 30.0  # after umount a copy of the mount elsewhere, or a slow flush, may hold it
+
+
+@contextlib.contextmanager
+def attached(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
+    """Attach a block device exclusively within the block; at the end, wait until nothing holds it.
+
+    `expected` is the identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another
+    identity than the plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still
+    holds it.
+    """
+    if os.geteuid() != 0:
+        raise NotRoot(f"only root can format {path}", effect=guard.UNTOUCHED, remedy="Run the command with sudo.")
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
+        held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
+        name = guard.kernel_name(exclusive)
+        _is_the_one(path, name, expected)
+        fd = os.open(f"/proc/self/fd/{exclusive}", os.O_RDWR | os.O_CLOEXEC)
+        stack.enter_context(afterwards(lambda: _wait_until_free(Path(f"/dev/{name}"))))
+        stack.callback(os.close, fd)
+        _lock(fd, path)
+        guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
+        number = os.fstat(fd).st_rdev
+        facts = DeviceFacts(
+            "block", f"/dev/{name}", name, sysfs.size_bytes(name), naming.serial(name), naming.model(name)
+        )
+        yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, sysfs.leaves(name))
+        guard.must_be_alone(fd)
+
+
+def number_of(path: Path) -> int | None:
+    """Return the device number of a block device, or None if the path is not one."""
+    try:
+        return path.stat().st_rdev if path.is_block_device() else None
+    except OSError:
+        return None
+
+
+def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
+    """Return a descriptor of the device with O_EXCL. A device that stays busy is refused with all reasons."""
+    until = time.monotonic() + _SETTLE_S
+    while (fd := guard.opened(path, os.O_RDWR | os.O_EXCL)) is None:
+        if time.monotonic() > until:
+            found = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
+            guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, found, permit)
+            raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s", effect=guard.UNTOUCHED)
+        time.sleep(0.05)
+    return fd
+
+
+def _is_the_one(path: Path, name: str, expected: str | None) -> None:
+    problem = ""
+    if sysfs.size_bytes(name) == 0:
+        problem = "has no medium (its size is 0)"
+    elif expected and expected not in naming.names_of(name):
+        problem = f"is {naming.identity_of(name)}, the plan asks for {expected}"
+    if problem:
+        raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED, remedy="dbbench doctor")
+
+
+def _lockers(path: Path) -> list[guard.Reason]:
+    """Return who has locked a busy device: usually another run that holds it."""
+    with path.open("rb") as plain:
+        try:
+            _lock(plain.fileno(), path)
+        except DeviceLocked as error:
+            return [guard.Reason("in use", error.evidence)]
+    return []
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DeviceLocked(
+            f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
+            effect=guard.UNTOUCHED,
+            remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",
+        ) from None
+
+
+def _wait_until_free(path: Path) -> None:
+    """Wait until O_EXCL succeeds: a successful umount(2) does not mean that the filesystem is gone."""
+    until = time.monotonic() + _FREE_S
+    while True:
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return  # unplugged, or renamed: not held by us
+        if time.monotonic() > until:
+            lines = "".join(f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use")
+            raise UnmountFailed(f"{path} is still in use after {_FREE_S:.0f} s:{lines}")
+        time.sleep(0.02)

@@ -1,0 +1,183 @@
+"""Kind `dir`: an existing directory on an existing filesystem, which is not changed. No mkfs, no root.
+
+The work is done in a directory `dbbench-ARM` with a marker file that is locked while the run lives. A directory whose
+marker is not locked was left by a killed run and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DbbenchError, DeviceLocked, DirectoryRefused
+from dbbench.machine.mounts import holding, mounts_of
+from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.storage.devices import guard, naming, sysfs
+from dbbench.storage.devices.port import Device
+
+MARKER: Final = ".dbbench"
+_PREFIX: Final = "dbbench-"
+# Refused themselves; a folder made for this purpose below /srv, /home or /mnt is fine.
+_SYSTEM: Final = frozenset(
+    [
+        "/",
+        "/bin",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/media",
+        "/mnt",
+        "/opt",
+        "/root",
+        "/run",
+        "/sbin",
+        "/srv",
+        "/tmp",
+        "/var",
+        "/var/cache",
+        "/var/lib",
+        "/var/log",
+        "/var/spool",
+        "/var/tmp",
+    ]
+)
+# Refused with all that is below: programs, settings and the kernel's own.
+_TREES: Final = tuple(Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"])
+_EMPTY: Final = frozenset({"lost+found"})  # what mkfs leaves in an empty filesystem
+
+
+@contextlib.contextmanager
+def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
+    """Make a directory in the arm's directory; remove it with its content when the block ends.
+
+    `path` is the directory, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and `leaves`
+    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DirectoryRefused, and DeviceLocked
+    if another run works in the directory.
+    """
+    directory = checked(_path(spec, arm))
+    for left in _ours(directory):
+        _remove_left(left)
+    folder = directory / (_PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(0o755)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            marker = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _refused(directory, f"{folder.name} cannot be made in it: {error.strerror}") from None
+        stack.callback(os.close, marker)
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield _device(folder)
+
+
+def checked(directory: Path) -> Path:
+    """Return the directory without symlinks if it may be used. Raises DirectoryRefused."""
+    real = directory.resolve()
+    if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
+        raise _refused(directory, "it is a folder of the system")
+    if not real.is_dir():
+        raise _refused(directory, "it is not a directory" if real.exists() else "it is not there")
+    try:
+        others = sorted({entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)})
+    except OSError as error:
+        raise _refused(directory, f"it cannot be read: {error.strerror}") from None
+    if others:
+        raise _refused(directory, f"it is not empty: {', '.join(others[:5])}" + (" ..." if others[5:] else ""))
+    return real
+
+
+def disk_below(path: Path) -> str | None:
+    """Return the kernel name of the device below a path, or None if the kernel shows none (zfs, tmpfs, network)."""
+    name = sysfs.name_of(path.stat().st_dev)
+    if name is None:  # btrfs has an anonymous number; the mount's source is one of its devices
+        entry = holding(path.resolve(), mounts_of(Path("/proc/self")))
+        source = Path(entry.source) if entry else Path()
+        name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None
+    return name
+
+
+def _path(spec: DeviceSpec, arm: str) -> Path:
+    named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
+    if not named:
+        raise DirectoryRefused(
+            f"[device] has no directory for {arm!r}",
+            effect="Nothing was changed.",
+            remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
+        )
+    return Path(named)
+
+
+def _ours(directory: Path) -> list[Path]:
+    """Return dbbench's directories in it: by name and marker, without symlinks."""
+    found = directory.glob(f"{_PREFIX}*")
+    return [path for path in found if not path.is_symlink() and (path / MARKER).is_file()]
+
+
+def _remove_left(folder: Path) -> None:
+    try:
+        marker = os.open(folder / MARKER, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refused(folder.parent, f"{folder.name} in it is another user's: {error.strerror}") from None
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:
+        raise DeviceLocked(
+            f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED
+        ) from None
+    finally:
+        os.close(marker)
+
+
+def _device(folder: Path) -> Device:
+    place, number = os.statvfs(folder), folder.stat().st_dev
+    name = disk_below(folder)
+    disk = sysfs.disk_of(name) if name else ""
+    facts = DeviceFacts(
+        "dir",
+        str(folder),
+        name or "",
+        place.f_blocks * place.f_frsize,
+        naming.serial(disk) if disk else "",
+        naming.model(disk) if disk else "",
+    )
+    leaves = sysfs.leaves(name) if name else ()
+    return Device(folder, -1, os.major(number), os.minor(number), facts, leaves)
+
+
+def _refused(directory: Path, why: str) -> DbbenchError:
+    return DirectoryRefused(
+        f"{directory} cannot be used: {why}",
+        effect="Nothing was changed.",
+        remedy="Create an empty directory on the filesystem to be measured, and name it in [device].",
+    )
+
+
+def shared_disks(device: Device) -> tuple[str, ...]:
+    """Return kernel names of disks below the images, which other processes may use too; () if unknown."""
+    names: list[str] = []
+    for disk in device.disks:
+        if disk.facts.image:
+            name = disk_below(Path(disk.facts.image).parent)
+            names += sysfs.leaves(name) if name else ()
+    return tuple(dict.fromkeys(names))
+
+
+def physical_disks(facts: DeviceFacts) -> tuple[str, ...]:
+    """Return the kernel names of the whole disks below a device: those of its image file, or of its partition."""
+    name = disk_below(Path(facts.image).parent) if facts.image else facts.name
+    return sysfs.leaves(name) if name else ()
+
+
+def disks_with_several(devices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the disks that lie below more than one of these devices; each is given with its own disks."""
+    counted = Counter(disk for disks in devices for disk in set(disks))
+    return tuple(disk for disk, number in counted.items() if number > 1)

@@ -1,0 +1,249 @@
+"""Decide whether a block device may be formatted: all detectors together, and what a permit overrides.
+
+A permit never overrides use by another process. A signature (a filesystem, a partition table, a member of an array) is
+overridden by the identity that a person typed, or by this run's journal if it recorded making exactly that filesystem.
+Data without a signature (a database's raw device, a plain encrypted volume) is overridden by the identity too, or by
+the journal's record that this run has had the device before.
+
+The search for data without a signature takes at most two seconds, which is enough to read all of a small disk. On a
+large one, the places where filesystems keep copies of their first blocks are read first (they survive if the beginning
+was overwritten), then places at ever smaller distances. Data between these places on an otherwise blank large disk is
+not detected.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from dbbench import process
+from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnusable
+from dbbench.machine.namespaces import host_proc
+from dbbench.storage.devices import naming, sysfs, used
+from dbbench.storage.devices.port import Permit
+
+FSTAB: Final = Path("/etc/fstab")
+_LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
+_UNSEEN_SHOWN: Final = 3  # processes that might be it, where none is seen to be
+UNTOUCHED: Final = "Nothing was changed."
+_WITHIN_S: Final = 2.0
+_LEAST: Final = 64  # places, however long they take
+_PIECE: Final = 2**16  # bytes read at a place
+# Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, of btrfs; those of xfs are at about each quarter.
+COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a device is not free. A signature has its UUID and label, or "". "data" is content without a signature.
+
+    "unseen" is a process that may not be inspected (in a container often its first one): it might have the device open.
+    Mounts, swap and md would have prevented O_EXCL, so it is not a reason by itself: it is reported with others.
+    """
+
+    kind: Literal["in use", "unseen", "signature", "data"]
+    text: str
+    uuid: str = ""
+    label: str = ""
+
+
+def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
+    """Return all reasons why the device must not be touched; [] if it is free. Raises DeviceUnusable."""
+    exclusive = opened(path, os.O_RDONLY | os.O_EXCL)
+    fd = opened(path, os.O_RDONLY) if exclusive is None else exclusive
+    if fd is None:
+        raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading", effect=UNTOUCHED)
+    try:
+        busy = [] if exclusive is not None else [held_exclusively()]
+        return busy + found_on(fd, mine={fd}, fstab=fstab)
+    finally:
+        os.close(fd)
+
+
+def held_exclusively() -> Reason:
+    """Return the reason for a refused O_EXCL."""
+    return Reason("in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do")
+
+
+def opened(path: Path, flags: int) -> int | None:
+    """Return a descriptor of a block device, or None if it is busy (EBUSY). Raises DeviceUnusable."""
+    try:
+        if not path.is_block_device():  # before open(2), which would wait on a FIFO
+            problem = "not a block device" if path.exists() else "it is not there"
+        else:
+            return os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return None
+        problem = error.strerror or str(error)
+    raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED, remedy="dbbench doctor")
+
+
+def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
+    """Return what all detectors except O_EXCL find for an open block device; `mine` are this process's descriptors."""
+    name = kernel_name(fd)
+    signatures = signatures_of(fd) or data_without(fd)
+    try:
+        device, proc = used.target(name), host_proc()
+        texts = [
+            *used.by_mounts(device, proc),
+            *used.by_swaps(device, proc),
+            *used.by_layers(device),
+            *used.by_loops(device),
+            *used.by_open_files(device, proc, mine),
+            *used.by_fstab(device, fstab, _tags(fd, name, signatures)),
+        ]
+    except (OSError, DbbenchError, ValueError, LookupError) as error:
+        texts = [f"who uses it cannot be found out: {error}"]
+    return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
+
+
+def must_be_alone(fd: int) -> None:
+    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device.
+
+    The exclusive hold prevents neither. A process that has already closed it is not detected.
+    """
+    device = used.target(kernel_name(fd))
+    if found := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
+        raise DeviceInUse(
+            f"/dev/{device.name} is in use by another process although dbbench holds it: {'; '.join(found)}",
+            effect="The trial was stopped. Nothing more is written to the device.",
+            remedy="End that process, then run the same command again.",
+        )
+
+
+def locked_by(fd: int) -> str:
+    """Return the holders of the flock(2) on that file or device node, one per line, for an error message."""
+    try:
+        found = used.by_locks(os.fstat(fd), host_proc())
+    except (OSError, ValueError) as error:
+        found = [f"who that is cannot be found out: {error}"]
+    shown = [text for text in found if not isinstance(text, used.Unseen)] or found[:_UNSEEN_SHOWN]
+    return "".join(f"\n  {text}" for text in shown or ["no process that holds it is to be seen"])
+
+
+def signatures_of(fd: int) -> list[Reason]:
+    """Return what wipefs finds, including backups.
+
+    A failing wipefs, and a disk that cannot be read, count as use, because the content is unknown. (wipefs ignores what
+    it cannot read.)
+    """
+    try:
+        _must_be_readable(fd)
+        done = process.run(
+            ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"], pass_fds=(fd,), note=False, timeout_s=60
+        )
+        return parsed(done.stdout)
+    except (OSError, DbbenchError, ValueError, LookupError, TypeError) as error:
+        return [Reason("in use", f"its signatures cannot be read: {error}")]
+
+
+def data_without(fd: int) -> list[Reason]:
+    """Return the reason if a device without a signature has data."""
+    try:
+        at = data_at(fd)
+    except OSError as error:
+        return [Reason("in use", f"it cannot be read: {error}")]
+    return [] if at is None else [Reason("data", f"data without a signature at byte {at}")]
+
+
+def _must_be_readable(fd: int) -> None:
+    """Read the places of signatures from the disk: its beginning, middle and end. Raises OSError."""
+    size = os.lseek(fd, 0, os.SEEK_END)
+    for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):
+        os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
+        if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
+            raise OSError(errno.EIO, f"it ends before byte {size}")
+
+
+def parsed(answer: str) -> list[Reason]:
+    """Return the signatures in wipefs's JSON. Raises ValueError or KeyError."""
+    found = []
+    for entry in json.loads(answer)["signatures"]:
+        uuid, label = entry["uuid"] or "", entry["label"] or ""
+        words = [entry["type"], f"{label!r}" if label else "", f"(uuid {uuid})" if uuid else ""]
+        text = " ".join(word for word in words if word) + f" at byte {int(entry['offset'], 16)}"
+        found.append(Reason("signature", text, uuid, label))
+    return found
+
+
+def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> None:
+    """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its signatures."""
+    word = naming.identity_of(name)
+    shown = f"{path} ({sysfs.size_bytes(name)} bytes, identity {word})"
+    lines = "".join(f"\n  {reason.text}" for reason in found)
+    if any(reason.kind == "in use" for reason in found):
+        raise DeviceInUse(
+            f"{shown} is in use:{lines}",
+            effect=UNTOUCHED,
+            remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device.",
+        )
+    if permit.wipe(word) or all(reason.kind == "unseen" or _is_ours(reason, word, permit) for reason in found):
+        return
+    raise DeviceNotEmpty(
+        f"{shown} may contain data:{lines}",
+        effect=UNTOUCHED,
+        remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}",
+    )
+
+
+def _is_ours(reason: Reason, identity: str, permit: Permit) -> bool:
+    if reason.kind == "data":
+        return permit.had_by_us(identity)
+    return reason.kind == "signature" and permit.made_by_us(identity, reason.uuid)
+
+
+def kernel_name(fd: int) -> str:
+    """Return the kernel name of an open block device. Raises DeviceUnusable."""
+    name = sysfs.name_of(os.fstat(fd).st_rdev) if _is_block(fd) else None
+    if name is None:
+        raise DeviceUnusable(f"{Path(f'/proc/self/fd/{fd}').readlink()} is not a block device", effect=UNTOUCHED)
+    return name
+
+
+def _is_block(fd: int) -> bool:
+    return Path(f"/proc/self/fd/{fd}").is_block_device()
+
+
+def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:
+    """Return the tags with which fstab may name it: those of its content, and of its entry in a partition table."""
+    argv = ["blkid", "--probe", "--output", "export", f"/proc/self/fd/{fd}"]
+    answer = process.run(argv, ok=(0, 2, 8), pass_fds=(fd,), note=False)  # 2: nothing found; 8: more than one
+    tags = {f"UUID={reason.uuid}" for reason in signatures if reason.uuid}
+    tags |= {f"LABEL={reason.label}" for reason in signatures if reason.label}
+    for line in answer.stdout.splitlines():
+        key, _, value = line.partition("=")
+        tag = {"PART_ENTRY_UUID": "PARTUUID", "PART_ENTRY_NAME": "PARTLABEL"}.get(key, key)
+        tags.add(f"{tag}={value}")
+    return tags
+
+
+def data_at(fd: int, within_s: float = _WITHIN_S) -> int | None:
+    """Return the position of the first nonzero byte that was read, or None if all of them are 0. Raises OSError."""
+    until = time.monotonic() + within_s
+    for number, place in enumerate(places(os.lseek(fd, 0, os.SEEK_END))):
+        piece = os.pread(fd, _PIECE, place)
+        if rest := piece.lstrip(b"\0"):
+            return place + len(piece) - len(rest)
+        os.posix_fadvise(fd, place, _PIECE, os.POSIX_FADV_DONTNEED)  # a whole disk of zeros is nothing to keep
+        if number >= _LEAST and time.monotonic() > until:
+            break
+    return None
+
+
+def places(size: int) -> Iterator[int]:
+    """Yield positions to read on a device of that size; together they cover all of it."""
+    yield 0
+    yield max(0, size - _PIECE)
+    quarters = (size * number // 4 // _PIECE * _PIECE for number in (1, 2, 3))
+    yield from (place for place in (*COPIES, *quarters) if place < size)
+    step = 1 << (size - 1).bit_length() if size > 1 else 0
+    while step > _PIECE:
+        yield from range(step // 2, size, step)
+        step //= 2

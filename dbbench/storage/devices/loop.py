@@ -1,0 +1,156 @@
+"""Kind `loop`: a file as a disk. The image lasts for a run, the loop device for a trial.
+
+The device clears itself (LO_FLAGS_AUTOCLEAR) when its last user is gone, also after a SIGKILL. It uses direct I/O on
+the image: otherwise the host's page cache would be below the filesystem.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, LoopFailed, NotRoot
+from dbbench.machine.namespaces import host_proc
+from dbbench.model import DeviceFacts
+from dbbench.storage.devices import guard, loopctl, sysfs, used
+from dbbench.storage.devices.hold import afterwards
+from dbbench.storage.devices.image import image_facts, make_image
+from dbbench.storage.devices.port import Device
+
+__all__ = ["attached", "image_facts", "make_image"]
+
+_TRIES: Final = 50  # another process may take the free device before us; each try asks for another one
+_RETRY_S: Final = 0.02
+_SETTLE_S: Final = 2.0  # the kernel may still be clearing the device of a trial that was killed (median 90 ms)
+_CLEARED_S: Final = 30.0  # the driver flushes and clears in the background; a busy disk takes its time
+
+
+@contextlib.contextmanager
+def attached(image: Path) -> Iterator[Device]:
+    """Attach a locked loop device over `image` within the block; at the end, wait until the driver has released it.
+
+    `facts.direct_io` is read back from the driver: True, or False if the image's filesystem does not support direct
+    I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceLocked,
+    LoopFailed; afterwards LoopFailed if something still holds it.
+    """
+    if os.geteuid() != 0:
+        raise NotRoot(
+            "only root can create loop devices", effect="Nothing was changed.", remedy="Run the command with sudo."
+        )
+    with contextlib.ExitStack() as stack:
+        file, direct = _opened(image)
+        stack.callback(os.close, file)
+        _is_free(image, file)
+        before = image_facts(image)
+        name, fd = _bound(file, direct)
+        sequence = sysfs.read(sysfs.folder(name) / "diskseq")
+        stack.enter_context(afterwards(lambda: _wait_until_cleared(name, sequence)))
+        stack.callback(os.close, fd)
+        facts = DeviceFacts(
+            "loop",
+            f"/dev/{name}",
+            name,
+            sysfs.size_bytes(name),
+            direct_io=_direct_io(name, direct),
+            image=str(image),
+            image_blocks_before=before.blocks,
+            image_extents_before=before.extents,
+        )
+        number = os.fstat(fd).st_rdev
+        yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, (name,))
+
+
+def _opened(image: Path) -> tuple[int, bool]:
+    """Open the image, for direct I/O if its filesystem supports that."""
+    for flags in (os.O_DIRECT, 0):
+        try:
+            return os.open(image, os.O_RDWR | os.O_CLOEXEC | flags), bool(flags)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise DeviceUnusable(f"the image {image}: {error.strerror}", effect="Nothing was changed.") from None
+    raise DeviceUnusable(f"the image {image} cannot be opened", effect="Nothing was changed.")
+
+
+def _is_free(image: Path, file: int) -> None:
+    """Refuse an image that another loop device uses: two of them destroy the filesystem (a dying trial gets
+    a moment)."""
+    found = os.fstat(file)
+    behind = used.Target("", frozenset(), frozenset({(found.st_dev, found.st_ino)}))
+    until = time.monotonic() + _SETTLE_S
+    while not (locked := _locked(file)) or used.by_loops(behind):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.02)
+    if users := used.by_loops(behind):
+        raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
+    if not locked:
+        raise DeviceLocked(
+            f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
+        )
+
+
+def _locked(file: int) -> bool:
+    """Lock the image. The loop driver keeps the descriptor, and so the lock, until it has cleared the device."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _bound(file: int, direct: bool) -> tuple[str, int]:
+    """Bind a free loop device to the image; return its name and a descriptor that keeps it bound."""
+    flags = loopctl.LO_FLAGS_AUTOCLEAR | (loopctl.LO_FLAGS_DIRECT_IO if direct else 0)
+    problem = ""
+    for _ in range(_TRIES):
+        try:
+            name = f"loop{loopctl.free_number()}"
+            fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise LoopFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev stays away from a locked device
+            loopctl.configure(fd, file, flags)
+            return name, fd
+        except OSError as error:
+            os.close(fd)
+            problem = f"/dev/{name}: {error.strerror}"
+            if error.errno not in (errno.EBUSY, errno.EAGAIN):
+                break
+            time.sleep(_RETRY_S)
+    raise LoopFailed(f"the loop device could not be attached to its image: {problem}")
+
+
+def _direct_io(name: str, asked: bool) -> bool:
+    """Whether the driver uses direct I/O, read back from it. Raises LoopFailed if it was requested and is off."""
+    found = sysfs.read(sysfs.folder(name) / "loop/dio")
+    if asked and found != "1":
+        raise LoopFailed(
+            f"/dev/{name} does not use direct I/O (loop/dio = {found})",
+            remedy='Put the image on another filesystem with at = "/directory" in [device].',
+        )
+    return found == "1"
+
+
+def _cleared(name: str, sequence: str | None) -> bool:
+    """Whether the device released the image; another media number means that it already has a new one."""
+    return not loopctl.is_bound(name) or sysfs.read(sysfs.folder(name) / "diskseq") != sequence
+
+
+def _wait_until_cleared(name: str, sequence: str | None) -> None:
+    until = time.monotonic() + _CLEARED_S
+    while not _cleared(name, sequence):
+        if time.monotonic() > until:
+            device, proc = used.target(name), host_proc()
+            users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
+            raise LoopFailed(
+                f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: " + ("; ".join(users) or "?"),
+                remedy=f"Unmount the filesystem on it, then run: losetup -d /dev/{name}",
+            )
+        time.sleep(0.005)

@@ -1,0 +1,114 @@
+"""The identity of a disk, with which a user permits erasing it.
+
+A serial number is not always unique: virtual disks may share one, and loop devices have none. The identity is the
+serial if it is unique on this machine; otherwise the WWN, or a by-id name; otherwise kernel name, exact size in bytes,
+boot and the kernel's media count (diskseq), which is valid only for this boot and this attachment.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.storage.devices import sysfs
+
+BY_ID: Final = Path("/dev/disk/by-id")
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A disk as `doctor` shows it. `shown` is lsblk's view, for display and never for a decision."""
+
+    name: str
+    identity: str
+    size_bytes: int
+    model: str
+    shown: dict[str, Any]
+
+
+def identity(path: Path) -> str:
+    """Return the identity of the block device at `path`. Raises OSError if it does not exist."""
+    name = sysfs.name_of(path.stat().st_rdev)
+    if name is None:
+        raise OSError(f"{path} is not a block device that the kernel knows")
+    return identity_of(name)
+
+
+def identity_of(name: str) -> str:
+    """Return the identity for a kernel name; for a partition, its disk's with -partN."""
+    disk = sysfs.disk_of(name)
+    part = "" if disk == name else f"-part{sysfs.read(sysfs.folder(name) / 'partition')}"
+    for word, all_words in ((serial(disk), map(serial, sysfs.disks())), (wwn(disk), map(wwn, sysfs.disks()))):
+        if word and list(all_words).count(word) == 1:
+            return word + part
+    return (_by_id(disk) or _for_this_boot(disk)) + part
+
+
+def names_of(name: str) -> frozenset[str]:
+    """Return every name of this device that a plan may use in `identity` (which selects a disk, but never permits a
+    wipe)."""
+    words = {identity_of(name), name, serial(name), wwn(name), *_links(name)}
+    return frozenset(words - {""})
+
+
+def serial(name: str) -> str:
+    """Return the serial number that the disk reports; "" without one."""
+    here = sysfs.folder(name)
+    for place in ("serial", "device/serial"):  # virtio; nvme, mmc
+        if text := sysfs.read(here / place):
+            return " ".join(text.split())
+    return _vital_product_data(here / "device/vpd_pg80")
+
+
+def wwn(name: str) -> str:
+    """Return the world wide name, or the UUID of an array or volume; "" without one."""
+    here = sysfs.folder(name)
+    found = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
+    return next((" ".join(text.split()) for text in found if text), "")
+
+
+def model(name: str) -> str:
+    """Return the model that the disk reports; "" without one."""
+    here = sysfs.folder(sysfs.disk_of(name))
+    return sysfs.read(here / "device/model") or ""
+
+
+def describe_all() -> list[Described]:
+    """Return all disks and partitions with at least one sector, for display."""
+    columns = "NAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
+    answer = process.run(["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False).stdout
+    return [
+        Described(row["name"], identity_of(row["name"]), sysfs.size_bytes(row["name"]), model(row["name"]), row)
+        for row in json.loads(answer)["blockdevices"]
+        if sysfs.size_bytes(row["name"]) > 0
+    ]
+
+
+def _vital_product_data(path: Path) -> str:
+    """Return the serial of SCSI page 80h: four bytes of header (the last two: length), then text (SPC-4, 7.8.18)."""
+    try:
+        page = path.read_bytes()
+    except OSError:
+        return ""
+    return page[4 : 4 + int.from_bytes(page[2:4], "big")].decode(errors="replace").strip("\0 ")
+
+
+def _links(name: str) -> list[str]:
+    number = sysfs.number_of(name)
+    if not BY_ID.is_dir():
+        return []
+    return sorted(link.name for link in BY_ID.iterdir() if link.exists() and link.stat().st_rdev == number)
+
+
+def _by_id(name: str) -> str:
+    return next(iter(_links(name)), "")
+
+
+def _for_this_boot(name: str) -> str:
+    boot = BOOT_ID.read_text().strip()[:8]
+    words = [name, str(sysfs.size_bytes(name)), boot, sysfs.read(sysfs.folder(name) / "diskseq")]
+    return "-".join(word for word in words if word)

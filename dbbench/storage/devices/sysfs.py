@@ -1,0 +1,157 @@
+"""Block devices in /sys: names, sizes, and the devices above and below one.
+
+Counters and queue attributes of disks, from /sys/block. Counters survive a detach: only differences are meaningful.
+
+Fields of `stat`: Documentation/block/stat.rst of the kernel (the 16th, flush requests, since 5.5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SYS: Final = Path("/sys")
+SECTOR_BYTES: Final = 512  # of every number in /sys/block, whatever the device's own sector is
+_READ_SECTORS: Final = 2
+_WRITE_SECTORS: Final = 6
+_FLUSHES: Final = 15
+
+
+def folder(name: str) -> Path:
+    """Return the device's directory, for disks and partitions."""
+    return SYS / "class/block" / name
+
+
+def read(path: Path) -> str | None:
+    """Return an attribute without surrounding white space, or None if it is missing or unreadable."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def name_of(number: int) -> str | None:
+    """Return the kernel name (sda1, loop7) of a device number, or None without a block device (btrfs, tmpfs)."""
+    entry = SYS / f"dev/block/{os.major(number)}:{os.minor(number)}"
+    return entry.resolve().name if entry.exists() else None
+
+
+def number_of(name: str) -> int | None:
+    """Return the device number of a kernel name."""
+    text = read(folder(name) / "dev")
+    if text is None:
+        return None
+    major, minor = text.split(":")
+    return os.makedev(int(major), int(minor))
+
+
+def size_bytes(name: str) -> int:
+    """Return the size; 0 for a device without a medium or a name that does not exist."""
+    return int(read(folder(name) / "size") or 0) * SECTOR_BYTES
+
+
+def disks() -> list[str]:
+    """Return the kernel names of all disks, including md, dm and loop devices, without paths of a multipath disk."""
+    return sorted(entry.name for entry in (SYS / "block").iterdir() if read(entry / "hidden") != "1")
+
+
+def disk_of(name: str) -> str:
+    """Return the disk of a partition; a disk itself."""
+    here = folder(name).resolve()
+    return here.parent.name if (here / "partition").exists() else name
+
+
+def partitions(name: str) -> list[str]:
+    """Return the partitions that the kernel knows on a disk."""
+    here = folder(name)
+    return sorted(entry.name for entry in here.iterdir() if (entry / "partition").exists())
+
+
+def holders(name: str) -> list[str]:
+    """Return the md and dm devices that are built on this one."""
+    return _names(folder(name) / "holders")
+
+
+def slaves(name: str) -> list[str]:
+    """Return the devices on which this md or dm device is built."""
+    return _names(folder(name) / "slaves")
+
+
+def above(name: str) -> list[str]:
+    """Return all devices on this one: partitions and holders, recursively."""
+    found: list[str] = []
+    for upper in (*partitions(name), *holders(name)):
+        found += [upper, *above(upper)]
+    return found
+
+
+def leaves(name: str) -> tuple[str, ...]:
+    """Return the disks at the bottom: of a partition its disk, of md and dm their members' disks."""
+    disk = disk_of(name)
+    below = slaves(disk)
+    return tuple(dict.fromkeys(leaf for lower in below for leaf in leaves(lower))) if below else (disk,)
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in path.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+class IoCounters(NamedTuple):
+    """Bytes since the disk appeared."""
+
+    read_bytes: int
+    write_bytes: int
+
+
+def io_counters(name: str) -> IoCounters | None:
+    """Return what a disk (or partition) has read and written so far, or None if it is gone."""
+    fields = _stat(name)
+    if fields is None:
+        return None
+    return IoCounters(fields[_READ_SECTORS] * SECTOR_BYTES, fields[_WRITE_SECTORS] * SECTOR_BYTES)
+
+
+def flushes(leaves: Sequence[str]) -> int | None:
+    """Return the flush requests that the disks have completed so far; None if `flushes_reason` gives a reason."""
+    if flushes_reason(leaves):
+        return None
+    counted = [_stat(leaf) for leaf in leaves]
+    return sum(fields[_FLUSHES] for fields in counted if fields is not None)
+
+
+def flushes_reason(leaves: Sequence[str]) -> str:
+    """Return why flushes cannot be counted here; "" if they can.
+
+    The kernel sends no flushes to a disk with `write through`, so there is nothing to count.
+    """
+    if not leaves:
+        return "no disk is known below"
+    for leaf in leaves:
+        cache = read(folder(leaf) / "queue/write_cache")
+        if cache != "write back":
+            return f"{leaf} has write_cache {cache or 'unknown'}"
+        fields = _stat(leaf)
+        if fields is None or len(fields) <= _FLUSHES:
+            return f"{leaf} does not count flushes"
+    return ""
+
+
+def queue_attributes(name: str) -> dict[str, str]:
+    """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache ...), by name."""
+    queue = folder(disk_of(name)) / "queue"
+    found: dict[str, str] = {}
+    for entry in sorted(queue.iterdir()) if queue.is_dir() else ():
+        value = read(entry) if entry.is_file() else None
+        if value is not None:
+            found[entry.name] = value
+    return found
+
+
+def _stat(name: str) -> list[int] | None:
+    text = read(folder(name) / "stat")
+    return [int(word) for word in text.split()] if text else None

@@ -1,0 +1,244 @@
+"""Detect users of a block device: one function per detector, each returning its evidence as sentences.
+
+No single detector is sufficient. O_EXCL misses plain opens and the same file in a second loop device; lsblk does not
+see other mount namespaces. What cannot be read is reported too, because it might be a user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine.mounts import Mount, mounts_of, unescaped
+from dbbench.storage.devices import loopctl, sysfs
+
+_ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie
+_COMMAND: Final = 120  # characters of a command line in a message
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device in question, and everything that counts as it."""
+
+    name: str
+    numbers: frozenset[int]  # its own device number, its disk's, those of all that lies on it
+    files: frozenset[tuple[int, int]]  # (device, inode) of the file behind a loop device
+
+    def is_at(self, found: os.stat_result) -> bool:
+        """Whether that is the device, or the file of a loop device."""
+        if stat.S_ISBLK(found.st_mode):
+            return found.st_rdev in self.numbers
+        return (found.st_dev, found.st_ino) in self.files
+
+
+class Unseen(str):
+    """Evidence of its own kind: a possible user could not be inspected."""
+
+    __slots__ = ()
+
+
+def target(name: str) -> Target:
+    """Return the device of that kernel name with what is on it. Raises OSError if a loop device cannot be queried."""
+    related = (name, sysfs.disk_of(name), *sysfs.above(name))
+    numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
+    status = loopctl.status(name) if loopctl.is_bound(name) else None
+    return Target(name, numbers, frozenset({status.file}) if status else frozenset())
+
+
+def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
+    """Return processes with a descriptor of it, except for the descriptors `mine`."""
+    found = []
+    me = (proc / "self").readlink().name
+
+    def look(process: Path) -> None:
+        for entry in sorted(process.joinpath("fd").iterdir()):
+            ours = process.name == me and int(entry.name) in mine
+            if not ours and _opens(entry, device):
+                found.append(f"opened by {_who(process)}")
+                return
+
+    return _each(proc, look, "the open files") + found
+
+
+def by_writers(device: Target, proc: Path) -> list[str]:
+    """Return other processes that have it open for writing, without those that cannot be inspected."""
+    found = []
+    me = (proc / "self").readlink().name
+
+    def look(process: Path) -> None:
+        for entry in sorted(process.joinpath("fd").iterdir()):
+            if process.name != me and _opens(entry, device) and _writes(process / "fdinfo" / entry.name):
+                found.append(f"opened for writing by {_who(process)}: {_command(process)}")
+                return
+
+    _each(proc, look, "the open files")
+    return found
+
+
+def by_locks(file: os.stat_result, proc: Path) -> list[str]:
+    """Return processes that hold a flock(2) on that file or device node, with their commands.
+
+    Loop devices that hold one on their image do not count, nor does a process that inherited the lock and has not used
+    it yet.
+    """
+    found = []
+
+    def look(process: Path) -> None:
+        for entry in sorted(process.joinpath("fd").iterdir()):
+            if _locks(entry, process / "fdinfo" / entry.name, file):
+                found.append(f"locked by {_who(process)}: {_command(process)}")
+                return
+
+    return found + _each(proc, look, "the open files")
+
+
+def by_mounts(device: Target, proc: Path) -> list[str]:
+    """Return mount points of it, or of what is on it, in every process's mount namespace."""
+    found: list[str] = []
+    seen: set[str] = set()
+
+    def look(process: Path) -> None:
+        namespace = str((process / "ns/mnt").readlink())
+        if namespace in seen:
+            return
+        table = mounts_of(process)
+        seen.add(namespace)
+        elsewhere = "" if namespace == own else f" in the mount namespace of {_who(process)}"
+        found.extend(
+            f"{entry.source} is mounted at {entry.point}{elsewhere}" for entry in table if _mounts(entry, device)
+        )
+
+    own = str((proc / "self/ns/mnt").readlink())
+    return _each(proc, look, "the mounts") + found
+
+
+def by_loops(device: Target) -> list[str]:
+    """Return loop devices over it, or over the same file."""
+    found = []
+    for name in sysfs.disks():
+        if name == device.name or not loopctl.is_bound(name):
+            continue
+        try:
+            status = loopctl.status(name)
+        except OSError as error:
+            found.append(f"what is behind {name} cannot be read: {error.strerror}")
+            continue
+        if status is not None and (status.file in device.files or status.number in device.numbers):
+            found.append(f"{name} is attached to the same data ({status.file_name})")
+    return found
+
+
+def by_swaps(device: Target, proc: Path) -> list[str]:
+    """Return swap areas on it."""
+    found = []
+    for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
+        area = unescaped(line.split()[0])
+        try:
+            hit = device.is_at(Path(area).stat())
+        except OSError as error:
+            number = sysfs.number_of(Path(area).name)
+            if number is None:
+                found.append(f"the swap area {area} cannot be looked at: {error.strerror}")
+            hit = number in device.numbers
+        if hit:
+            found.append(f"{area} is swap")
+    return found
+
+
+def by_layers(device: Target) -> list[str]:
+    """Return partitions on it, and md or dm devices that are built on it."""
+    found = [f"it has the partition {name}" for name in sysfs.partitions(device.name)]
+    found += [f"it is held by {name}" for name in sysfs.holders(device.name)]
+    return found
+
+
+def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
+    """Return lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...", "LABEL=...")."""
+    try:
+        lines = fstab.read_text(errors="surrogateescape").split("\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{fstab} cannot be read: {error.strerror}"]
+    words = [(line.split()[0], line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [f"{fstab} has: {' '.join(line.split())}" for word, line in words if _names(word, device, tags)]
+
+
+def _names(word: str, device: Target, tags: Set[str]) -> bool:
+    word = unescaped(word).replace('"', "")
+    for folder, tag in (("uuid", "UUID"), ("label", "LABEL"), ("partuuid", "PARTUUID"), ("partlabel", "PARTLABEL")):
+        word = word.replace(f"/dev/disk/by-{folder}/", f"{tag}=")
+    if word in tags:
+        return True
+    try:
+        return word.startswith("/") and device.is_at(Path(word).stat())
+    except OSError:
+        return False  # a name that is not there now
+
+
+def _opens(entry: Path, device: Target) -> bool:
+    try:
+        return str(entry.readlink()).startswith("/") and device.is_at(entry.stat())  # else a pipe, a socket ...
+    except OSError as error:
+        if error.errno in _ENDED:
+            return False
+        raise
+
+
+def _writes(info: Path) -> bool:
+    """Whether a descriptor was opened for writing, from its fdinfo: "flags:" is an octal number (proc(5))."""
+    flags = next((line.split()[1] for line in info.read_text().splitlines() if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _locks(entry: Path, info: Path, file: os.stat_result) -> bool:
+    try:
+        if not str(entry.readlink()).startswith("/"):  # a pipe, a socket ...
+            return False
+        at = entry.stat()
+        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
+        return (at.st_dev, at.st_ino) == (file.st_dev, file.st_ino) and "FLOCK" in info.read_text()
+    except OSError as error:
+        if error.errno in _ENDED:
+            return False
+        raise
+
+
+def _mounts(entry: Mount, device: Target) -> bool:
+    major, minor = entry.device.split(":")
+    if os.makedev(int(major), int(minor)) in device.numbers:
+        return True
+    source = Path(entry.source)  # btrfs shows an anonymous number; the source names one of its devices
+    if source.parent == Path("/dev"):
+        return sysfs.number_of(source.name) in device.numbers
+    return source.is_absolute() and source.is_block_device() and source.stat().st_rdev in device.numbers
+
+
+def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
+    """Call `look` with every process's directory; return a sentence for each that exists and cannot be read."""
+    unreadable: list[str] = []
+    for process in _processes(proc):
+        try:
+            look(process)
+        except OSError as error:
+            if error.errno not in _ENDED:
+                unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
+    return unreadable
+
+
+def _processes(proc: Path) -> Iterator[Path]:
+    return (entry for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def _who(process: Path) -> str:
+    return f"process {process.name} ({sysfs.read(process / 'comm') or 'unknown'})"
+
+
+def _command(process: Path) -> str:
+    words = (sysfs.read(process / "cmdline") or "?").replace("\0", " ")
+    return words if len(words) <= _COMMAND else words[:_COMMAND] + " ..."

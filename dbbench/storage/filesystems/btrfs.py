@@ -1,0 +1,437 @@
+"""btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of them.
+
+None of its tools prints the free space of its data: the trees are read with the kernel's search ioctl. `btrfs
+inspect-internal dump-tree` would print the same as text, with hundreds of bytes per extent and without the content of
+free-space bitmaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.machine.pagecache import syncfs
+from dbbench.model import FsSetup, Scalar, Volume
+from dbbench.storage.devices import hold, identity
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, matched, mount_of, option_value
+from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+
+_FEATURES: Final = Path("/sys/fs/btrfs/features")
+_FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, the fsid at 16 (linux/btrfs.h)
+_ROOT_INODE: Final = 256  # of every subvolume (linux/btrfs_tree.h)
+_BALANCE_S: Final = 6 * 3600.0
+_COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second copy
+
+
+class Btrfs(Formatted):
+    """btrfs on one or several devices."""
+
+    period_s = 30.0  # btrfs(5): commit=30
+    tries_mkfs = True
+    reflinks = True
+    several_devices = True
+    reads_with = ("btrfs",)
+    described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.snapshots = _Subvolumes(self)
+        self.growing = _Devices()
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making and reading back."""
+        attributes = (*setup.attributes, *(word for volume in setup.volumes.values() for word in volume.attributes))
+        return ("mkfs.btrfs", "btrfs", *(("chattr",) if attributes else ()))
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
+        return ["mkfs.btrfs", "-q", "-f", "-K", *setup.mkfs.options, *targets]
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Return node and sector size, checksum, features and profiles (`btrfs inspect-internal`)."""
+        inspect = ["btrfs", "inspect-internal"]
+        superblock = parse_super(process.run([*inspect, "dump-super", target]).stdout)
+        return {**superblock, **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout)}
+
+    def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return device=: the kernel gets the members from it, without udev or `btrfs device scan`."""
+        return tuple(f"device={other}" for other in others)
+
+    def members(self, path: Path) -> frozenset[str]:
+        """Return the kernel names of the devices of the filesystem mounted at `path`."""
+        return frozenset(link.name for link in (_folder(path) / "devices").iterdir())
+
+    def forget(self, devices: tuple[Device, ...]) -> None:
+        """Make the kernel forget several devices after the unmount; a single one it forgets by itself."""
+        if len(devices) > 1:
+            argv = ["btrfs", "device", "scan", "--forget", *(device.argument for device in devices)]
+            process.run(argv, ok=(0, 1), pass_fds=[device.fd for device in devices])
+
+    def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
+        """Return the commands for each subvolume, its properties and its attributes, which new files inherit."""
+        commands = []
+        for name, volume in setup.volumes.items():
+            commands.append(["btrfs", "subvolume", "create", str(at / name)])
+            commands += [
+                ["btrfs", "property", "set", str(at / name), *option.split("=", 1)] for option in volume.options
+            ]
+            commands += [["chattr", *volume.attributes, str(at / name)]] if volume.attributes else []
+        return commands
+
+    def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
+        """Make the subvolumes in `path`; return the properties of the data volume as read back. Raises
+        CommandFailed."""
+        for argv in self.volume_commands(setup, path):
+            process.run(argv)
+        names = [option.split("=")[0] for option in setup.volumes.get("data", Volume()).options]
+        return tuple(process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip() for name in names)
+
+    def lacks(self, setup: FsSetup) -> str | None:
+        """Return a checksum or sector size that this kernel does not support, or None."""
+        options = setup.mkfs.options
+        checksum = option_value(options, "--csum") or option_value(options, "--checksum")
+        if reason := _unknown("supported_checksums", checksum, "checksum"):
+            return reason
+        return _unknown("supported_sectorsizes", option_value(options, "-s"), "sector size")
+
+    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+        """Whether data is overwritten in place."""
+        return "nodatacow" in effective or "+C" in attributes
+
+    def bdi(self, path: Path) -> Path:
+        """Return the bdi linked under its UUID, because its device number is anonymous."""
+        return _folder(path) / "bdi"
+
+    def compresses(self, options: tuple[str, ...]) -> str | None:
+        """Return the algorithm of the last `compress` option, or of a volume's property, which takes precedence."""
+        for option in reversed(options):
+            if match := re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option):
+                return None if match[1] in ("no", "none") else match[1] or "zlib"  # the kernel's default
+        return None
+
+    def compression_ratio(self, path: Path) -> float | None:
+        """Return uncompressed ÷ on disk for the data extents in `path`, by compsize, which needs root."""
+        return parse_compsize(process.run(["compsize", "-b", path], timeout_s=300).stdout)
+
+    def attributes(self, path: Path) -> tuple[str, ...]:
+        """Return +C; ext uses that bit for something else."""
+        return ("+C",) if inode_flags(path) & NOCOW_FL else ()
+
+    def character(self, setup: FsSetup) -> Character:
+        """Return its features: nodatacow and +C disable checksums; a second copy of data enables repair."""
+        in_place = "nodatacow" in setup.mount or "+C" in setup.attributes
+        checksums = "metadata" if in_place or "nodatasum" in setup.mount else self.described.checksums
+        words = setup.mkfs.options
+        data = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-d", "--data")), "single")
+        repairs = checksums != "metadata" and data in _COPIES
+        when_full = IN_PLACE if in_place else self.described.when_full
+        return replace(self.described, checksums=checksums, repairs=repairs, when_full=when_full)
+
+    def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
+        """Return the used bytes of metadata and system chunks, and of data chunks, including every copy."""
+        used = parse_usage(_usage(fs.path))
+        return (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
+
+    def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
+        """Yield the gaps between extents in data chunks, and the unallocated space as one extent."""
+        fd = os.open(fs.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for start, length in _data_chunks(fd):
+                for size in _gaps(fd, start, length):
+                    yield size, 1, size
+        finally:
+            os.close(fd)
+        unallocated = parse_usage(_usage(fs.path)).get("unallocated", 0)
+        if unallocated:
+            yield unallocated, 1, unallocated
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return scrub, which reads everything while mounted, and check, which reads the trees while unmounted."""
+        return (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
+
+    def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
+        """Return the command with -f, which includes dirty data; compression remains that of the mount."""
+        return [["btrfs", "filesystem", "defragment", "-r", "-f", str(datadir)]]
+
+    def resizing(self, stored: Stored) -> list[str]:
+        """Return btrfs filesystem resize."""
+        return ["btrfs", "filesystem", "resize", "max", str(stored.fs.path)]
+
+
+@process.understood("btrfs inspect-internal")
+def parse_super(text: str) -> dict[str, Scalar]:
+    """Parse the output of dump-super."""
+    lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
+    features = text.split("\nincompat_flags")[1].split("(")[1].split(")")[0]  # mkfs.btrfs always sets some
+    return {
+        "uuid": lines["fsid"],
+        "nodesize": int(lines["nodesize"]),
+        "sector_size": int(lines["sectorsize"]),
+        "bytes": int(lines["total_bytes"]),
+        "devices": int(lines["num_devices"]),
+        "checksum": lines["csum_type"].split("(")[-1].rstrip(")"),
+        "features": " ".join(features.replace("|", " ").split()),
+    }
+
+
+@process.understood("btrfs inspect-internal")
+def parse_chunks(text: str) -> dict[str, Scalar]:
+    """Return data_profile, metadata_profile, system_profile from dump-tree's output ("single", "DUP", "RAID1")."""
+    profiles: dict[str, Scalar] = {}
+    for kinds, profile in re.findall(r"\btype ([A-Z|]+)\|(\w+)", text):
+        for kind in kinds.split("|"):
+            profiles[f"{kind.lower()}_profile"] = profile
+    return {name: profiles[name] for name in ("data_profile", "metadata_profile", "system_profile")}
+
+
+@process.understood("compsize")
+def parse_compsize(text: str) -> float | None:
+    """Return uncompressed ÷ disk usage from the TOTAL line of `compsize -b`, or None for no data."""
+    (total,) = (line.split() for line in text.splitlines() if line.startswith("TOTAL "))
+    on_disk, uncompressed = int(total[2]), int(total[3])
+    return uncompressed / on_disk if on_disk else None
+
+
+@process.understood("btrfs filesystem usage")
+def parse_usage(text: str) -> dict[str, int]:
+    """Return used bytes by kind on the devices (both copies of DUP) and "unallocated", from `btrfs filesystem usage
+    --raw`."""
+    copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
+    used_bytes = {"unallocated": int(matched(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
+    for kind, profile, used in re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE):
+        key = kind.lower().partition("+")[0]  # "Data+Metadata" of a small filesystem
+        used_bytes[key] = used_bytes.get(key, 0) + int(used) * copies.get(profile.upper(), 1)
+    if "data" not in used_bytes:
+        raise ValueError("no line of its data")
+    return used_bytes
+
+
+def _folder(path: Path) -> Path:
+    """Return /sys/fs/btrfs/UUID of the filesystem mounted at `path`."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        info = fcntl.ioctl(fd, _FS_INFO, bytes(1024))
+    finally:
+        os.close(fd)
+    return Path(f"/sys/fs/btrfs/{uuid.UUID(bytes=info[16:32])}")
+
+
+def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
+    """Return why the kernel does not support it, or None if it does or does not report it (module not loaded)."""
+    try:
+        there = (_FEATURES / feature).read_text().split()
+    except OSError:
+        return None
+    if wanted is None or any(name.startswith(wanted) for name in there):  # xxhash is xxhash64 there, blake2 blake2b
+        return None
+    return f"this kernel's btrfs has no {what} {wanted} (it has {', '.join(there)})"
+
+
+# --- Checks -----------------------------------------------------------------------------------------
+
+
+def _scrub(stored: Stored) -> str:
+    """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are counted too."""
+    at = stored.fs.path
+    done = process.run(["btrfs", "scrub", "start", "-B", "-R", at], timeout_s=FSCK_S, ok=(0, 3))
+    errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
+    if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
+        counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
+        raise damaged("scrub", stored, f": {counts or done.stderr.strip()}")
+    read = sum(int(n) for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE))
+    return f"{read} bytes, no errors"
+
+
+def _check(stored: Stored) -> str:
+    """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
+    done = process.run(["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1))
+    if done.returncode:
+        raise damaged("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
+    return "no errors"
+
+
+# --- Snapshots, another device ----------------------------------------------------------------------
+
+
+class _Subvolumes:
+    """Snapshots of the subvolume that contains the data."""
+
+    name = "btrfs"
+    atomic = True
+    SNAPSHOT: Final = ".dbbench-snapshot"  # read-only
+    CLONE: Final = ".dbbench-clone"
+    BACK: Final = ".dbbench-back"  # the snapshot made writable, that takes the filesystem's place
+
+    def __init__(self, family: Formatted) -> None:
+        self._family = family
+
+    def lacks(self, stored: Stored) -> str | None:
+        """Return why not: an existing directory whose subvolume is not accessible."""
+        return None if _is_subvolume(_source(stored)) else f"{_source(stored)} is not the root of a subvolume"
+
+    def snapshot(self, stored: Stored) -> None:
+        """Take a read-only snapshot of the subvolume that is or contains the data directory."""
+        process.run(
+            ["btrfs", "subvolume", "snapshot", "-r", _source(stored), stored.fs.path / (self.SNAPSHOT + stored.tag)]
+        )
+
+    @contextlib.contextmanager
+    def clone(self, stored: Stored) -> Iterator[Path]:
+        """Yield a writable snapshot of the snapshot, which needs no mount."""
+        at = stored.fs.path / (self.CLONE + stored.tag)
+        process.run(["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), at])
+        yield at / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
+
+    def taken_bytes(self, stored: Stored) -> int | None:
+        """Return the exclusive bytes of snapshot and clone, data and file metadata, as written so far."""
+        syncfs(stored.fs.path)
+        both = [stored.fs.path / (name + stored.tag) for name in (self.SNAPSHOT, self.CLONE)]
+        there = [path for path in both if path.exists()]
+        return parse_du(process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout)
+
+    def rollback(self, stored: Stored) -> None:
+        """Replace the data directory by the snapshot if it is a subvolume; otherwise mount the snapshot in
+        its place."""
+        root = stored.fs.path
+        if _source(stored) == stored.datadir:
+            stored.datadir.rename(root / self.BACK)
+            process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, stored.datadir])
+            return
+        process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, root / self.BACK])
+        self._family.remount(stored, f"subvol={self.BACK}")
+
+    def drop(self, stored: Stored) -> None:
+        """Mount as before, delete the snapshots, and wait until their space is free."""
+        root = stored.fs.path
+        if f"subvol=/{self.BACK}" in mount_of(root).options:
+            self._family.remount(stored)
+        mine = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
+        if subvolumes := [root / name for name in mine if (root / name).exists()]:
+            process.run(["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600)
+            process.run(["btrfs", "subvolume", "sync", root], timeout_s=3600)
+
+
+class _Devices:
+    """Add a device, and balance over all of them."""
+
+    def add(self, stored: Stored, spare: Device) -> str:
+        """Add the device with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
+        if stored.journal is not None and spare.facts.real:
+            stored.journal.note("made", device=identity(spare.path), uuid=_folder(stored.fs.path).name)
+        hold.release(spare.fd)
+        argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, str(stored.fs.path)]
+        process.run(argv, pass_fds=(spare.fd,))
+        return f"{len(_devices(stored.fs.path))} devices"
+
+    def rebalance(self, stored: Stored) -> str:
+        """Rewrite every chunk over all devices."""
+        argv = ["btrfs", "balance", "start", "--full-balance", str(stored.fs.path)]
+        return process.run(argv, timeout_s=_BALANCE_S).stdout.strip() or "done"
+
+
+@process.understood("btrfs filesystem du")
+def parse_du(text: str) -> int | None:
+    """Return the sum of exclusive bytes from `btrfs filesystem du -s --raw`: total, exclusive, shared, name."""
+    rows = re.findall(r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S", text, re.MULTILINE)
+    return sum(int(exclusive) for exclusive in rows) if rows else None
+
+
+def _source(stored: Stored) -> Path:
+    return stored.datadir if _is_subvolume(stored.datadir) else stored.fs.path
+
+
+def _is_subvolume(path: Path) -> bool:
+    return path.stat().st_ino == _ROOT_INODE
+
+
+def _devices(at: Path) -> list[str]:
+    return re.findall(r"^\s*devid\s.*path (\S+)", process.run(["btrfs", "filesystem", "show", at]).stdout, re.MULTILINE)
+
+
+# --- Its trees --------------------------------------------------------------------------------------
+
+_TREE_SEARCH_V2: Final = 0xC0709411  # BTRFS_IOC_TREE_SEARCH_V2 (linux/btrfs.h)
+_KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key
+_HEADER: Final = struct.Struct("=3Q2I")  # struct btrfs_ioctl_search_header: transid, objectid, offset, type, length
+_BUFFER: Final = 2**18
+_MOST: Final = 2**64 - 1
+_EXTENT_TREE, _CHUNK_TREE, _CHUNK_OBJECT = 2, 3, 256
+_EXTENT_ITEM, _METADATA_ITEM, _CHUNK_ITEM = 168, 169, 228
+_CHUNK: Final = struct.Struct("<4Q")  # struct btrfs_chunk: length, owner, stripe length, type
+_DATA: Final = 1  # BTRFS_BLOCK_GROUP_DATA
+
+
+@dataclass(frozen=True)
+class _Item:
+    objectid: int
+    type: int
+    offset: int
+    data: bytes
+
+
+def _usage(path: Path) -> str:
+    return process.run(["btrfs", "filesystem", "usage", "--raw", path], timeout_s=120).stdout
+
+
+def _data_chunks(fd: int) -> list[tuple[int, int]]:
+    """Return (start, length) of each data chunk, as logical addresses."""
+    chunks = []
+    for item in _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (0, _MOST), (_CHUNK_ITEM, _CHUNK_ITEM)):
+        length, _, _, kind = _CHUNK.unpack_from(item.data)
+        if kind & _DATA:
+            chunks.append((item.offset, length))
+    return chunks
+
+
+def _gaps(fd: int, start: int, length: int) -> Iterator[int]:
+    at = start
+    for item in _search(fd, _EXTENT_TREE, (start, start + length - 1), (0, _MOST), (_EXTENT_ITEM, _METADATA_ITEM)):
+        if item.objectid > at:
+            yield item.objectid - at
+        size = item.offset if item.type == _EXTENT_ITEM else 0  # mixed chunks: a node's size is in no key
+        at = max(at, item.objectid + size)
+    if start + length > at:
+        yield start + length - at
+
+
+def _search(
+    fd: int, tree: int, objects: tuple[int, int], offsets: tuple[int, int], types: tuple[int, int]
+) -> Iterator[_Item]:
+    """Yield items of a tree with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys. Raises OSError without root."""
+    low = (objects[0], types[0], offsets[0])
+    while low[0] <= objects[1]:
+        key = _KEY.pack(tree, low[0], objects[1], low[2], offsets[1], 0, _MOST, low[1], types[1], 2**32 - 1, *(0,) * 5)
+        buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
+        fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
+        count, at, item = _KEY.unpack_from(buffer)[9], _KEY.size + 8, None
+        for _ in range(count):
+            _, objectid, offset, type_, size = _HEADER.unpack_from(buffer, at)
+            at += _HEADER.size
+            item = _Item(objectid, type_, offset, bytes(buffer[at : at + size]))
+            at += size
+            if types[0] <= type_ <= types[1]:  # the range is one of whole keys: others lie within it
+                yield item
+        if item is None:
+            return
+        low = _after(item)
+
+
+def _after(item: _Item) -> tuple[int, int, int]:
+    """Return the key after that of an item, as (objectid, type, offset)."""
+    if item.offset < _MOST:
+        return item.objectid, item.type, item.offset + 1
+    return (item.objectid, item.type + 1, 0) if item.type < 255 else (item.objectid + 1, 0, 0)
+
+
+FAMILY: Final = Btrfs("btrfs")

@@ -1,0 +1,230 @@
+"""What several families share: options, the mount of a path, flags of files, processes that hold a filesystem."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import CommandFailed, DbbenchError, MkfsFailed
+from dbbench.machine.mounts import Mount, mounts_of
+from dbbench.model import FsSetup
+from dbbench.storage.devices import image
+from dbbench.storage.devices.port import Device
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+BLOCK: Final = 512  # the unit of st_blocks, whatever the filesystem's own
+BUSY_S: Final = 15.0  # a server that was killed may take seconds to let go of its files
+FSCK_S: Final = 6 * 3600.0  # terabytes of small files
+TOOL_S: Final = 600.0  # a walk through the free-space trees of terabytes
+NOCOW_FL: Final = 0x00800000
+_GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
+_EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
+
+
+def without_discard(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options, with `nodiscard` unless they contain an option about discard.
+
+    Online discard is a separate setup, and some kernels enable it by default.
+    """
+    said = any(option.split("=")[0] in ("discard", "nodiscard") for option in options)
+    return options if said else (*options, "nodiscard")
+
+
+def kernel_version() -> tuple[int, int]:
+    """Return (6, 12) for "6.12.9-amd64"."""
+    major, minor = re.findall(r"\d+", os.uname().release)[:2]
+    return int(major), int(minor)
+
+
+def option_value(options: tuple[str, ...], flag: str) -> str | None:
+    """Return the word after the last `flag` ("-b 16384"), or None."""
+    return next((options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None)
+
+
+def mkfs_failed(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
+    """Return the error for a failed mkfs."""
+    return MkfsFailed(
+        f"{setup.mkfs.family} on {device.path}: {failure}",
+        effect="The device has no usable filesystem now.",
+        remedy=f"Print the command with: dbbench fs {setup.name}",
+    )
+
+
+def read_ahead_kb(bdi: Path) -> int | None:
+    """Return the read-ahead of that bdi directory, or None."""
+    try:
+        return int((bdi / "read_ahead_kb").read_text())
+    except OSError:
+        return None
+
+
+def matched(pattern: str, text: str) -> re.Match[str]:
+    """Return the first match of `pattern` in a tool's output. Raises ValueError."""
+    if (match := re.search(pattern, text, re.MULTILINE)) is None:
+        raise ValueError(f"no line is like {pattern}")
+    return match
+
+
+def inode_flags(path: Path) -> int:
+    """Return the FS_*_FL bits that lsattr prints."""
+    buffer = array.array("L", [0])
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, _GETFLAGS, buffer)
+    finally:
+        os.close(fd)
+    return buffer[0]
+
+
+def is_encoded(path: Path) -> bool:
+    """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(fd))
+    finally:
+        os.close(fd)
+
+
+def extents(path: Path) -> int | None:
+    """Return the number of extents of a file by FIEMAP, or None if the filesystem has none (ZFS)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return sum(1 for _ in image.extents(fd))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def content_bytes(root: Path) -> int:
+    """Return the bytes that all files in the directory occupy on the device."""
+    blocks = {}
+    for folder, _folders, names in os.walk(root):
+        for name in names:
+            status = Path(folder, name).lstat()
+            blocks[status.st_ino] = status.st_blocks  # a file of several names once
+    return BLOCK * sum(blocks.values())
+
+
+def mount_of(path: Path) -> Mount:
+    """Return the mount that contains `path`, by the kernel's mount ID. Raises OSError.
+
+    btrfs shows another device number in mountinfo than stat(2), and a path may have several mounts on top of each
+    other.
+    """
+    fd = os.open(path, os.O_PATH)
+    try:
+        info = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    finally:
+        os.close(fd)
+    mount_id = next(int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:"))
+    for mount in mounts_of(Path("/proc/self")):
+        if mount.id == mount_id:
+            return mount
+    raise FileNotFoundError(f"{path} lies on mount {mount_id}, which /proc/self/mountinfo does not list")
+
+
+# --- Who holds it: evidence for an unmount that fails. What /proc does not show us is not in it ----
+
+
+def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
+    """Repeat `step` (umount, zpool export) until it succeeds.
+
+    After BUSY_S seconds of CommandFailed, raise what `stuck` returns for the processes that hold the filesystem at
+    `at`, or for the last message.
+    """
+    until, pause_s = time.monotonic() + BUSY_S, 0.02
+    while True:
+        try:
+            step()
+            return
+        except CommandFailed as failure:
+            if time.monotonic() > until:
+                holders = holders_of_filesystem(at) if at else []
+                raise stuck("; ".join(holders) or str(failure)) from failure
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.5)
+
+
+def holders_of_filesystem(at: Path, limit: int = 5) -> list[str]:
+    """Return processes with a file, working directory or root on the filesystem at `at`.
+
+    [] if it does not even answer stat(2) (xfs after a shutdown).
+    """
+    try:
+        st_dev = at.stat().st_dev
+    except OSError:
+        return []
+    found = []
+    for process_dir in _processes():
+        hit = next((link for link in _links(process_dir) if _lies_on(link, st_dev)), None)
+        if hit is not None:
+            found.append(
+                f"pid {process_dir.name} ({_process_name(process_dir)}): {hit.parent.name}/{hit.name} -> {_target(hit)}"
+            )
+        if len(found) == limit:
+            break
+    return found
+
+
+def holders_of_mounts(source: Path, number: str, limit: int = 5) -> list[str]:
+    """Return mounts of that device, one line per namespace, then the processes that have it open."""
+    found: dict[str, str] = {}
+    for process_dir in _processes():
+        for mount in _mounts(process_dir):
+            if mount.device == number or mount.source == str(source):
+                space = _target(process_dir / "ns/mnt")
+                found.setdefault(
+                    space, f"mounted at {mount.point} for pid {process_dir.name} ({_process_name(process_dir)})"
+                )
+        for link in _links(process_dir):
+            if _target(link) == str(source) and process_dir.name != str(os.getpid()):
+                found.setdefault(str(link), f"open in pid {process_dir.name} ({_process_name(process_dir)})")
+    return list(found.values())[:limit]
+
+
+def _processes() -> list[Path]:
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _mounts(process_dir: Path) -> tuple[Mount, ...]:
+    try:
+        return mounts_of(process_dir)
+    except OSError:
+        return ()  # it has ended
+
+
+def _links(process_dir: Path) -> Iterator[Path]:
+    yield from (process_dir / "cwd", process_dir / "root")
+    try:
+        yield from (process_dir / "fd").iterdir()
+        yield from (process_dir / "map_files").iterdir()
+    except OSError:
+        return  # it has ended, or is not ours to look into
+
+
+def _lies_on(link: Path, st_dev: int) -> bool:
+    try:
+        return link.stat().st_dev == st_dev
+    except OSError:
+        return False
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return "?"
+
+
+def _process_name(process_dir: Path) -> str:
+    try:
+        return (process_dir / "comm").read_text().strip()
+    except OSError:
+        return "?"

@@ -1,0 +1,179 @@
+"""ext2, ext3 and ext4: made by mke2fs, with the kernel's ext4 driver (ext2 has its own in some kernels)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import KernelLacks
+from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, matched, mount_of, option_value
+from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+
+# Lazy initialisation would write inode tables in the background while the window is measured; a discard would
+# give back the extents of a fully written image.
+_EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
+_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_DAMAGED: Final = (1, 2, 4)  # exit status of e2fsck: errors, corrected or not; with -n nothing is corrected
+
+
+class Ext(Formatted):
+    """What the three have in common. Pages can tear, with data=journal too."""
+
+    tuner = "tune2fs"
+    tries_mkfs = True
+    described = Character("none", False, "no", False, "grow", IN_PLACE)
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making and reading back."""
+        return (f"mkfs.{self.name}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return mke2fs without -F: it asks about old signatures only on a terminal, and still refuses a mounted
+        device.
+
+        Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
+        value is later and takes effect.
+        """
+        rest, extended = _split_extended(setup.mkfs.options)
+        return [f"mkfs.{self.name}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Return block and inode size, journal, features, and groups with unwritten inode tables (dumpe2fs)."""
+        return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
+
+    def lacks(self, setup: FsSetup) -> str | None:
+        """Return that blocks are larger than the page size, which the driver refuses, or None."""
+        block = option_value(setup.mkfs.options, "-b")
+        if block and block.isdigit() and int(block) > PAGE_BYTES:
+            return f"blocks of {block} bytes: the ext4 driver takes no more than the page size, {PAGE_BYTES} here"
+        return None
+
+    def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
+        """Return has_journal and data_mode of the mounted filesystem. Raises KernelLacks if the kernel does not report
+        them.
+
+        The kernel reports a data mode only with a journal, also if the superblock's default and not a mount option set
+        it.
+        """
+        source = proc / f"fs/ext4/{device_name}/options"
+        try:
+            options = source.read_text().split()
+        except OSError as error:
+            if not (proc / "fs/ext4" / device_name).exists() and _is_ext2(device_name, proc):
+                return {"has_journal": False}  # the kernel's own ext2 driver knows no journal
+            raise KernelLacks(
+                (
+                    f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether "
+                    f"{device_name} has a journal"
+                ),
+                effect="Nothing was measured.",
+            ) from error
+        modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
+        return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
+
+    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+        """Return the flags; data=writeback has none: data is safe after fsync, which databases use for what they
+        promise."""
+        barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows the first for both
+        return (*((Durability.NO_BARRIER,) if barrier else ()),
+                *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
+
+    def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
+        """Return the free extents from e2freefrag."""
+        return parse_e2freefrag(process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return e2fsck -f -n: all passes, without changes."""
+        return (Check("e2fsck -fn", _fsck),)
+
+
+class Ext3(Ext):
+    """ext3, with a journal."""
+
+    period_s = 5.0  # ext4(5): commit=5
+
+    def resizing(self, stored: Stored) -> list[str]:
+        """Return resize2fs."""
+        return ["resize2fs", str(stored.volume.path)]
+
+
+class Ext4(Ext3):
+    """ext4, with extents and metadata checksums."""
+
+    reads_with = ("dumpe2fs", "e2freefrag")
+    defragmented = (0, 1)  # 1 where a file cannot be made better
+    described = Character("metadata", False, "no", False, "grow", IN_PLACE)
+
+    def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
+        """Return e4defrag."""
+        return [["e4defrag", *map(str, files)]]
+
+
+FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
+
+
+@process.understood("dumpe2fs")
+def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
+    """Parse the superblock and the groups' flags in dumpe2fs's output."""
+    head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE))
+    groups = re.findall(r"^Group \d+:.*$", text, re.MULTILINE)
+    features = head["Filesystem features"].split()
+    geometry: dict[str, Scalar] = {
+        "uuid": head["Filesystem UUID"],
+        "block_size": int(head["Block size"]),
+        "blocks": int(head["Block count"]),
+        "inode_size": int(head["Inode size"]),
+        **({"cluster_size": int(head["Cluster size"])} if "Cluster size" in head else {}),
+        "default_mount_options": head["Default mount options"].replace("(none)", ""),
+        "has_journal": "has_journal" in features,
+        "features": " ".join(features),
+        "groups": len(groups),
+        "uninitialised_groups": sum("ITABLE_ZEROED" not in line for line in groups)
+        if "metadata_csum" in features or "uninit_bg" in features
+        else 0,  # without checksums of groups there is no lazy initialisation
+    }
+    if not groups:
+        raise ValueError("no line of a group")
+    if geometry["has_journal"] and "Journal device" not in head:  # an external one has its size elsewhere
+        journal = (head.get("Total journal size") or head["Journal size"]).upper()  # a small one: "4096k"
+        geometry["journal_bytes"] = int(journal.rstrip("KMG")) * _UNITS[journal.lstrip("0123456789")]
+    return geometry
+
+
+@process.understood("e2freefrag")
+def parse_e2freefrag(text: str) -> list[FreeExtent]:
+    """Parse e2freefrag: "   8K...   16K-  :   2   5   0.00%" means two extents, five blocks."""
+    block = matched(r"^Blocksize: (\d+) bytes", text)
+    table = matched(r"^Extent Size Range.*\n([\s\S]*)", text)
+    rows = [matched(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
+    return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
+
+
+def _fsck(stored: Stored) -> str:
+    argv = ["e2fsck", "-f", "-n", stored.volume.argument]
+    done = process.run(argv, timeout_s=FSCK_S, ok=(0, *_DAMAGED), pass_fds=(stored.volume.fd,))
+    if done.returncode:
+        raise damaged("e2fsck", stored, ":\n  " + "\n  ".join(done.stdout.splitlines()[-8:]))
+    return done.stdout.strip().splitlines()[-1].split(": ", 1)[-1]
+
+
+def _is_ext2(device_name: str, proc: Path) -> bool:
+    table = (proc / "self/mountinfo").read_text().splitlines()
+    return any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
+
+
+def _split_extended(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    rest: list[str] = []
+    extended: list[str] = []
+    words = iter(options)
+    for word in words:
+        if word == "-E":
+            extended += next(words, "").split(",")
+        else:
+            rest.append(word)
+    return rest, extended

@@ -1,0 +1,83 @@
+"""f2fs: log-structured, made for flash.
+
+Data is mostly written to new places, and yet a page can tear: an fsync of a few blocks overwrites them in place (its
+`ipu_policy`), and a page of two blocks is not written atomically.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.storage.filesystems.common import FSCK_S
+from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.port import COPIED, Character, Check, Stored
+
+
+class F2fs(Formatted):
+    """f2fs; its pages can tear (see above)."""
+
+    described = Character("none", False, "no", False, "no", COPIED)
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making and reading back."""
+        return ("mkfs.f2fs", "dump.f2fs", "blkid")
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return mkfs with -t 0 (no discard) and -f (overwrite a signature that the guard has permitted)."""
+        return ["mkfs.f2fs", "-q", "-f", "-t", "0", *setup.mkfs.options, *targets]
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Return blocks, segments, sections, space for cleaning and features (dump.f2fs), and the UUID (blkid)."""
+        found = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
+        uuid = process.run(["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False)
+        return {"uuid": uuid.stdout.strip(), **found}
+
+    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+        """Return the flags: `nobarrier` and `fsync_mode=nobarrier` send no flush; without checkpoints, data since the
+        last one is lost."""
+        without = ("nobarrier", "fsync_mode=nobarrier")
+        dropped = any(option in without or option.startswith("checkpoint=disable") for option in effective)
+        return (Durability.NO_BARRIER,) if dropped else ()
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return fsck.f2fs -f --dry-run: a full check without corrections."""
+        return (Check("fsck.f2fs --dry-run", _fsck),)
+
+
+FAMILY: Final = F2fs("f2fs")
+
+
+@process.understood("dump.f2fs")
+def parse_dump(text: str) -> dict[str, Scalar]:
+    """Parse superblock and checkpoint in `dump.f2fs -d 1`."""
+    values = {name: int(value) for name, value in re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)}
+    features = re.search(r"^Info: superblock features = \w+ :(.*)$", text, re.MULTILINE)
+    block = 2 ** values["log_blocksize"]
+    return {
+        "block_size": block,
+        "blocks": values["block_count"],
+        "sector_size": 2 ** values["log_sectorsize"],
+        "segment_bytes": block * 2 ** values["log_blocks_per_seg"],
+        "segments": values["segment_count_main"],
+        "segments_per_section": values["segs_per_sec"],
+        "overprovisioned_segments": values["overprov_segment_count"],
+        "features": " ".join(features[1].split()) if features else "",
+    }
+
+
+def _fsck(stored: Stored) -> str:
+    argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
+    done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
+    if wrong := damages(done.stdout) or (done.stderr.strip() if done.returncode else ""):
+        raise damaged("fsck.f2fs", stored, f": {wrong}")
+    return "no errors"
+
+
+def damages(text: str) -> str:
+    """Return the failed checks in fsck.f2fs's table; its exit status is 0 for many of them."""
+    failed = (line.removeprefix("[FSCK]").strip() for line in text.splitlines() if "[Fail]" in line)
+    return "; ".join(" ".join(line.split()) for line in failed)

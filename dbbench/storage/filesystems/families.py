@@ -1,0 +1,70 @@
+"""The registry of families. A family is one module and its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
+from dbbench.storage.filesystems.port import Family, attributes_of, options_of
+
+FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
+    *ext.FAMILIES,
+    xfs.FAMILY,
+    btrfs.FAMILY,
+    zfs.FAMILY,
+    f2fs.FAMILY,
+    nilfs2.FAMILY,
+    bcachefs.FAMILY,
+    raw.FAMILY,
+)}  # fmt: skip
+
+PERIODS: Final = 3  # of a filesystem's own, that a warm-up should see
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a setup supports, according to its options (`dbbench fs`)."""
+
+    cow: bool  # data is copied on write: a page cannot tear
+    compresses: str | None  # the algorithm
+    snapshots: bool
+
+
+def family_of(setup: FsSetup) -> Family:
+    """Return the family of a setup. Raises KeyError."""
+    return FAMILIES[setup.mkfs.family]
+
+
+def traits(setup: FsSetup) -> Traits:
+    """Return the traits of a setup without making it. Raises KeyError for an unknown family."""
+    family = family_of(setup)
+    return Traits(
+        cow=not family.tears(setup.mount, attributes_of(setup)),
+        compresses=family.compresses(options_of(setup)),
+        snapshots=family.snapshots is not None,
+    )
+
+
+def tears_pages_of(setup: FsSetup, page_bytes: int) -> bool:
+    """Whether a page of that size can tear, according to the options; see `Mounted` for a mounted filesystem."""
+    return family_of(setup).tears_pages_of(setup, page_bytes)
+
+
+def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
+    """Return durability flags of the driver that serves the setup's family here, whatever its options."""
+    return family_of(setup).driver_flags(setup)
+
+
+def period_s(name: str, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
+    """Return how often a filesystem of that family writes out delayed data by itself, or None."""
+    family = FAMILIES.get(name)
+    return family.writes_out_s(options, tunables) if family else None
+
+
+def give_back(journal: Journal) -> list[str]:
+    """Release what a killed run left of filesystems, according to its journal; return what it was."""
+    return [what for family in FAMILIES.values() for what in family.give_back(journal)]

@@ -1,0 +1,309 @@
+"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Final
+
+from dbbench import process
+from dbbench.errors import (
+    CommandFailed,
+    DbbenchError,
+    DeadlinePassed,
+    DeviceChanged,
+    FilesystemDamaged,
+    MountFailed,
+    UnmountFailed,
+)
+from dbbench.machine.host.proc import text
+from dbbench.machine.kernel_log import Watch
+from dbbench.machine.pagecache import syncfs
+from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage import layers
+from dbbench.storage.devices import hold
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import common
+from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored, attributes_of
+
+# With lazy initialisation off mke2fs writes 1/64 of the device (256-byte inodes, one for 16 KiB); a slow disk
+# takes 50 MB/s.
+MKFS_S: Final = 120
+_SECONDS_PER_BYTE: Final = 1 / 64 / 50e6
+_RELEASE_S: Final = 15.0  # xfs and btrfs finish work on the device after umount has returned
+_UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=off took 21 s
+
+
+class Formatted(Family):
+    """A family of the kernel's own filesystems. A new one defines its commands, `geometry`, and what differs."""
+
+    by_mkfs: ClassVar[bool] = True
+    tuner: str = ""  # the program that `Mkfs.tune` has words for
+    tries_mkfs: bool = False  # mkfs on a sparse file says which options it knows
+    mount_of_copy: tuple[str, ...] = ()  # options without which a copy of the whole volume is not mounted beside it
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    # --- What a family says of itself -------------------------------------------------------------
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return the mkfs command for one or several devices; it never discards, and overwrites an old signature only
+        because the guard has permitted it."""
+        raise NotImplementedError
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Read the geometry from the device with the family's own tool; it includes `uuid`."""
+        raise NotImplementedError
+
+    def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the setup's options, with `nodiscard` unless they contain an option about discard."""
+        return common.without_discard(setup.mount)
+
+    def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return mount options that name the other devices, so that no scan is needed."""
+        return ()
+
+    def live(self, device_name: str) -> dict[str, Scalar]:
+        """Return what the kernel reports about the mounted filesystem and affects durability. Needs no root."""
+        return {}
+
+    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+        """Return what an fsync does not guarantee. Barriers are on if the kernel says nothing."""
+        return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
+
+    def attributes(self, path: Path) -> tuple[str, ...]:
+        """Return the attributes of an existing directory that `tears` uses."""
+        return ()
+
+    def members(self, path: Path) -> frozenset[str] | None:
+        """Return the kernel names of the mounted filesystem's devices; None for a family with a single device."""
+        return None
+
+    def forget(self, devices: tuple[Device, ...]) -> None:
+        """Make the kernel forget the unmounted devices, whose names will be reused."""
+
+    def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
+        """Return the commands that make the setup's volumes below the mount point."""
+        return []
+
+    def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
+        """Make the setup's volumes in `path`; return the effective properties of the data volume."""
+        return ()
+
+    # --- Making it ---------------------------------------------------------------------------------
+
+    def making(self, setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
+        """Return mkfs, and the family's tuning program if the setup has arguments for it."""
+        tuning = [[self.tuner, *setup.mkfs.tune, targets[0]]] if setup.mkfs.tune else []
+        return [self.mkfs_argv(setup, targets), *tuning]
+
+    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+        """Return mkfs, mount, volumes and attributes."""
+        options = (*self.mount_options(setup), *self.mount_words(targets[1:]))
+        mount = ["mount", "-t", self.name, "-o", ",".join(options), targets[0], at]
+        inside = self.volume_commands(setup, Path(at))
+        if setup.attributes:
+            inside += [["mkdir", f"{at}/data"], ["chattr", *setup.attributes, f"{at}/data"]]
+        return [tuple(argv) for argv in (*self.making(setup, targets), mount, *inside)]
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
+        """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises MkfsFailed.
+
+        `Made.argv` contains the devices' paths, as a person would type them.
+        """
+        deadline_s = MKFS_S + device.facts.size_bytes * _SECONDS_PER_BYTE
+        paths = {member.argument: str(member.path) for member in device.each}
+        try:
+            fds = [member.fd for member in device.each]
+            for fd in fds:
+                layers.wiped(fd)  # an old signature that mkfs leaves would stand beside the new one
+            with hold.lent():
+                done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
+                        for argv in self.making(setup, tuple(paths))]  # fmt: skip
+                geometry = self.geometry(device.path)
+        except (CommandFailed, DeadlinePassed) as failure:
+            raise common.mkfs_failed(setup, device, failure) from failure
+        uuid = str(geometry.pop("uuid"))
+        return Made(tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry)
+
+    # --- Mounting it -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opened(
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal | None = None,
+        arc_bytes: int | None = None,
+        *,
+        stays: bool = False,
+    ) -> Iterator[Mounted]:
+        """Mount with mount(8), read back, and unmount until the device is held again."""
+        at.mkdir(parents=True, exist_ok=True)
+        asked = self.mount(setup, device, at)
+        try:
+            yield self._read_back(setup, device, at, asked)
+        except BaseException as first:
+            try:
+                self.unmount(at, device)
+            except UnmountFailed as second:
+                first.add_note(f"and then: {second}")
+            raise
+        self.unmount(at, device)
+
+    @contextlib.contextmanager
+    def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
+        """Mount with mount(8) alone."""
+        self.mount(setup, device, at)
+        try:
+            yield
+        finally:
+            self.unmount(at, device)
+
+    def existing(self, path: Path) -> Mounted:
+        """Read a directory in the same way; nothing is mounted."""
+        return self._facts(path, (), self.attributes(path))
+
+    def unmount(self, at: Path, device: Device) -> None:
+        """Unmount and wait until each device is held again. Raises UnmountFailed with the holders, DeviceChanged."""
+        common.until_let_go(
+            lambda: process.run(["umount", at], timeout_s=_UMOUNT_S),
+            at,
+            lambda by: UnmountFailed(
+                f"{at} is still busy after {common.BUSY_S:.0f} s: it is in use by {by}",
+                effect=f"{device.path} is still mounted at {at}.",
+                remedy=f"End that process, then run: umount {at}",
+            ),
+        )
+        for member in device.each:
+            _wait_until_free(member)
+        self.forget(device.members)
+        _must_be_ours(device)
+
+    def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
+        """Run mount(8) on the checked descriptions, with `more` options; return those of the setup.
+
+        Raises MountFailed, DeviceChanged.
+        """
+        asked = self.mount_options(setup)
+        others = self.mount_words(tuple(member.argument for member in device.each[1:]))
+        argv = ["mount", "-t", self.name, "-o", ",".join((*asked, *others, *more)), device.argument, str(at)]
+        fds = [member.fd for member in device.each]
+        with Watch(device.path.name) as kernel:
+            try:
+                with hold.handed_over(*fds):
+                    process.run(argv, timeout_s=120, pass_fds=fds)
+            except (CommandFailed, DeadlinePassed) as failure:
+                _must_be_ours(device)
+                lines = "\n  ".join(kernel.all_lines_about() or ())
+                raise MountFailed(
+                    f"{setup.name or self.name} with {','.join(asked)}: {lines or failure}",
+                    effect=f"{device.path} was formatted and is not mounted.",
+                    remedy="Read the kernel log with dmesg, and remove the option that it names.",
+                ) from failure
+        try:
+            _must_be_ours(device)
+        except DeviceChanged:
+            process.run(["umount", at], timeout_s=_UMOUNT_S)
+            raise
+        return asked
+
+    @contextlib.contextmanager
+    def unmounted(self, stored: Stored) -> Iterator[None]:
+        """Unmount the filesystem within the block, and mount it again afterwards with the same options."""
+        syncfs(stored.fs.path)
+        self.unmount(stored.fs.path, stored.volume)
+        try:
+            with hold.lent():
+                yield
+        finally:
+            self.mount(stored.setup, stored.volume, stored.fs.path)
+
+    def remount(self, stored: Stored, *options: str) -> None:
+        """Mount again with additional options: another subvolume in the place of the filesystem."""
+        self.unmount(stored.fs.path, stored.volume)
+        self.mount(stored.setup, stored.volume, stored.fs.path, *options)
+
+    def _read_back(self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]) -> Mounted:
+        mount = common.mount_of(at)
+        ours = {member.path.stat().st_rdev for member in device.each}
+        if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
+            raise MountFailed(
+                f"{at} belongs to {mount.source} mounted at {mount.point}, not to {device.path}",
+                effect="Nothing was measured.",
+            )
+        members = self.members(at)
+        if members is not None and members != {member.path.name for member in device.each}:
+            raise MountFailed(
+                f"{at} is on {', '.join(sorted(members))}, not on {', '.join(m.path.name for m in device.each)}",
+                effect="Nothing was measured.",
+            )
+        fs = self._facts(at, asked, attributes_of(setup), self.add_volumes(setup, at))
+        discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
+        if discards and "nodiscard" in asked:
+            raise MountFailed(f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested")
+        return fs
+
+    def _facts(
+        self, path: Path, asked: tuple[str, ...], attributes: tuple[str, ...], properties: tuple[str, ...] = ()
+    ) -> Mounted:
+        mount = common.mount_of(path)
+        effective = (*mount.options, *properties)
+        live = self.live(_kernel_name(mount.device))
+        if checksum := text(self.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", the kernel's choice
+            live = {**live, "checksum_implementation": checksum}
+        return Mounted(
+            path=path,
+            family=self.name,
+            options_asked=asked,
+            options_effective=effective,
+            read_ahead_kb=common.read_ahead_kb(self.bdi(path)),
+            flags=self.flags(effective, live),
+            tears=self.tears(effective, attributes),
+            tunables=live,
+            properties=properties,
+        )
+
+
+def damaged(tool: str, stored: Stored, text: str) -> DbbenchError:
+    """Return the error for damage found by a check; `text` follows the device's path."""
+    return FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}", effect="The trial does not count.")
+
+
+def _must_be_ours(device: Device) -> None:
+    """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the kernel."""
+    if change := hold.changed(*(member.fd for member in device.each)):
+        raise DeviceChanged(
+            f"{device.path} now has {change}, written by another process",
+            effect="The trial is incomplete. The data of the other process was not touched.",
+            remedy=(
+                f"Find that process, starting with lsblk -f {device.path}, and use the device for one purpose only."
+            ),
+        )
+
+
+def _wait_until_free(device: Device) -> None:
+    """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
+    until = time.monotonic() + _RELEASE_S
+    while not hold.regained(device.fd):
+        if time.monotonic() > until:
+            holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
+            raise UnmountFailed(
+                (
+                    f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
+                    f"{'; '.join(holders) or 'no process in /proc uses it'}"
+                ),
+                effect="The next mkfs on it would fail.",
+            )
+        time.sleep(0.01)
+
+
+def _kernel_name(number: str) -> str:
+    """Return "loop7" for "7:7"; "" for the anonymous numbers of btrfs."""
+    link = Path(f"/sys/dev/block/{number}")
+    return link.resolve().name if link.exists() else ""

@@ -1,0 +1,56 @@
+"""nilfs2: log-structured, with a checkpoint every few seconds; `nilfs_cleanerd`, started by mount, frees space.
+
+Blocks are never overwritten in place, and yet a page of two blocks can tear: a checkpoint may fall between them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.model import FsSetup, Scalar
+from dbbench.storage.filesystems.formatted import Formatted
+from dbbench.storage.filesystems.port import COPIED, Character, Stored
+
+
+class Nilfs2(Formatted):
+    """nilfs2; its pages can tear (see above). No operation here keeps its checkpoints."""
+
+    described = Character("data and metadata", False, "yes", False, "grow and shrink", COPIED)
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making, reading back and mounting."""
+        return ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2")
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
+        return ["mkfs.nilfs2", "-q", "-f", "-K", *setup.mkfs.options, *targets]
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Return blocks, segments, space for cleaning and features (nilfs-tune)."""
+        return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)
+
+    def resizing(self, stored: Stored) -> list[str]:
+        """Return nilfs-resize."""
+        return ["nilfs-resize", "--yes", str(stored.volume.path)]
+
+
+FAMILY: Final = Nilfs2("nilfs2")
+
+
+@process.understood("nilfs-tune")
+def parse_tune(text: str) -> dict[str, Scalar]:
+    """Parse `nilfs-tune -l`."""
+    said = dict(re.findall(r"^([^:\n]+):[ \t]+(.*)$", text, re.MULTILINE))
+    block, features = int(said["Block size"]), said["Filesystem features"].strip()
+    return {
+        "uuid": said["Filesystem UUID"],
+        "block_size": block,
+        "bytes": int(said["Device size"]),
+        "segments": int(said["Number of segments"]),
+        "segment_bytes": block * int(said["# of blocks per segment"]),
+        "reserved_segments_percent": int(said["Reserved segments %"]),
+        "features": "" if features == "(none)" else features,
+    }

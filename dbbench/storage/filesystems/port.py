@@ -1,0 +1,330 @@
+"""The interface of a family of filesystems, and of a mounted filesystem.
+
+`Family` has defaults that suit most families; a family overrides what differs. Families that are made by mkfs and
+mounted by mount(8) derive from `formatted.Formatted`; a pool, or no filesystem at all, from `Family`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
+
+from dbbench.model import Durability, FsSetup, Scalar, Volume
+from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded, mount_of
+
+FreeExtent = tuple[int, int, int]  # the least size in bytes, how many, bytes of all of them
+
+IN_PLACE: Final = "overwriting goes on"
+COPIED: Final = "overwriting needs free space too"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A filesystem that mkfs has made."""
+
+    argv: tuple[tuple[str, ...], ...]
+    uuid: str
+    geometry: dict[str, Scalar]  # parsed: block_size, journal_bytes, agcount, nodesize, data_profile ...
+    wal: Made | None = None  # the write-ahead log's, with `[device.wal]`
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A mounted filesystem, and what the kernel reports about it."""
+
+    path: Path
+    family: str
+    options_asked: tuple[str, ...]
+    # mount and superblock options from mountinfo, without doubles; then the properties of the data volume
+    options_effective: tuple[str, ...]
+    read_ahead_kb: int | None  # /sys/class/bdi/MAJ:MIN of st_dev
+    flags: tuple[Durability, ...]  # the filesystem's own durability flags, computed from the effective options
+    tears: bool  # a database page can tear when it is overwritten in place (copy-on-write of data: False)
+    wal: Mounted | None = None  # where the write-ahead log lies instead, with `[device.wal]`
+    raw: Path | None = None  # a node of the device itself, where no filesystem is on it
+    tunables: dict[str, Scalar] = field(default_factory=dict)  # of driver or pool: txg_timeout_s, arc_max_bytes ...
+    record_bytes: int | None = None  # of a pool: what is copied on write as one; a larger page tears
+    properties: tuple[str, ...] = ()  # those of options_effective that the mount does not show: a volume's own
+    pool: Pool | None = field(default=None, repr=False, compare=False)  # the handle of a pool of ours
+
+    def tears_pages_of(self, page_bytes: int) -> bool:
+        """Whether a database page of that size can tear when it is overwritten."""
+        return self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes)
+
+
+class Pool(Protocol):
+    """A mounted pool, with operations beyond its mount."""
+
+    @property
+    def reopening(self) -> str:
+        """Describe `reopen` in words."""
+        ...
+
+    def sync(self) -> None:
+        """Write dirty data: syncfs(2) alone is not sufficient."""
+        ...
+
+    def used_and_free(self) -> tuple[int, int]:
+        """Return the bytes of everything in it."""
+        ...
+
+    def cached_bytes(self) -> int | None:
+        """Return the data in its own cache, or None if unknown."""
+        ...
+
+    def reopen(self) -> None:
+        """Export and import it, with an empty cache, at the same mount point. No file may be open."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A mounted filesystem with the dataset; no server is running."""
+
+    setup: FsSetup
+    volume: Device  # what the filesystem lies on: the uppermost layer, or the device; `volume.spare` may join it
+    fs: Mounted
+    datadir: Path
+    room: Path  # a private folder off the device under test: for mount points
+    journal: Journal | None = field(default=None, kw_only=True)  # for what namespaces cannot end
+    tag: str = field(default="", kw_only=True)  # part of the names of snapshot and clone, where several are there
+
+
+class Snapshots(Protocol):
+    """Copies of one moment. At most one exists for each `tag`, and the family chooses the rest of its name.
+
+    Each operation leaves the filesystem mounted at `fs.path` with a data directory that a server can start from.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the mechanism: "btrfs", "lvm", "reflink"."""
+        ...
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it may be taken while a server runs (crash-consistent); otherwise the server is stopped."""
+        ...
+
+    def lacks(self, stored: Stored) -> str | None:
+        """Return why it is not possible here (no reflinks, no space in the pool), or None."""
+        ...
+
+    def snapshot(self, stored: Stored) -> None:
+        """Take it."""
+        ...
+
+    def clone(self, stored: Stored) -> AbstractContextManager[Path]:
+        """Mount a writable copy of the snapshot within the block; yield its data directory."""
+        ...
+
+    def taken_bytes(self, stored: Stored) -> int | None:
+        """Return the space of snapshot and clone in addition to the filesystem itself; None: unknown."""
+        ...
+
+    def rollback(self, stored: Stored) -> None:
+        """Restore the filesystem to the snapshot, mounted at the same place."""
+        ...
+
+    def drop(self, stored: Stored) -> None:
+        """Remove the snapshot, rolled back or not; do nothing if there is none."""
+        ...
+
+
+class Growing(Protocol):
+    """A filesystem, or a layer below it, that can use another device."""
+
+    def add(self, stored: Stored, spare: Device) -> str:
+        """Add the device; return a summary of the tool's output."""
+        ...
+
+    def rebalance(self, stored: Stored) -> str:
+        """Distribute existing data over all devices (btrfs), or grow the filesystem into the new space (LVM, md);
+        return a summary of the tool's output."""
+        ...
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of the whole filesystem, without changes."""
+
+    name: str  # "e2fsck -fn", "scrub"
+    run: Callable[[Stored], str]  # what it said, in a few words; FilesystemDamaged where it found damage
+    mounted: bool = False  # it works on the mounted filesystem; else it is unmounted before
+
+
+@dataclass(frozen=True)
+class Character:
+    """Features of a filesystem other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7),
+    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvmsnapshot in lvm(8), nilfs(8).
+
+    `checksums` of data; `repairs` itself from a second copy; `resize` while mounted; `when_full` for a database that
+    overwrites its own pages.
+    """
+
+    checksums: str  # "data and metadata", "metadata", "none"
+    repairs: bool
+    snapshots: str  # "yes", "by LVM", "no"
+    sends: bool  # incremental send and receive
+    resize: str  # "grow and shrink", "grow", "no"
+    when_full: str
+
+
+class Family:
+    """A family, defined in its own module. The defaults suit a filesystem without any of these features."""
+
+    name: str  # the word behind `mkfs.`, and the kernel's
+    by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); else it keeps files in a cache of its own
+    period_s: float | None = None  # how often it writes out by itself what it holds back
+    reflinks: bool = False  # files may share blocks; of a given filesystem the kernel tells
+    several_devices: bool = False  # it lies on several devices by itself
+    reads_with: tuple[str, ...] = ()  # programs by which `doctor` says that its facts are read
+    defragmented: tuple[int, ...] = (0,)  # statuses with which the tool of `defragmenting` ends
+    snapshots: Snapshots | None = None
+    growing: Growing | None = None
+    described: Character | None = None  # before its options are looked at
+
+    # --- Making it, mounting it -------------------------------------------------------------------
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making, mounting and reading back."""
+        return ()
+
+    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+        """Return the commands for making and mounting, as a person would type them."""
+        raise NotImplementedError
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
+        """Make it on a locked device, whose checks were passed when it was attached. Raises MkfsFailed."""
+        raise NotImplementedError
+
+    def opened(
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal | None = None,
+        arc_bytes: int | None = None,
+        *,
+        stays: bool = False,
+    ) -> AbstractContextManager[Mounted]:
+        """Mount it at `at` within the block. See `filesystems.mounted`."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
+        """Mount it again with its volumes within the block; it stays on the device."""
+        with self.opened(setup, device, at, journal, stays=True):
+            yield
+
+    def existing(self, path: Path) -> Mounted:
+        """Return a directory of an existing filesystem."""
+        raise NotImplementedError
+
+    def lacks(self, setup: FsSetup) -> str | None:
+        """Return what the setup requires and this kernel, page size or driver does not support, or None."""
+        return None
+
+    def packages(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return Debian packages of a setup, if they do not follow from its programs."""
+        return ()
+
+    def driver_flags(self, setup: FsSetup) -> tuple[Durability, ...]:
+        """Return durability flags of the driver that serves the family here, whatever its options."""
+        return ()
+
+    def give_back(self, journal: Journal) -> list[str]:
+        """Release what a killed run left and no namespace has ended; return what it was."""
+        return []
+
+    # --- What its options mean --------------------------------------------------------------------
+
+    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+        """Whether a database page can be half written after a power loss; `attributes` are those of the data
+        directory."""
+        return True
+
+    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
+        """Whether pages of that size can tear, according to the setup's options."""
+        return self.tears(options_of(setup), attributes_of(setup))
+
+    def compresses(self, options: tuple[str, ...]) -> str | None:
+        """Return the algorithm with which these options compress data."""
+        return None
+
+    def character(self, setup: FsSetup) -> Character | None:
+        """Return the features of a setup, or None if unknown. A mirror repairs what its checksums detect."""
+        if self.described is None or self.described.checksums != "data and metadata":
+            return self.described
+        return replace(self.described, repairs=setup.mkfs.topology == "mirror")
+
+    def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
+        """Return the longest period after which it writes delayed data by itself, or None."""
+        for option in options:
+            name, _, value = option.partition("=")
+            if name == "commit" and value.isdigit():
+                return float(value)
+        return self.period_s
+
+    # --- What can be asked of it, mounted ---------------------------------------------------------
+
+    def bdi(self, path: Path) -> Path:
+        """Return the directory in /sys with the mounted filesystem's read_ahead_kb: by the number from stat(2)."""
+        number = path.stat().st_dev
+        return Path(f"/sys/class/bdi/{os.major(number)}:{os.minor(number)}")
+
+    def compression_ratio(self, path: Path) -> float | None:
+        """Return the bytes of the files' data in `path` divided by the bytes on disk, or None if unknown."""
+        return None
+
+    def compressed(self, files: Sequence[Path]) -> bool:
+        """Whether at least one of these files is compressed on the disk."""
+        return any(is_encoded(path) for path in files)
+
+    def free_extents(self, fs: Mounted) -> Iterable[FreeExtent] | None:
+        """Return the extents of its free space, or None if no tool reports them."""
+        return None
+
+    def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
+        """Return the device bytes used by metadata and by the content of files, or None if unknown.
+
+        Metadata is everything that is neither free nor content: inode tables, trees, journal, reserved space. The
+        default is the size of the volume − free − blocks of the files, for a filesystem on one volume.
+        """
+        size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
+        if not size_of.exists():
+            return None
+        total, content = os.statvfs(fs.path), content_bytes(fs.path)
+        taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize
+        return max(0, taken - content), content
+
+    # --- What is done to it ------------------------------------------------------------------------
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return every check of the whole filesystem."""
+        return ()
+
+    def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]] | None:
+        """Return the commands of its tool that defragment the data files, or None without such a tool."""
+        return None
+
+    def resizing(self, stored: Stored) -> list[str] | None:
+        """Return the command that grows it, mounted, into a volume that has become larger, or None."""
+        return None
+
+
+def options_of(setup: FsSetup) -> tuple[str, ...]:
+    """Return the options of the filesystem, then properties of the volume that contains the data."""
+    return (*setup.mount, *setup.volumes.get("data", Volume()).options)
+
+
+def attributes_of(setup: FsSetup) -> tuple[str, ...]:
+    """Return what chattr sets on the data directory, or on its volume."""
+    return (*setup.attributes, *setup.volumes.get("data", Volume()).attributes)

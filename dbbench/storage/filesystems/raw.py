@@ -1,0 +1,85 @@
+"""No filesystem: InnoDB's tablespace on the bare device, the reference for the cost of filesystems.
+
+Nothing is made or mounted. The server gets a separate node for the device, in a small memory filesystem of the trial,
+so that the node in /dev keeps its owner. What a server needs as files (redo log, doublewrite buffer, system tables) is
+on the filesystem of `[device.wal]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DirectoryRefused, MountFailed
+from dbbench.machine import namespaces
+from dbbench.model import FsSetup
+from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.common import read_ahead_kb
+from dbbench.storage.filesystems.port import Family, Made, Mounted
+
+NODE: Final = "device"
+
+
+class Raw(Family):
+    """Pages are overwritten in place; the device flushes what the server flushes."""
+
+    name = "raw"
+
+    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+        """Describe how the tablespace is copied to the device; it was filled as a file of fixed size."""
+        return [("dd", "if=data/ibdata1", f"of={targets[0]}", "bs=1M", "oflag=direct")]
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+        """Make nothing."""
+        return Made((), "", {"device_bytes": device.facts.size_bytes})
+
+    @contextlib.contextmanager
+    def opened(
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal | None = None,
+        arc_bytes: int | None = None,
+        *,
+        stays: bool = False,
+    ) -> Iterator[Mounted]:
+        """Make a node for the device in a memory filesystem at `at`; `raw` names it. Raises MountFailed.
+
+        The content of the device remains.
+        """
+        at.mkdir(parents=True, exist_ok=True)
+        try:
+            namespaces.mount("tmpfs", at, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
+        except OSError as failure:
+            raise MountFailed(
+                f"tmpfs could not be mounted at {at}: {failure}", effect="Nothing was changed."
+            ) from failure
+        try:
+            node = at / NODE
+            os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(device.major, device.minor))
+            kb = read_ahead_kb(Path(f"/sys/dev/block/{device.major}:{device.minor}/bdi"))
+            yield Mounted(at, "raw", (), (), kb, (), True, raw=node)
+        finally:
+            namespaces.unmount(at)
+
+    def existing(self, path: Path) -> Mounted:
+        """Raise DirectoryRefused: a directory always has a filesystem."""
+        raise DirectoryRefused(f"{path} is on a filesystem", effect="Nothing was changed.")
+
+    def bdi(self, path: Path) -> Path:
+        """Return the device's own bdi."""
+        number = path.stat().st_rdev
+        return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/bdi")
+
+    def compressed(self, files: Sequence[Path]) -> bool:
+        """Return False."""
+        return False
+
+
+FAMILY: Final = Raw()

@@ -1,0 +1,172 @@
+"""Health, usage and fragmentation of a mounted filesystem: extents of its largest files, share of metadata, free space.
+
+What a filesystem does not report is None.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.machine.pagecache import OwnCache, syncfs
+from dbbench.model import FileShape, FreeExtents, SpaceFacts
+from dbbench.storage.filesystems.common import BLOCK, extents, mount_of
+from dbbench.storage.filesystems.families import FAMILIES
+from dbbench.storage.filesystems.port import FreeExtent, Mounted
+
+T = TypeVar("T")
+
+LARGEST: Final = 5  # files; a dataset's largest table is in it, with its largest indexes
+_BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
+_PROBE: Final = ".dbbench-probe"
+_LEAST_READ: Final = 0.9  # of what is asked for; files' ends and metadata move it a little
+_BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB takes one block of 4 KiB at least
+
+
+def sync(path: Path) -> None:
+    """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
+    syncfs(path)
+
+
+def healthy(fs: Mounted) -> str | None:
+    """Return why the filesystem is no longer reliable, or None.
+
+    Besides changed mount options there are two signs, because neither works for all: a failing fsync (xfs after a
+    shutdown still says rw), and the superblock options ro, emergency_ro or shutdown. The kernel log is checked
+    elsewhere.
+    """
+    now = mount_of(fs.path).options
+    before = [option for option in fs.options_effective if option not in fs.properties]
+    bad = _BAD.intersection(now)
+    if bad:
+        return f"the kernel shows {fs.path} as {', '.join(sorted(bad))}"
+    if fs.pool is None and fs.raw is None and (other := _changed(before, now)):
+        return f"the mount options of {fs.path} changed during the trial: {', '.join(other)}"
+    try:
+        _probe(fs.path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # full is not broken, and has an error of its own
+        return f"write and fsync on {fs.path} fail: {error.strerror}"
+    return None
+
+
+def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
+    """Return used and free space, after writing dirty data. `logical_bytes`: the sizes of the data files.
+
+    A filesystem made by dbbench counts as a whole; of an existing one only the directory.
+    """
+    syncfs(fs.path)
+    total = os.statvfs(fs.path)
+    free = total.f_bavail * total.f_frsize
+    if fs.pool is not None:  # a mount shows its own dataset alone
+        fs.pool.sync()
+        used, free = fs.pool.used_and_free()
+    elif os.path.ismount(fs.path):
+        used = (total.f_blocks - total.f_bfree) * total.f_frsize
+    else:
+        used = sum(BLOCK * Path(folder, name).lstat().st_blocks
+                   for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
+    algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
+    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # not what was aged
+    unread: list[str] = []
+    ratio = None
+    if algorithm:
+        ratio = read_or_say("compression", lambda: FAMILIES[fs.family].compression_ratio(data), unread)
+    return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
+
+
+def own_cache(fs: Mounted) -> OwnCache | None:
+    """Return the filesystem's own cache next to the page cache, or None."""
+    if fs.pool is None:
+        return None
+    return OwnCache(fs.pool.reopening, fs.pool.reopen, fs.pool.cached_bytes, "primarycache=all" in fs.options_effective)
+
+
+def least_read_share(fs: Mounted) -> float:
+    """Return the minimum share of a sample's bytes that the device must deliver when it is read cold.
+
+    Nearly all of them, or what the best compression leaves.
+    """
+    algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
+    return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
+
+
+def shaped(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+    """Return the facts of `space` with the fragmentation. Of an existing directory only its files are inspected."""
+    found = replace(found, largest=largest(fs, files))
+    if not os.path.ismount(fs.path):
+        return found
+    unread = list(found.unread)
+    metadata, content = read_or_say("metadata", lambda: FAMILIES[fs.family].taken_bytes(fs), unread) or (None, 0)
+    share = metadata / (metadata + content) if metadata else None
+    free = free_space(fs, unread)
+    return replace(found, metadata_bytes=metadata, metadata_share=share, free=free, unread=tuple(unread))
+
+
+def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
+    """Return the largest of these files with their extents, the largest first."""
+    sizes = sorted(((path.stat().st_size, path) for path in files), key=lambda entry: (-entry[0], entry[1]))
+    return tuple(FileShape(_below(path, fs.path), size, extents(path)) for size, path in sizes[:LARGEST])
+
+
+def _below(path: Path, root: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtents, ...] | None:
+    """Return the histogram of the free extents, after writing dirty data, or None if no tool reports it.
+
+    A tool that failed is added to `unread`.
+    """
+    if not os.path.ismount(fs.path):
+        return None
+    syncfs(fs.path)
+
+    def read() -> tuple[FreeExtents, ...] | None:
+        free = FAMILIES[fs.family].free_extents(fs)
+        return None if free is None else histogram(free)
+
+    return read_or_say("free space", read, [] if unread is None else unread)
+
+
+def histogram(found: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
+    """Return free extents in bins of powers of two, the smallest first."""
+    bins: dict[int, tuple[int, int]] = {}
+    for size, count, total in found:
+        low = 1 << max(0, size.bit_length() - 1)
+        extents, bytes_ = bins.get(low, (0, 0))
+        bins[low] = (extents + count, bytes_ + total)
+    return tuple(FreeExtents(low, *bins[low]) for low in sorted(bins))
+
+
+def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None:
+    """Return the result of `read`; if its tool is missing, fails or prints something else, None with the reason in
+    `unread`."""
+    try:
+        return read()
+    except (ProgramMissing, CommandFailed, DeadlinePassed, AnswerUnknown, OSError) as error:
+        unread.append(f"{what}: {error}")
+        return None
+
+
+def _changed(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Return each option that was added or removed: strictatime shows as the absence of noatime and relatime."""
+    came, gone = sorted(set(now).difference(before)), sorted(set(before).difference(now))
+    return [*(f"+{option}" for option in came), *(f"-{option}" for option in gone)]
+
+
+def _probe(folder: Path) -> None:
+    path = folder / _PROBE
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, bytes(4096))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+        path.unlink()

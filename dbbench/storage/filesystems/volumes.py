@@ -1,0 +1,182 @@
+"""Snapshots and growth of a filled filesystem: its own, otherwise those of the uppermost layer that supports them.
+
+LVM takes a snapshot of the whole volume; LVM and md can use another device, and the filesystem is grown over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dbbench import process
+from dbbench.errors import OperationFailed
+from dbbench.machine.pagecache import syncfs
+from dbbench.model import FsSetup, Scalar
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import families
+from dbbench.storage.filesystems.formatted import Formatted
+from dbbench.storage.filesystems.port import Character, Growing, Snapshots, Stored
+from dbbench.storage.layers import lvm, md, note_made
+from dbbench.storage.layers.volume import let_go, opened
+
+Ability = TypeVar("Ability")
+
+SNAPSHOT: Final = "taken"
+CLONE: Final = "copy"
+ROOM: Final = f"{CLONE}room"  # of a classic snapshot's copy
+_SHARE: Final = 0.7  # of the room; the rest is for what the second server writes
+_RESIZE_S: Final = 3600.0  # ext4 writes the new groups' tables
+
+
+@contextlib.contextmanager
+def unmounted(stored: Stored) -> Iterator[None]:
+    """Unmount the filesystem within the block and mount it again with the same options. Raises OperationFailed for a
+    pool."""
+    with formatted_of(stored.setup).unmounted(stored):
+        yield
+
+
+class _LvmSnapshots:
+    """Snapshots of the whole volume, classic or thin. The kernel freezes the filesystem while one is taken."""
+
+    name = "lvm"
+    atomic = True
+
+    def lacks(self, stored: Stored) -> str | None:
+        """Return why not: the group has free space only if the setup leaves some.
+
+        A snapshot that was held during the load is removed first, once it is known that it did not overflow.
+        """
+        facts = _facts(stored)
+        if not facts["snapshot"]:
+            return "the volume takes the whole group: a setup with `snapshot` leaves room"
+        if stored.tag:  # beside the load, which runs with the one that the setup holds
+            thin = facts["snapshot"] == "thin"
+            return None if thin else "the group's room is taken by the snapshot that the setup holds"
+        lvm.still_held(facts)
+        lvm.drop(facts, lvm.HELD)
+        return None
+
+    def snapshot(self, stored: Stored) -> None:
+        """Take a snapshot of the whole volume."""
+        lvm.snapshot(_facts(stored), SNAPSHOT + stored.tag, share=_SHARE)
+
+    @contextlib.contextmanager
+    def clone(self, stored: Stored) -> Iterator[Path]:
+        """Yield a writable copy of the snapshot, mounted."""
+        facts, at, family = _facts(stored), stored.room / "lvm-copy", formatted_of(stored.setup)
+        at.mkdir(parents=True, exist_ok=True)
+        try:
+            with opened(lvm.cloned(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}) as copy:
+                family.mount(stored.setup, copy, at, *family.mount_of_copy)
+                try:
+                    yield at / stored.datadir.relative_to(stored.fs.path)
+                finally:
+                    family.unmount(at, copy)
+        finally:
+            lvm.drop(facts, ROOM, CLONE + stored.tag)
+
+    def taken_bytes(self, stored: Stored) -> int | None:
+        """Return the chunks that the snapshot keeps, or blocks of the pool that are not the volume's.
+
+        For several thin snapshots it is not known which block belongs to which.
+        """
+        if stored.tag:
+            return None
+        syncfs(stored.fs.path)
+        return lvm.used_bytes(_facts(stored), SNAPSHOT + stored.tag)
+
+    def rollback(self, stored: Stored) -> None:
+        """Merge the snapshot into the volume, which must not be open."""
+        with unmounted(stored), let_go(stored.volume):
+            lvm.merge(_facts(stored), SNAPSHOT)
+
+    def drop(self, stored: Stored) -> None:
+        """Remove the copy first, because it depends on the snapshot."""
+        lvm.drop(_facts(stored), SNAPSHOT + stored.tag, ROOM, CLONE + stored.tag)
+
+
+class _LvmGrowing:
+    """Add a device to the group and extend the volume over it: immediate, no data is moved."""
+
+    def add(self, stored: Stored, spare: Device) -> str:
+        """Run vgextend and lvextend."""
+        lvm.extend(_facts(stored), spare)
+        if stored.journal is not None:
+            note_made(spare, stored.journal)
+        return "the volume goes on where it ended"
+
+    def rebalance(self, stored: Stored) -> str:
+        """Grow the filesystem; existing data stays where it is."""
+        return _resized(stored)
+
+
+class _MdGrowing:
+    """Add a device to the array."""
+
+    def add(self, stored: Stored, spare: Device) -> str:
+        """Add it; reshaping or copying starts in the background."""
+        md.add(_facts(stored), spare)
+        if stored.journal is not None:
+            note_made(spare, stored.journal)
+        return "begun"
+
+    def rebalance(self, stored: Stored) -> str:
+        """Wait until it has finished; then grow the filesystem if there is more space (RAID1 has none)."""
+        array = md.until_idle(_facts(stored))
+        if int(array["size_bytes"]) <= int(_facts(stored)["size_bytes"]):
+            return f"{array['devices']} devices, one copy more"
+        return f"{array['devices']} devices; {_resized(stored)}"
+
+
+_LAYERS_SNAPSHOTS: Final[dict[str, Snapshots]] = {"lvm": _LvmSnapshots()}
+_LAYERS_GROWING: Final[dict[str, Growing]] = {"lvm": _LvmGrowing(), "md": _MdGrowing()}
+
+
+def snapshots_of(setup: FsSetup) -> Snapshots | None:
+    """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer supports them."""
+    family = families.FAMILIES.get(setup.mkfs.family)
+    return (family.snapshots if family else None) or _uppermost(setup, _LAYERS_SNAPSHOTS)
+
+
+def growing_of(setup: FsSetup) -> Growing | None:
+    """Return what can add a device, or None if neither the filesystem nor a layer supports it."""
+    family = families.FAMILIES.get(setup.mkfs.family)
+    return (family.growing if family else None) or _uppermost(setup, _LAYERS_GROWING)
+
+
+def character(setup: FsSetup) -> Character | None:
+    """Return the features of a setup, including its layers, or None for an unknown family."""
+    family = families.FAMILIES.get(setup.mkfs.family)
+    described = family.character(setup) if family else None
+    if described is None or described.snapshots != "no" or not _uppermost(setup, _LAYERS_SNAPSHOTS):
+        return described
+    return replace(described, snapshots="by LVM")
+
+
+def _uppermost(setup: FsSetup, able: Mapping[str, Ability]) -> Ability | None:
+    return next((able[layer.kind] for layer in reversed(setup.layers) if layer.kind in able), None)
+
+
+def _resized(stored: Stored) -> str:
+    """Grow the mounted filesystem into its volume; return the tool. Raises OperationFailed."""
+    argv = families.family_of(stored.setup).resizing(stored)
+    if argv is None:
+        raise OperationFailed(f"{stored.setup.mkfs.family} cannot be grown while it is mounted")
+    process.run(argv, timeout_s=_RESIZE_S)
+    return argv[0]
+
+
+def formatted_of(setup: FsSetup) -> Formatted:
+    """Return the family of a setup that is made by mkfs. Raises OperationFailed for a pool."""
+    family = families.family_of(setup)
+    if not isinstance(family, Formatted):
+        raise OperationFailed("a pool cannot be unmounted for an operation")
+    return family
+
+
+def _facts(stored: Stored) -> dict[str, Scalar]:
+    return stored.volume.layers[-1]

@@ -1,0 +1,112 @@
+"""xfs. Its kernel has no nobarrier (removed in 4.19), so no mount option adds a durability flag."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.model import FsSetup, Scalar
+from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, kernel_version, option_value
+from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+from dbbench.units import bytes_of
+
+LARGE_BLOCKS: Final = (6, 12)  # the first kernel that takes blocks above its page size
+
+
+class Xfs(Formatted):
+    """xfs of all releases."""
+
+    tries_mkfs = True
+    reflinks = True
+    mount_of_copy = ("nouuid",)
+    reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
+    described = Character("metadata", False, "no", False, "grow", IN_PLACE)
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs for making and reading back."""
+        return ("mkfs.xfs", "xfs_info", "xfs_db")
+
+    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
+        return ["mkfs.xfs", "-q", "-f", "-K", *setup.mkfs.options, *targets]
+
+    def geometry(self, target: Path) -> dict[str, Scalar]:
+        """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""
+        found = parse_xfs_info(process.run(["xfs_info", target]).stdout)
+        said = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
+        return {"uuid": said.split("=")[1].strip(), **found}
+
+    def lacks(self, setup: FsSetup) -> str | None:
+        """Return that blocks above the page size need Linux 6.12, or None."""
+        said = option_value(setup.mkfs.options, "-b") or ""
+        size = bytes_of(said.removeprefix("size=").upper()) if said.startswith("size=") else 0
+        if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
+            return None
+        release = os.uname().release
+        return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
+
+    def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
+        """Return the free extents from xfs_spaceman."""
+        text = process.run(["xfs_spaceman", "-c", "freesp -b", fs.path], timeout_s=TOOL_S).stdout
+        return parse_freesp(text, os.statvfs(fs.path).f_frsize)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return xfs_repair without changes."""
+        return (Check("xfs_repair -n", _repair),)
+
+    def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
+        """Return xfs_fsr, which skips files that it cannot improve."""
+        return [["xfs_fsr", "-v", str(file)] for file in files]
+
+    def resizing(self, stored: Stored) -> list[str]:
+        """Return xfs_growfs."""
+        return ["xfs_growfs", str(stored.fs.path)]
+
+
+FAMILY: Final = Xfs("xfs")
+
+
+@process.understood("xfs_info")
+def parse_xfs_info(text: str) -> dict[str, Scalar]:
+    """Parse the geometry in xfs_info's table (mkfs.xfs prints the same)."""
+    sections: dict[str, dict[str, int]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line[:1].strip():
+            name = line.split("=")[0].split()[0]
+        pairs = re.findall(r"([a-z0-9-]+)=(\d+)", line)
+        sections.setdefault(name, {}).update({key: int(value) for key, value in pairs})
+    meta, data, log = sections["meta-data"], sections["data"], sections["log"]
+    return {
+        "block_size": data["bsize"],
+        "blocks": data["blocks"],
+        "sector_size": meta["sectsz"],
+        "agcount": meta["agcount"],
+        "ag_bytes": meta["agsize"] * data["bsize"],
+        "log_bytes": log["blocks"] * log["bsize"],
+        "inode_size": meta["isize"],
+        "reflink": bool(meta["reflink"]),
+        "rmapbt": bool(meta["rmapbt"]),
+        "crc": bool(meta["crc"]),
+    }
+
+
+@process.understood("xfs_spaceman")
+def parse_freesp(text: str, block_size: int) -> list[FreeExtent]:
+    """Parse xfs_spaceman's freesp: from, to, extents, blocks, pct; xfsprogs 6.13 has more columns."""
+    head, *rows = (line.split() for line in text.splitlines() if line.strip())
+    low, extents, blocks = (head.index(name) for name in ("from", "extents", "blocks"))
+    return [(int(row[low]) * block_size, int(row[extents]), int(row[blocks]) * block_size) for row in rows]
+
+
+def _repair(stored: Stored) -> str:
+    argv = ["xfs_repair", "-n", stored.volume.argument]
+    done = process.run(argv, timeout_s=FSCK_S, ok=(0, 1), pass_fds=(stored.volume.fd,))
+    if done.returncode:
+        raise damaged("xfs_repair", stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
+    return "no errors"

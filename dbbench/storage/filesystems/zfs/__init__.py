@@ -1,0 +1,397 @@
+"""ZFS: made as a pool and not by mkfs and mount(8), by OpenZFS in the kernel or by zfs-fuse.
+
+A pool lives for one trial: it is made and exported, imported when it is needed, exported at the end, and its labels are
+erased from the devices. Its options (`mount` of an fs setup) are properties of its root dataset, those of the pool
+(`mkfs.options`) are arguments for `zpool create`; volumes of a setup are datasets within it. Operations on a filled
+pool are scrub, snapshots of all datasets at once, clones of them, and adding a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
+from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import identity
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_failed, mount_of, read_ahead_kb
+from dbbench.storage.filesystems.formatted import damaged
+from dbbench.storage.filesystems.port import COPIED, Character, Check, Family, Made, Mounted, Stored, options_of
+from dbbench.storage.filesystems.zfs import driver, pool
+from dbbench.storage.filesystems.zfs.pool import Pool
+
+SNAPSHOT: Final = "dbbench-snapshot"
+CLONE: Final = "dbbench-clone"
+_POLL_S: Final = 0.1
+_NAME: Final = "dbbench"  # of the pool in commands that are only shown
+
+
+def scrub(stored: Stored) -> str:
+    """Read everything with its checksums. There is no other check, and none that needs an unmounted pool."""
+    name = _pool(stored).name
+    process.run(["zpool", "scrub", name])
+    until = time.monotonic() + FSCK_S
+    while "scrub in progress" in (status := _status(name)):
+        if time.monotonic() > until:
+            raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
+        time.sleep(_POLL_S)
+    if damage := damages(status):
+        raise damaged(f"the scrub of {name}", stored, f": {damage}")
+    return f"{_pool(stored).used_and_free()[0]} bytes, no errors"
+
+
+def damages(text: str) -> str:
+    """Return the errors in `zpool status` after a scrub, repaired or not; "" without any."""
+    wrong = []
+    if scan := re.search(r"^ *(?:scan|scrub): (.*)", text, re.MULTILINE):
+        repaired = re.search(r"repaired (\d\S*)", scan[1])
+        errors = re.search(r"with (\d+) errors", scan[1])
+        if errors is None or int(errors[1]) or (repaired and not re.match(r"0+[A-Z]?$", repaired[1])):
+            wrong.append(scan[1])
+    for name, *counts in re.findall(r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)", text, re.MULTILINE):
+        if name != "NAME" and set(counts) != {"0"}:
+            wrong.append(f"{name}: read {counts[0]}, write {counts[1]}, checksum {counts[2]}")
+    if errors_line := re.search(r"^errors: (?!No known data errors)(.*)", text, re.MULTILINE):
+        wrong.append(errors_line[1])
+    return "; ".join(wrong)
+
+
+class Datasets:
+    """Snapshots of all datasets of the pool."""
+
+    name = "zfs"
+    atomic = True
+
+    def lacks(self, stored: Stored) -> str | None:
+        """Return why not: the pool is not dbbench's (an existing directory)."""
+        return None if stored.fs.pool is not None else "the pool is not one that was made for this trial"
+
+    def snapshot(self, stored: Stored) -> None:
+        """Take snapshots of all datasets in one transaction group."""
+        process.run(["zfs", "snapshot", "-r", f"{_pool(stored).name}@{SNAPSHOT}{stored.tag}"])
+
+    @contextlib.contextmanager
+    def clone(self, stored: Stored) -> Iterator[Path]:
+        """Yield a writable dataset from the snapshot that contains the data directory; `drop` destroys it."""
+        name, held = _pool(stored).name, mount_of(stored.datadir)
+        at = stored.room / (CLONE + stored.tag)
+        source, target = f"{held.source}@{SNAPSHOT}{stored.tag}", f"{name}/{CLONE}{stored.tag}"
+        process.run(["zfs", "clone", "-o", f"mountpoint={at}", source, target])
+        try:
+            yield at / stored.datadir.resolve().relative_to(held.point)
+        finally:
+            process.run(["zfs", "unmount", target])
+
+    def taken_bytes(self, stored: Stored) -> int | None:
+        """Return what only this snapshot and its clone hold, after everything is written."""
+        pool = _pool(stored)
+        pool.sync()
+        argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "used,usedbydataset", pool.name]
+        return parse_taken(process.run(argv).stdout, stored.tag)
+
+    def rollback(self, stored: Stored) -> None:
+        """Roll back every dataset; each is mounted again by that, so that no newer file stays in a cache."""
+        for dataset in (name for name in _datasets(_pool(stored).name, "filesystem") if not name.endswith(f"/{CLONE}")):
+            process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
+
+    def drop(self, stored: Stored) -> None:
+        """Destroy the clone first, because it depends on the snapshot."""
+        name = _pool(stored).name
+        if f"{name}/{CLONE}{stored.tag}" in _datasets(name, "filesystem"):
+            process.run(["zfs", "destroy", "-r", f"{name}/{CLONE}{stored.tag}"], timeout_s=FSCK_S)
+        if f"{name}@{SNAPSHOT}{stored.tag}" in _datasets(name, "snapshot"):
+            process.run(["zfs", "destroy", "-r", f"{name}@{SNAPSHOT}{stored.tag}"], timeout_s=FSCK_S)
+
+
+class Members:
+    """Add a device to the pool."""
+
+    def add(self, stored: Stored, spare: Device) -> str:
+        """Add it as another side of a mirror; any other pool gets it as an additional member."""
+        pool = _pool(stored)
+        if stored.journal is not None and spare.facts.real:
+            guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
+            stored.journal.note("made", device=identity(spare.path), uuid=guid)
+        new = str(pool.adopted(spare))
+        if stored.setup.mkfs.topology == "mirror":
+            process.run(["zpool", "attach", "-f", pool.name, _first_side(pool.name), new])
+        else:
+            process.run(["zpool", "add", "-f", pool.name, new])
+        return f"{len(pool.paths)} devices"
+
+    def rebalance(self, stored: Stored) -> str:
+        """Wait for a mirror to copy its data; otherwise ZFS moves nothing, and new writes use all devices."""
+        name = _pool(stored).name
+        if stored.setup.mkfs.topology != "mirror":
+            return "ZFS leaves what is there where it is: only what is written from now on is spread"
+        while "resilver in progress" in _status(name):
+            time.sleep(_POLL_S)
+        return "resilvered"
+
+
+@process.understood("zfs list")
+def parse_taken(text: str, tag: str = "") -> int:
+    """Parse `zfs get -Hrp -o name,property,value used,usedbydataset`: `used` of the snapshots, `usedbydataset` of the
+    clone."""
+    rows = (line.split("\t") for line in text.splitlines())
+    counted = (("used", f"@{SNAPSHOT}{tag}"), ("usedbydataset", f"/{CLONE}{tag}"))
+    return sum(int(value) for name, key, value in rows
+               if value.isdigit() and any(key == counts and name.endswith(end) for counts, end in counted))  # fmt: skip
+
+
+def _pool(stored: Stored) -> Pool:
+    assert isinstance(stored.fs.pool, Pool)
+    return stored.fs.pool
+
+
+def _status(name: str) -> str:
+    return process.run(["zpool", "status", "-v", name]).stdout
+
+
+def _datasets(name: str, kind: str) -> list[str]:
+    return process.run(["zfs", "list", "-H", "-r", "-t", kind, "-o", "name", name]).stdout.split()
+
+
+def _first_side(name: str) -> str:
+    """Return a device of the mirror as the pool names it."""
+    sides = re.findall(r"^\t +(\S+) +ONLINE", _status(name), re.MULTILINE)
+    return str(next(side for side in sides if not side.startswith("mirror")))
+
+
+class Zfs(Family):
+    """One pool per trial."""
+
+    name = "zfs"
+    period_s = 5.0  # zfs_txg_timeout
+    reflinks = True
+    several_devices = True
+    snapshots = Datasets()
+    growing = Members()
+    described = Character("data and metadata", False, "yes", True, "grow", COPIED)
+
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the programs of both drivers; see `works` for the driver."""
+        return ("zpool", "zfs", "zdb")
+
+    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+        """Return the commands for making and mounting, as a person would type them."""
+        made = [
+            pool.argv(setup, _NAME, targets),
+            *pool.volume_argv(setup, _NAME),
+            ["zfs", "set", f"mountpoint={at}", _NAME],
+        ]
+        return [tuple(argv) for argv in made]
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+        """Make the pool with its datasets, and export it. Raises MkfsFailed, ZfsUnavailable.
+
+        The journal records it first, because a pool of the kernel does not end with the namespaces.
+        """
+        name = pool.new_name(journal)
+        if journal is not None:
+            journal.note("take", what=pool.JOURNALLED, path=name)
+        paths = {}
+        try:
+            with pool.hosted(device) as host:
+                made = host(name)
+                paths = {str(seen): str(member.path) for seen, member in zip(made.paths, device.each, strict=True)}
+                said = [pool.argv(setup, name, tuple(paths)), *pool.volume_argv(setup, name)]
+                done = [process.run(argv, timeout_s=120) for argv in said]
+                found = _geometry(made, setup)
+                made.export()
+                on_disk = pool.label(device.path)
+        except (CommandFailed, MountFailed) as failure:
+            raise mkfs_failed(setup, device, failure) from failure
+        typed = tuple(tuple(paths.get(word, word) for word in one.argv) for one in done)
+        shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
+        return Made(typed, str(on_disk["pool_guid"]), {**shape, **found})
+
+    @contextlib.contextmanager
+    def opened(
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal | None = None,
+        arc_bytes: int | None = None,
+        *,
+        stays: bool = False,
+    ) -> Iterator[Mounted]:
+        """Import the pool of a device within the block; afterwards remove it, or export it if it `stays`.
+
+        A pool that was not exported before replays its log. Raises MountFailed, ZfsUnavailable, UnmountFailed; an error
+        of the block takes precedence over the last.
+        """
+        at.mkdir(parents=True, exist_ok=True)
+        with pool.hosted(device, arc_bytes) as host:
+            found = host(str(pool.label(device.path)["name"]))
+            if journal is not None:
+                journal.note("take", what=pool.JOURNALLED, path=found.name)
+            with driver.arc_limited(arc_bytes if found.driver.native else None, journal):
+                found.bring_in()
+                try:
+                    _mount(found, at)
+                    yield _read_back(setup, found, at)
+                except BaseException as first:
+                    try:
+                        found.export(at)
+                    except DbbenchError as second:
+                        first.add_note(f"and then: {second}")
+                    raise
+                found.export(at)
+        if journal is not None:
+            journal.note("give_back", what=pool.JOURNALLED, path=found.name)
+        if not stays:
+            pool.wipe((*device.each, *found.joined))
+
+    def existing(self, path: Path) -> Mounted:
+        """Return a directory on an existing dataset of the kernel's ZFS."""
+        mount = mount_of(path)
+        found = _properties(mount.source)
+        return _facts(path, (), (*mount.options, *driver.effective(found)), driver.taken(), None)
+
+    def lacks(self, setup: FsSetup) -> str | None:
+        """Return that there is no driver, or what the driver does not support, or None."""
+        return driver.works(setup)
+
+    def packages(self, setup: FsSetup) -> tuple[str, ...]:
+        """Return the packages of the driver that the setup needs."""
+        return driver.install(setup)
+
+    def give_back(self, journal: Journal) -> list[str]:
+        """Destroy leftover pools, then restore the ARC's limits."""
+        return [*pool.give_back(journal), *driver.arc_given_back(journal)]
+
+    def driver_flags(self, setup: FsSetup) -> tuple[Durability, ...]:
+        """Return the flags of the driver that would make the setup's pool here; of OpenZFS if the setup requires it."""
+        by = driver.found()
+        return by.flags if by and by.refusal(setup) is None else ()
+
+    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+        """Whether pages can tear. See `properties.tears`, and `Mounted.record_bytes` for larger pages."""
+        return driver.tears(effective)
+
+    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
+        """Whether a page is larger than a record."""
+        return driver.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
+
+    def compresses(self, options: tuple[str, ...]) -> str | None:
+        """Return the algorithm. See `properties.compresses`."""
+        return driver.compresses(options)
+
+    def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
+        """Return zfs_txg_timeout, if the driver reports it."""
+        return float(tunables["txg_timeout_s"]) if "txg_timeout_s" in tunables else self.period_s
+
+    def compression_ratio(self, path: Path) -> float | None:
+        """Return the ratio of the dataset that contains `path` and of those below it (zfs get)."""
+        return _ratio(_properties(mount_of(path).source))
+
+    def compressed(self, files: Sequence[Path]) -> bool:
+        """Whether one of the files occupies less space than its size, after everything is written."""
+        pool.sync(mount_of(files[0]).source.split("/")[0])
+        found = (path.stat() for path in files)
+        return any(one.st_blocks * BLOCK < one.st_size for one in found)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return a scrub of the mounted pool."""
+        return (Check("scrub", scrub, mounted=True),)
+
+
+FAMILY: Final = Zfs()
+
+
+@process.understood("zfs get")
+def _ratio(found: Mapping[str, str]) -> float:
+    return float(found["compressratio"].removesuffix("x"))
+
+
+def _geometry(made: Pool, setup: FsSetup) -> dict[str, Scalar]:
+    """Return the datasets' properties: those of the pool without, those of a volume with its name as prefix.
+
+    Raises MountFailed if one differs from the setup.
+    """
+    found: dict[str, Scalar] = {"driver": str(made.driver)}
+    asked: dict[str, tuple[str, ...]] = {
+        "": setup.mount,
+        **{part: volume.options for part, volume in setup.volumes.items()},
+    }
+    for part, options in asked.items():
+        has = made.properties(part)
+        if wrong := driver.differences(driver.pairs(options), has):
+            raise MountFailed(f"dataset {part or made.name!r}: {'; '.join(wrong)}")
+        found |= {f"{part}.{name}" if part else name: value for name, value in driver.shown(has).items()}
+    if made.driver.native:
+        said = process.run(["zpool", "get", "-H", "-o", "property,value", "all", made.name]).stdout
+        pool = driver.parse_get(said)
+        found["features"] = " ".join(name.removeprefix("feature@") for name, value in pool.items() if value == "active")
+        found |= {name: pool[name] for name in ("autotrim",) if name in pool}
+    return found
+
+
+def _mount(found: Pool, at: Path) -> None:
+    """Mount at `at`, unless the import has done so: a pool keeps its mount point."""
+    if not _is_mounted(found, at):
+        try:
+            process.run(["zfs", "set", f"mountpoint={at}", found.name])
+        except CommandFailed as failure:
+            raise MountFailed(f"{found.name} could not be mounted at {at}: {failure}") from failure
+    if not _is_mounted(found, at):
+        mount = mount_of(at)
+        raise MountFailed(f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}")
+
+
+def _is_mounted(found: Pool, at: Path) -> bool:
+    mount = mount_of(at)
+    return mount.point == at.resolve() and mount.source == found.name
+
+
+def _read_back(setup: FsSetup, found: Pool, at: Path) -> Mounted:
+    """Return the effective properties of the dataset that contains the data directory."""
+    part = "data" if "data" in setup.volumes else ""
+    options = (*mount_of(at).options, *driver.effective(found.properties(part)))
+    return _facts(at, setup.mount, options, found.driver, found)
+
+
+def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: driver.Driver, of: Pool | None) -> Mounted:
+    return Mounted(
+        path=path,
+        family="zfs",
+        options_asked=asked,
+        options_effective=options,
+        read_ahead_kb=read_ahead_kb(FAMILY.bdi(path)),
+        flags=(*by.flags, *driver.flags(options, driver.parameters() if by.native else {})),
+        tears=driver.tears(options),
+        tunables=_tunables(by, of),
+        pool=of,
+        record_bytes=driver.record_bytes(options),
+    )
+
+
+def _tunables(by: driver.Driver, of: Pool | None) -> dict[str, Scalar]:
+    """Return the driver's parameters, with units in the names. zfs-fuse does not report the times of its transaction
+    groups."""
+    if not by.native:
+        daemon = of.daemon if of else None
+        return {"driver": str(by), "arc_max_bytes": daemon.arc_bytes} if daemon else {"driver": str(by)}
+    known, stats = driver.parameters(), driver.arcstats()
+    found: dict[str, Scalar] = {"driver": str(by)}
+    for name, key in (("txg_timeout_s", "zfs_txg_timeout"), ("dirty_data_max_bytes", "zfs_dirty_data_max")):
+        if key in known:
+            found[name] = known[key]
+    said = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()
+    if others := [name for name in said if of is None or name != of.name]:
+        found["other_pools"] = " ".join(others)
+    return {**found, **({"arc_max_bytes": stats["c_max"]} if "c_max" in stats else {})}
+
+
+def _properties(dataset: str) -> dict[str, str]:
+    said = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
+    return driver.parse_get(said.stdout)

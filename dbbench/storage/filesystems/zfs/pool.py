@@ -1,0 +1,304 @@
+"""Pools: made, imported, exported, and erased from their devices.
+
+zfs-fuse runs as a process of the trial with a private socket, lock, cache file and configuration. Their paths are
+compiled into the program, so in a private mount namespace a tmpfs is mounted over them: the system's own zfs-fuse and
+its pools stay invisible and untouched, and nothing outlives the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import CommandFailed, MountFailed, UnmountFailed, ZfsUnavailable
+from dbbench.machine.namespaces import MS_NOSUID, mount, mounts_are_private, unmount
+from dbbench.model import FsSetup, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import hold
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import common
+from dbbench.storage.filesystems.zfs import driver as drivers
+from dbbench.storage.filesystems.zfs import driver as properties
+from dbbench.storage.filesystems.zfs.driver import Driver
+
+JOURNALLED: Final = "pool"
+_PREFIX: Final = "dbbench-"
+_SLOW_S: Final = 300.0  # an export writes what is dirty
+_BLKRRPART: Final = 0x125F
+# OpenZFS puts a whole disk's pool into a partition from 1 MiB on, with one of 8 MiB behind it; labels are 2 x 256 KiB
+# at either end of what the pool lies on.
+_HEAD: Final = 2 * 2**20
+_TAIL: Final = 10 * 2**20
+RUN: Final = Path("/var/run/zfs")
+NODES: Final = RUN / "dev"
+_SOCKET: Final = RUN / "zfs_socket"
+_LOG: Final = RUN / "daemon.log"
+_ROOMS: Final = (RUN, Path("/var/lock/zfs"), Path("/var/lib/zfs"), Path("/etc/zfs"))
+_START_S: Final = 20.0
+ARC_BYTES: Final = 100 * 2**20  # as Debian's package sets it; the page cache stands above it and holds the files
+_ARC_LEAST: Final = 16  # MiB, of the program
+_serving: set[int] = set()  # mount namespaces in which this process has one running
+_CONFIG: Final = """# As Debian's package has it, but for the size of the ARC, which is on the command line.
+vdev-cache-size = 10
+zfs-prefetch-disable
+fuse-attr-timeout = 3600
+fuse-entry-timeout = 3600
+fuse-mount-options = default_permissions
+"""
+
+
+@dataclass
+class Pool:
+    """A pool that is imported. `paths` are its devices as the driver sees them."""
+
+    name: str
+    driver: Driver
+    device: Device
+    paths: tuple[Path, ...]
+    daemon: Daemon | None = None
+    joined: tuple[Device, ...] = ()  # beside those that it was made on
+
+    @property
+    def reopening(self) -> str:
+        return "export and import" if self.driver.native else "export and import by another zfs-fuse"
+
+    def value(self, name: str) -> str:
+        """A property of the pool's own dataset; sizes in bytes."""
+        return process.run(["zfs", "get", "-Hp", "-o", "value", name, self.name]).stdout.strip()
+
+    def properties(self, dataset: str = "") -> dict[str, str]:
+        """All properties of a dataset of the pool; sizes in bytes."""
+        said = process.run(
+            ["zfs", "get", "-Hp", "-o", "property,value", "all", "/".join(filter(None, (self.name, dataset)))]
+        )
+        return properties.parse_get(said.stdout)
+
+    def sync(self) -> None:
+        """See `sync`."""
+        sync(self.name)
+
+    def used_and_free(self) -> tuple[int, int]:
+        """Bytes, of all its datasets and snapshots together; copies for redundancy (mirror) are not counted."""
+        return int(self.value("used")), int(self.value("available"))
+
+    def cached_bytes(self) -> int | None:
+        """Return the bytes of data in the ARC, of all pools of this kernel, or None if not known (zfs-fuse)."""
+        return drivers.arcstats().get("data_size") if self.driver.native else None
+
+    def adopted(self, spare: Device) -> Path:
+        """One device more, as the driver sees it: it is imported and wiped with the others from now on."""
+        hold.release(spare.fd)
+        path = self.daemon.adopted(spare) if self.daemon is not None else spare.path
+        self.paths, self.joined = (*self.paths, path), (*self.joined, spare)
+        return path
+
+    def reopen(self) -> None:
+        """Export and import: the kernel's ARC gives up what it holds of the pool; a zfs-fuse is another process."""
+        self.export()
+        if self.daemon is not None:
+            self.daemon.stop()
+            self.daemon.start()
+        self.bring_in()
+
+    def bring_in(self) -> None:
+        """Import it, and mount what has a mount point. MountFailed."""
+        where = (
+            [word for path in self.paths for word in ("-d", str(path))] if self.driver.native else ["-d", str(NODES)]
+        )
+        try:
+            process.run(["zpool", "import", *where, "-o", "cachefile=none", self.name], timeout_s=_SLOW_S)
+        except CommandFailed as failure:
+            raise MountFailed(
+                f"the pool {self.name} could not be created on {self.device.path}: {failure}"
+            ) from failure
+
+    def export(self, at: Path | None = None) -> None:
+        """Write what is dirty, unmount, let go of the devices. UnmountFailed, with who holds it, after a while."""
+        common.until_let_go(
+            lambda: process.run(["zpool", "export", self.name], timeout_s=_SLOW_S),
+            at,
+            lambda by: UnmountFailed(
+                f"the pool {self.name} is still busy after {common.BUSY_S:.0f} s: it is in use by {by}",
+                effect=f"{self.device.path} still belongs to the pool.",
+                remedy=f"End that process, then run: zpool export {self.name}",
+            ),
+        )
+
+
+@contextlib.contextmanager
+def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[str], Pool]]:
+    """A driver at work while the block lasts: a maker of `Pool` objects by name. ZfsUnavailable."""
+    driver = drivers.taken()
+    with contextlib.ExitStack() as stack:
+        for member in device.each:
+            stack.callback(hold.regained, member.fd)
+        hold.release(*(member.fd for member in device.each))  # the driver holds them for the pool
+        if driver.native:
+            paths = tuple(member.path for member in device.each)
+            yield lambda name: Pool(name, driver, device, paths)
+            return
+        daemon = stack.enter_context(serving(device, arc_bytes))
+        yield lambda name: Pool(name, driver, device, daemon.nodes, daemon)
+
+
+def sync(name: str) -> None:
+    """Have what is dirty of a pool written by its transaction group."""
+    if drivers.MODULE.exists():
+        process.run(["zpool", "sync", name], timeout_s=_SLOW_S)
+    else:  # a change of a property returns when its transaction group is on the disk
+        process.run(["zfs", "set", f"dbbench:sync={time.monotonic_ns()}", name], timeout_s=_SLOW_S)
+
+
+def new_name(journal: Journal | None = None) -> str:
+    """One that no other pool of this machine has."""
+    return f"{_PREFIX}{journal.tag if journal else ''}{secrets.token_hex(4)}"
+
+
+def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
+    """zpool create. No cache file: a host does not import it at its next start. failmode=continue: an I/O error is an
+    error of the write, where the default would stop it for ever. -f: over an old signature, which the guard allowed."""
+    topology = setup.mkfs.topology
+    vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
+    if topology == "mirror":
+        vdevs.insert(0, "mirror")
+    dataset = [word for option in setup.mount for word in ("-O", option)]
+    own = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
+    return ["zpool", "create", "-f", *own, *setup.mkfs.options, *dataset, name, *vdevs]
+
+
+def volume_argv(setup: FsSetup, name: str) -> list[list[str]]:
+    """zfs create, of each volume of the setup."""
+    return [["zfs", "create", *(word for option in volume.options for word in ("-o", option)), f"{name}/{part}"]
+            for part, volume in setup.volumes.items()]  # fmt: skip
+
+
+def label(path: Path) -> dict[str, Scalar]:
+    """What the first label on a device says: name, pool_guid, version, ashift. MountFailed where there is none.
+
+    To be called within `hosted`: zdb requires a running zfs-fuse, although it reads the device itself.
+    """
+    said = process.run(["zdb", "-l", path], ok=(0, 1, 2)).stdout
+    found = properties.parse_label(said)
+    if "name" not in found:
+        raise MountFailed(f"{path} has no pool label", effect="Nothing was measured.")
+    return found
+
+
+def wipe(devices: Sequence[Device]) -> None:
+    """Take the labels off the devices: no host finds a pool there, and no other filesystem's mkfs leaves half of it."""
+    for member in devices:
+        size = os.lseek(member.fd, 0, os.SEEK_END)
+        for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
+            os.pwrite(member.fd, bytes(length), offset)
+        os.fsync(member.fd)
+        with contextlib.suppress(OSError):  # no partitions, or a loop device that cannot have any
+            fcntl.ioctl(member.fd, _BLKRRPART)
+
+
+def give_back(journal: Journal) -> list[str]:
+    """End the pools that a killed run has left imported. Those of zfs-fuse have ended with its process."""
+    gone = []
+    for name in journal.outstanding(JOURNALLED):
+        if (
+            drivers.MODULE.exists()
+            and process.run(["zpool", "list", "-H", name], ok=(0, 1), note=False).returncode == 0
+        ):
+            process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
+            gone.append(f"pool {name}")
+        journal.note("give_back", what=JOURNALLED, path=name)
+    return gone
+
+
+class Daemon:
+    """A zfs-fuse that can be ended and started again; `nodes` are the devices as it sees them."""
+
+    def __init__(self, nodes: Sequence[Path], arc_bytes: int | None) -> None:
+        self.nodes = tuple(nodes)
+        mib = (ARC_BYTES if arc_bytes is None else min(arc_bytes, ARC_BYTES)) // 2**20
+        self.arc_bytes = max(mib, _ARC_LEAST) * 2**20
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """ZfsUnavailable with its last words where it does not answer."""
+        _SOCKET.unlink(missing_ok=True)
+        argv = ["zfs-fuse", "--no-daemon", "--no-kstat-mount", "--max-arc-size", str(self.arc_bytes // 2**20)]
+        # Once its pool is exported there is nothing that it could lose, and by itself it takes seconds to end.
+        program = self._running.enter_context(
+            process.running(argv, stdout=_LOG, stop_with=signal.SIGKILL, own_session=True)
+        )
+        until = time.monotonic() + _START_S
+        while not _SOCKET.exists():
+            if program.poll() is not None or time.monotonic() > until:
+                said = _LOG.read_text(errors="replace").strip() or "it said nothing"
+                raise ZfsUnavailable(
+                    f"zfs-fuse did not start: {said}",
+                    remedy="Check that /dev/fuse exists and that dbbench runs as root.",
+                )
+            time.sleep(0.01)
+
+    def adopted(self, device: Device) -> Path:
+        """The node of one device more."""
+        self.nodes = (*self.nodes, _node(device))
+        return self.nodes[-1]
+
+    def stop(self) -> None:
+        """What it has cached is gone with it."""
+        self._running.close()
+
+
+@contextlib.contextmanager
+def serving(device: Device, arc_bytes: int | None) -> Iterator[Daemon]:
+    """A zfs-fuse that knows the device (its members) and nothing else, while the block lasts. ZfsUnavailable."""
+    with _rooms():
+        (RUN / "dev").mkdir()
+        (Path("/etc/zfs") / "zfsrc").write_text(_CONFIG)
+        daemon = Daemon([_node(member) for member in device.each], arc_bytes)
+        try:
+            daemon.start()
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+def _node(member: Device) -> Path:
+    """A node with the numbers of the device that was checked: its name may be another's by now."""
+    node = NODES / member.path.name
+    os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(member.major, member.minor))
+    return node
+
+
+@contextlib.contextmanager
+def _rooms() -> Iterator[None]:
+    _must_be_private()
+    here = Path("/proc/thread-self/ns/mnt").stat().st_ino
+    if here in _serving:
+        raise ZfsUnavailable(
+            "a zfs-fuse process of this trial is already running, and only one is possible",
+            remedy='Put data and log in one pool with volumes.wal or topology = "log".',
+        )
+    with contextlib.ExitStack() as stack:
+        for room in _ROOMS:
+            room.mkdir(0o755, parents=True, exist_ok=True)
+            mount("tmpfs", room.resolve(), "tmpfs", MS_NOSUID, "mode=0755")
+            stack.callback(unmount, room.resolve(), lazy=True)
+        _serving.add(here)
+        stack.callback(_serving.discard, here)
+        yield
+
+
+def _must_be_private() -> None:
+    """ZfsUnavailable where the mounts that we would make were everybody's."""
+    if not mounts_are_private():
+        raise ZfsUnavailable(
+            "zfs-fuse can be started only in a mount namespace of its own", effect="Nothing was changed."
+        )

@@ -1,0 +1,94 @@
+"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one line in KINDS.
+
+The kernel does not end them with a trial's namespaces: each is recorded in the journal before it is made (`what` is
+"layer", `path` its kind and name) and removed when the trial ends, or by the next start if the trial was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from dbbench.model import Layer, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device, as_one
+from dbbench.storage.layers import crypt, lvm, md
+from dbbench.storage.layers.kernel import lacks
+from dbbench.storage.layers.volume import WHAT, Holding, Kind, note_made, wiped
+
+T = TypeVar("T")
+
+__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
+
+KINDS: Final[dict[str, Kind]] = {"md": md, "lvm": lvm, "crypt": crypt}
+HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
+
+
+@contextlib.contextmanager
+def stacked(layers: Sequence[Layer], device: Device, journal: Journal) -> Iterator[Device]:
+    """Yield the volume that the layers make of a device or its members, bottom first; without layers the device itself.
+
+    Its `leaves` are still the disks below, where flushes and bytes are counted; its `layers` describe what was made.
+    Raises LayerFailed, LayerStuck, SnapshotLost.
+    """
+    if not layers:
+        yield device
+        return
+    with contextlib.ExitStack() as stack:
+        devices, facts = device.each, list[dict[str, Scalar]]()
+        for layer in layers:
+            volumes: list[Device] = []
+            for group in dealt(devices, layer.groups):
+                for member in group:
+                    wiped(member.fd)  # an old signature would stand beside that of the layer
+                volumes += stack.enter_context(KINDS[layer.kind].made(layer, group, journal))
+                for member in group:
+                    note_made(member, journal)
+            devices = tuple(volumes)
+            facts += [made for volume in volumes for made in volume.layers]
+        yield dataclasses.replace(as_one(devices, below=device), layers=tuple(facts))
+
+
+def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
+    """Take the snapshot that the setup holds during the measurement; return the facts of all layers. Raises
+    LayerFailed."""
+    return tuple(HOLDING[str(facts["kind"])].held(facts) if facts["kind"] in HOLDING else facts
+                 for facts in volume.layers)  # fmt: skip
+
+
+def commands(layers: Sequence[Layer], targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the commands that make the layers on these targets, and the resulting volumes."""
+    said: list[tuple[str, ...]] = []
+    for layer in layers:
+        volumes: list[str] = []
+        for number, group in enumerate(dealt(targets, layer.groups)):
+            more, given = KINDS[layer.kind].commands(layer, group)
+            mark = str(number + 1) if layer.groups > 1 else ""
+            said += [tuple(word + mark if word in given else word for word in argv) for argv in more]
+            volumes += [name + mark for name in given]
+        targets = tuple(volumes)
+    return said, targets
+
+
+def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
+    """Return the commands of `held`, which run after mkfs, mount and restore."""
+    return [argv for layer in layers if layer.kind in HOLDING for argv in HOLDING[layer.kind].holding(layer)]
+
+
+def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
+    """Divide the items into that many groups of neighbours, as equal as possible."""
+    ends = [len(items) * number // groups for number in range(groups + 1)]
+    return [tuple(items[start:end]) for start, end in itertools.pairwise(ends)]
+
+
+def give_back(journal: Journal) -> list[str]:
+    """Remove what a killed run has left, in reverse order; return what it was. Raises LayerStuck."""
+    left = journal.outstanding(WHAT)[::-1]
+    for path in left:
+        kind, _, name = path.partition(":")
+        KINDS[kind].end(name)
+        journal.note("give_back", what=WHAT, path=path)
+    return left

@@ -1,0 +1,75 @@
+"""dm-crypt in plain mode: the volume is the whole device; the key is read from /dev/urandom and not stored."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+from dbbench import process
+from dbbench.errors import LayerFailed
+from dbbench.model import Layer, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device
+from dbbench.storage.layers import kernel, mapper
+from dbbench.storage.layers.volume import failing, opened, taken
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """Return the programs for making and removing."""
+    return ("cryptsetup", "dmsetup", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """Return the kernel's target; the kernel loads the cipher."""
+    return ("dm-crypt",)
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the commands for one volume on each target."""
+    names = tuple(f"dbbench-{number}" for number in range(1, len(targets) + 1))
+    opens = [_open(layer, target, name) for target, name in zip(targets, names, strict=True)]
+    return opens, tuple(f"/dev/mapper/{name}" for name in names)
+
+
+def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
+    """Return the command. XTS splits a 512-bit key in two halves: AES-256, LUKS's default."""
+    how = ["--type", "plain", "--cipher", layer.cipher, "--key-size", "512" if "xts" in layer.cipher else "256"]
+    return ("cryptsetup", "open", "--batch-mode", *how, "--key-file", "/dev/urandom", target, name)
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """Yield an encrypted volume on each of the devices. Raises LayerFailed, LayerStuck."""
+    with taken("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
+        volumes = []
+        for number, device in enumerate(devices, start=1):
+            own = f"{name}-{number}"
+            with failing(f"dm-crypt on {device.path}"):
+                kernel.load(*needs(layer))
+                process.run(_open(layer, device.argument, own), pass_fds=(device.fd,), env=mapper.ENV)
+                said = process.run(["cryptsetup", "status", own], env=mapper.ENV, note=False).stdout
+            facts = {**parse_status(said), "kind": "crypt", "name": own}
+            if facts["cipher"] != layer.cipher:
+                raise LayerFailed(f"{own} uses the cipher {facts['cipher']} instead of {layer.cipher}",
+                                  effect="Nothing was measured.")  # fmt: skip
+            volumes.append(stack.enter_context(opened(mapper.ours(own)[own], facts)))
+        yield tuple(volumes)
+
+
+@process.understood("cryptsetup")
+def parse_status(text: str) -> dict[str, Scalar]:
+    """Return cipher, key_bits, sector_bytes and size_bytes from `cryptsetup status`."""
+    said = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))
+    sector = int(said["sector size"].split()[0])
+    return {
+        "cipher": said["cipher"],
+        "key_bits": int(said["keysize"].split()[0]),
+        "sector_bytes": sector,
+        "size_bytes": int(said["size"].split()[0]) * 512,  # dm counts in these, whatever the volume's own are
+    }
+
+
+def end(name: str) -> None:
+    """Remove the volumes. Raises LayerStuck."""
+    mapper.end(name)

@@ -1,0 +1,291 @@
+"""LVM: one volume group of the devices, with the volume `data`; linear, striped or thin, with a snapshot held.
+
+The snapshot is taken of the restored data, just before the load: from then on the first write to a chunk includes a
+copy. `snapshot_size` is the space for such chunks, as a share of the volume; if it is not sufficient, the trial fails.
+LVM sees only these devices and uses no settings or services of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.errors import SnapshotLost
+from dbbench.model import Layer, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import hold
+from dbbench.storage.devices.port import Device
+from dbbench.storage.layers import kernel, mapper
+from dbbench.storage.layers.volume import failing, opened, taken, wiped
+
+DATA: Final = "data"
+HELD: Final = "held"
+_POOL: Final = "pool"
+_ENV: Final = {**mapper.ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
+# Instead of the machine's lvm.conf: our own devices alone, neither udev nor dmeventd; thin_check is left out, a pool
+# that is new needs none.
+_CONFIG: Final = """
+devices {{ use_devicesfile = 0 scan_lvs = 0 filter = [ {accept}, "r|.*|" ] }}
+activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
+global {{ thin_check_executable = "" use_lvmpolld = 0 }}
+"""
+_COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,lv_when_full"
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """Return the programs for making and removing."""
+    return ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """Return the kernel modules; linear and striped are in dm-mod itself."""
+    return ("dm-mod", *{"classic": ("dm-snapshot",), "thin": ("dm-thin-pool",)}.get(layer.snapshot, ()))
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the commands for one group of all targets, and the volume."""
+    return [_group("dbbench", targets), *_volume(layer, "dbbench", None)], (f"/dev/dbbench/{DATA}",)
+
+
+def holding(layer: Layer) -> list[tuple[str, ...]]:
+    """Return the command for the snapshot."""
+    return [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")] if layer.snapshot else []
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """Yield the volume `data` of a group of the devices. Raises LayerFailed, LayerStuck, SnapshotLost."""
+    names = [str(device.path) for device in devices]
+    with taken("lvm", end, devices, journal) as group:
+        with failing(f"LVM on {', '.join(names)}"):
+            kernel.load(*needs(layer))
+            _lvm(_group(group, names), names)
+            steps = _volume(layer, group, None)
+            for number, argv in enumerate(steps):
+                if layer.snapshot == "thin" and number == 1:
+                    pool = int(_report(group, names)[_POOL]["lv_size"])
+                    argv = _volume(layer, group, pool)[number]
+                _lvm(argv, names)
+            facts = parse_lvs(_said(group, names))
+        facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
+        with opened(_kernel_name(group, DATA), facts) as volume:
+            yield (volume,)
+            still_held(facts)
+
+
+def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return vgcreate with autoactivation disabled."""
+    return ("vgcreate", "--yes", "--setautoactivation", "n", group, *names)
+
+
+def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str, ...]]:
+    """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None before it is known."""
+    share = _share(layer)
+    if layer.snapshot == "thin":
+        size = f"{int(pool_bytes * share) // 2**20}m" if pool_bytes else f"{share * 100:.0f}%POOL"
+        pool = ("lvcreate", "--yes", "--type", "thin-pool", "-l", "100%FREE", "--poolmetadataspare", "n", "-n", _POOL)
+        return [(*pool, group), ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
+                ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}")]  # fmt: skip
+    stripes = ["--stripes", str(layer.stripes)] if layer.stripes > 1 else []
+    if layer.stripes > 1 and layer.chunk_bytes:
+        stripes += ["--stripesize", f"{layer.chunk_bytes // 1024}k"]
+    extents = f"{int(share * 100)}%VG" if layer.snapshot else "100%FREE"
+    return [("lvcreate", "--yes", "--zero", "n", "--wipesignatures", "n", *stripes, "-l", extents, "-n", DATA, group)]
+
+
+def _snapshot(group: str, origin: str, name: str, room_percent: int, thin: bool = False) -> tuple[str, ...]:
+    size = [] if thin else ["-l", f"{room_percent}%ORIGIN"]
+    return ("lvcreate", "--yes", "--snapshot", *size, "-n", name, f"{group}/{origin}")
+
+
+def _room(layer: Layer) -> int:
+    """Return the space for snapshots in per cent of the volume."""
+    return int(layer.snapshot_size.rstrip("%"))
+
+
+def _share(layer: Layer) -> float:
+    """Return the volume's share of the group (thin: of the pool); the rest is for chunks of the snapshot."""
+    return 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
+
+
+def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
+    """Take the snapshot that the layer requires, and read it back. Raises LayerFailed."""
+    if not facts["snapshot"]:
+        return facts
+    snapshot(facts, HELD)
+    group = str(facts["name"])
+    rows = _report(group, _devices(group))
+    found: dict[str, Scalar] = {**facts, "snapshot_held": True}
+    keeper = rows[_POOL if facts["snapshot"] == "thin" else HELD]
+    found["snapshot_chunk_kb"] = int(keeper["chunk_size"]) // 1024
+    if facts["snapshot"] == "classic":
+        found["snapshot_bytes"] = int(keeper["lv_size"])
+    return found
+
+
+def still_held(facts: dict[str, Scalar]) -> None:
+    """Raise SnapshotLost if the space for the snapshot was full: the load then ran without one, or got errors."""
+    group = str(facts["name"])
+    kind = str(facts["snapshot"])
+    name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
+    if name is None or name not in mapper.ours(_mapped(group)):
+        return
+    said = mapper.status(name)
+    if any(word in said for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
+        raise SnapshotLost(
+            f"the {kind} snapshot was lost: {said}",
+            effect="The trial is marked failed, because part of it ran without the snapshot.",
+            remedy=f"Increase snapshot_size above {facts['snapshot_room']}%, or use a larger device.",
+        )
+
+
+# --- for operations on the filled volume -----------------------------------------------------------
+
+
+def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
+    """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable.
+
+    A classic one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises
+    LayerFailed.
+    """
+    group, thin = str(facts["name"]), facts["snapshot"] == "thin"
+    names = _devices(group)
+    with failing(f"a snapshot of {group}/{origin}"):
+        _lvm(_snapshot(group, origin, name, int(int(facts["snapshot_room"]) * share), thin), names)
+        if thin:
+            _lvm(("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names)
+    return _kernel_name(group, name)
+
+
+def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
+    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises LayerFailed.
+
+    LVM does not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper
+    alone.
+    """
+    if facts["snapshot"] == "thin":
+        return snapshot(facts, name, of)
+    group, room, own = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
+    with failing(f"a copy of {group}/{of}"):
+        _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
+        below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
+        sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
+        table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, as lvcreate takes them
+        process.run(["dmsetup", "create", own, "--table", table], env=mapper.ENV)
+    return _kernel_name(group, name)
+
+
+def _kernel_name(group: str, volume: str) -> str:
+    return mapper.ours(_mapped(group))[_mapped(group, volume)]
+
+
+def drop(facts: dict[str, Scalar], *volumes: str) -> None:
+    """Remove snapshots, the later of `volumes` first; missing ones are ignored. Raises LayerFailed."""
+    group = str(facts["name"])
+    with failing(f"removing {', '.join(volumes)} of {group}"):
+        for volume in reversed(volumes):
+            if volume in _report(group, _devices(group)):
+                _lvm(("lvremove", "--yes", f"{group}/{volume}"), _devices(group))
+            elif _mapped(group, volume) in mapper.ours(_mapped(group)):
+                process.run(["dmsetup", "remove", "--retry", _mapped(group, volume)], env=mapper.ENV)
+
+
+def merge(facts: dict[str, Scalar], name: str) -> None:
+    """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises LayerFailed."""
+    group = str(facts["name"])
+    with failing(f"merging {group}/{name}"):
+        _lvm(("lvconvert", "--merge", "--interval", "1", f"{group}/{name}"), _devices(group), timeout_s=6 * 3600)
+
+
+def extend(facts: dict[str, Scalar], spare: Device) -> None:
+    """Add another device to the group and extend the volume by it (thin: its pool first). Raises LayerFailed."""
+    group, names = str(facts["name"]), _devices(str(facts["name"]))
+    with failing(f"adding {spare.path} to {group}"):
+        wiped(spare.fd)
+        hold.release(spare.fd)
+        names = [*names, str(spare.path)]
+        _lvm(("vgextend", "--yes", group, str(spare.path)), names)
+        if facts["snapshot"] == "thin":
+            _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{_POOL}"), names)
+            _lvm(("lvextend", "-L", f"+{spare.facts.size_bytes // 2**20}m", f"{group}/{DATA}"), names)
+        else:
+            _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
+
+
+def used_bytes(facts: dict[str, Scalar], name: str) -> int:
+    """Return the space of a snapshot: of a classic one its chunks, of thin ones all pool blocks that are not the
+    volume's."""
+    group = str(facts["name"])
+    if facts["snapshot"] != "thin":
+        return parse_taken(mapper.status(_mapped(group, name)), 0)
+    chunk = int(facts["pool_chunk_kb"]) * 1024
+    pool = parse_taken(mapper.status(_mapped(group, f"{_POOL}-tpool")), chunk)
+    return pool - parse_taken(mapper.status(_mapped(group, DATA)), chunk)
+
+
+@process.understood("dmsetup")
+def parse_taken(status: str, chunk_bytes: int) -> int:
+    """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume.
+
+    Formats: "snapshot 16/139264 16" (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208 ..." (chunks),
+    "thin 2560 638975" (sectors).
+    """
+    kind, *words = status.split()
+    if kind == "snapshot":
+        return (int(words[0].split("/")[0]) - int(words[1])) * 512
+    return int(words[2].split("/")[0]) * chunk_bytes if kind == "thin-pool" else int(words[0]) * 512
+
+
+# --- LVM's own words -------------------------------------------------------------------------------
+
+
+@process.understood("lvs")
+def parse_lvs(text: str) -> dict[str, Scalar]:
+    """Parse `lvs` for a group with `data`: the kind of volume, sizes in bytes and kB."""
+    rows = {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}
+    data = rows[DATA]
+    facts: dict[str, Scalar] = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
+    if data["segtype"] == "striped":
+        facts |= {"stripes": int(data["stripes"]), "stripe_kb": int(data["stripe_size"]) // 1024}
+    if pool := rows.get(_POOL):
+        facts |= {"pool_bytes": int(pool["lv_size"]), "pool_chunk_kb": int(pool["chunk_size"]) // 1024,
+                  "when_full": pool["lv_when_full"]}  # fmt: skip
+    return facts
+
+
+def _said(group: str, names: Sequence[str]) -> str:
+    how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
+    return _lvm(("lvs", *how, group), names, note=False)
+
+
+def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    rows = json.loads(_said(group, names))["report"][0]["lv"]
+    return {row["lv_name"].strip("[]"): row for row in rows}
+
+
+def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300) -> str:
+    """Run one of LVM's programs with separate settings, so that it sees only these devices."""
+    accept = ", ".join(f'"a|^{name}$|"' for name in names)
+    with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
+        Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
+        return process.run(argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=timeout_s, note=note).stdout
+
+
+def _devices(group: str) -> list[str]:
+    return [f"/dev/{name}" for name in mapper.below(_mapped(group))]
+
+
+def _mapped(group: str, volume: str = "") -> str:
+    """Return device-mapper's name of a group or volume: hyphens in the group's name are doubled."""
+    return group.replace("-", "--") + (f"-{volume}" if volume else "")
+
+
+def end(name: str) -> None:
+    """Remove all volumes of the group and erase it from its devices. Raises LayerStuck."""
+    mapper.end(_mapped(name))
+    mapper.forget(Path("/dev", name))

@@ -1,0 +1,161 @@
+"""md (software RAID) by mdadm: levels 0, 1 and 10.
+
+Arrays are made with `--assume-clean`: a resync would disturb the window, and a filesystem reads no block that it has
+not written. There is no write-intent bitmap. dbbench reads back that nothing is being synchronised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.errors import DeadlinePassed, LayerFailed
+from dbbench.model import Layer, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import hold, sysfs
+from dbbench.storage.devices.port import Device
+from dbbench.storage.layers import kernel
+from dbbench.storage.layers.volume import failing, kept_open, opened, persistently, taken, wiped
+
+_BLOCK: Final = Path("/sys/block")
+_ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm makes its names itself and waits for nobody
+_HOST: Final = "dbbench"  # the arrays' home: no machine takes them for its own and puts them together at its start
+_REDUNDANT: Final = (1, 10)
+_RESHAPE_S: Final = 6 * 3600.0  # every block of large disks is read and written
+
+
+def programs(layer: Layer) -> tuple[str, ...]:
+    """Return the programs for making and removing."""
+    return ("mdadm", "wipefs")
+
+
+def needs(layer: Layer) -> tuple[str, ...]:
+    """Return the module of the level."""
+    return (f"raid{layer.level}",)
+
+
+def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the command for one array of all targets."""
+    volume = "/dev/md/dbbench"
+    return [_create(layer, volume, targets)], (volume,)
+
+
+def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tuple[str, ...]:
+    """Return mdadm with --run: no question about earlier content; the guard has decided."""
+    chunk = [f"--chunk={layer.chunk_bytes // 1024}K"] if layer.chunk_bytes and layer.level != 1 else []
+    whole = ["--assume-clean", "--bitmap=none"] if layer.level in _REDUNDANT else []
+    level = [f"--level={layer.level}", f"--raid-devices={len(targets)}"]
+    return ("mdadm", "--create", volume, "--run", "--quiet", "--metadata=1.2", *more, *level, *chunk, *whole, *targets)
+
+
+@contextlib.contextmanager
+def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+    """Yield an array of the devices, in sync. Raises LayerFailed, LayerStuck."""
+    with taken("md", end, devices, journal) as name:
+        arguments = [device.argument for device in devices]
+        argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
+        with failing(f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"):
+            kernel.load(*needs(layer))
+            process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
+        array = named(name)
+        if array is None:
+            raise LayerFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
+        facts = read_back(array, name, _BLOCK)
+        _as_asked(layer, facts)
+        with opened(array, facts) as volume:
+            yield (volume,)
+
+
+def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
+    """Return what the kernel reports about a running array.
+
+    `sync`: "idle", or the current action; "none" if the level has nothing to synchronise.
+    """
+    md = block / array / "md"
+    facts: dict[str, Scalar] = {
+        "kind": "md",
+        "name": name,
+        "level": int((sysfs.read(md / "level") or "").removeprefix("raid") or -1),
+        "devices": int((sysfs.read(md / "raid_disks") or "0").split()[0]),  # "4 (3)" while it is reshaped
+        "metadata": sysfs.read(md / "metadata_version") or "",
+        "sync": sysfs.read(md / "sync_action") or "none",
+        "degraded": int(sysfs.read(md / "degraded") or 0),
+        "bitmap": sysfs.read(md / "bitmap/location") or "none",
+        "size_bytes": int(sysfs.read(block / array / "size") or 0) * sysfs.SECTOR_BYTES,
+    }
+    if chunk := int(sysfs.read(md / "chunk_size") or 0):
+        facts["chunk_kb"] = chunk // 1024
+    return facts
+
+
+def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
+    wrong = [
+        f"{key} {facts.get(key)} instead of {wanted}"
+        for key, wanted in (("level", layer.level), ("degraded", 0),
+                            ("sync", "idle" if layer.level in _REDUNDANT else "none"),
+                            ("chunk_kb", layer.chunk_bytes // 1024 if layer.chunk_bytes and layer.level != 1 else None))
+        if wanted is not None and facts.get(key) != wanted
+    ]  # fmt: skip
+    if wrong:
+        raise LayerFailed(
+            f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",
+            effect="Nothing was measured.",
+        )
+
+
+def named(name: str) -> str | None:
+    """Return the kernel name of the running array with that name, or None."""
+    for entry in sorted(_BLOCK.glob("md*")):
+        if sysfs.slaves(entry.name):  # a number that was stopped may stay behind, empty
+            argv = ["mdadm", "--detail", "--export", f"/dev/{entry.name}"]
+            said = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
+            if f"MD_NAME={_HOST}:{name}" in said.splitlines():
+                return entry.name
+    return None
+
+
+def end(name: str) -> None:
+    """Stop the array and erase it from its members. Raises LayerStuck."""
+    array = named(name)
+    if array is not None:
+        with kept_open(sysfs.slaves(array)) as members:
+            argv = ["mdadm", "--stop", "--quiet", f"/dev/{array}"]
+            persistently(lambda: process.run(argv, env=_ENV, timeout_s=60), f"the array /dev/{array} ({name})")
+            for fd in members:
+                wiped(fd)
+    Path("/dev/md", name).unlink(missing_ok=True)
+
+
+def add(facts: dict[str, Scalar], spare: Device) -> None:
+    """Add a device to the array and start to distribute its data: RAID0 and RAID10 are reshaped, RAID1 gets a copy.
+
+    This continues in the background. Raises LayerFailed.
+    """
+    array, number = named(str(facts["name"])), int(facts["devices"]) + 1
+    with failing(f"adding {spare.path} to /dev/{array}"):
+        wiped(spare.fd)
+        hold.release(spare.fd)
+        with_it = ["--add", spare.argument] if facts["level"] == 0 else []
+        if facts["level"] == 0:
+            kernel.load("raid456")  # RAID0 is reshaped as RAID4 without its parity
+        else:
+            process.run(["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
+        argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]
+        process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
+
+
+def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scalar]:
+    """Wait until the array has finished moving data; return its facts. Raises DeadlinePassed."""
+    name = str(facts["name"])
+    until = time.monotonic() + _RESHAPE_S
+    while True:
+        found = read_back(named(name) or "", name, block)
+        if found["sync"] in ("none", "idle") and found["level"] == facts["level"] and not found["degraded"]:
+            return found
+        if time.monotonic() > until:
+            raise DeadlinePassed(f"the array {name} is still busy ({found['sync']}) after {_RESHAPE_S:.0f} s")
+        time.sleep(0.05)

@@ -1,0 +1,188 @@
+"""What all kinds of layers share: choose a name, open the result, wait, erase signatures; and the interface
+of a kind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+from dbbench.errors import CommandFailed, DeadlinePassed, LayerFailed, LayerStuck
+from dbbench.model import DeviceFacts, Layer, Scalar
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import guard, hold, naming, sysfs
+from dbbench.storage.devices.hold import afterwards
+from dbbench.storage.devices.port import Device
+
+WHAT: Final = "layer"  # in the journal
+_RELEASE_S: Final = 20.0  # the mount of a trial that was killed, or udev's look at a new device, may hold it
+_APPEAR_S: Final = 5.0  # a node in /dev is made by the kernel at once, by udev within its queue
+
+
+@contextlib.contextmanager
+def taken(kind: str, end: Callable[[str], None], members: Sequence[Device], journal: Journal) -> Iterator[str]:
+    """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has it."""
+    name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md has room for 32 characters with the host's name
+    path = f"{kind}:{name}"
+
+    def ended() -> None:
+        end(name)
+        for member in members:
+            wiped(member.fd)
+        journal.note("give_back", what=WHAT, path=path)
+
+    journal.note("take", what=WHAT, path=path)
+    with afterwards(ended):
+        hold.release(*(member.fd for member in members))  # the kernel holds them for the layer
+        yield name
+
+
+@contextlib.contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Convert a program's error in the block into LayerFailed."""
+    try:
+        yield
+    except (CommandFailed, DeadlinePassed) as failure:
+        raise LayerFailed(
+            f"{what}: {failure}",
+            effect="The incomplete layers were removed again. Nothing was measured.",
+            remedy="Print the commands with dbbench fs NAME, and read the kernel log with dmesg.",
+        ) from failure
+
+
+@contextlib.contextmanager
+def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
+    """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises LayerFailed."""
+    path = Path(f"/dev/{name}")
+    until = time.monotonic() + _APPEAR_S
+    while not path.is_block_device():
+        if time.monotonic() > until:
+            raise LayerFailed(
+                f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured."
+            )
+        time.sleep(0.02)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        number = os.fstat(fd).st_rdev
+        described = DeviceFacts("layer", str(path), name, sysfs.size_bytes(name))
+        yield Device(path, fd, os.major(number), os.minor(number), described, sysfs.leaves(name), layers=(facts,))
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def let_go(device: Device) -> Iterator[None]:
+    """Close its descriptor within the block, because some tools require that; then lock and hold it again."""
+    hold.release(device.fd)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nothing, device.fd, inheritable=False)
+    os.close(nothing)
+    try:
+        yield
+    finally:
+        again = os.open(device.path, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(again, device.fd, inheritable=False)
+        os.close(again)
+        fcntl.flock(device.fd, fcntl.LOCK_EX)
+        if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
+            raise LayerStuck(f"{device.path} now is another device", effect="It was left alone.")
+        hold.regained(device.fd)
+
+
+@contextlib.contextmanager
+def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
+    """Yield descriptors of these devices: a loop device would release its image with its last user."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name in names:
+            fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            found.append(fd)
+        yield found
+
+
+def wiped(fd: int) -> None:
+    """Erase every signature by which a device is recognised as a member. Raises LayerStuck if another
+    process holds it."""
+
+    def regain() -> None:
+        if not hold.regained(fd):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    persistently(regain, Path(f"/proc/self/fd/{fd}").readlink())
+    hold.erase(fd)
+
+
+def persistently(step: Callable[[], object], what: object) -> None:
+    """Repeat a step until it succeeds. Raises LayerStuck if it still fails after a time."""
+    until = time.monotonic() + _RELEASE_S
+    while True:
+        try:
+            step()
+            return
+        except (CommandFailed, OSError) as failure:
+            if isinstance(failure, OSError) and failure.errno not in (errno.EBUSY, errno.ENXIO):
+                raise
+            if time.monotonic() > until:
+                raise LayerStuck(
+                    f"{what} is still in use after {_RELEASE_S:.0f} s: {failure}",
+                    effect="It still exists, and so do the layers below it.",
+                    remedy="Unmount the filesystem on it, then run: dbbench clean",
+                ) from failure
+        time.sleep(0.05)
+
+
+def note_made(member: Device, journal: Journal) -> None:
+    """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
+    if member.facts.real:
+        marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}  # ZFS has a label 24 times
+        for mark in marks.values():
+            journal.note("made", device=naming.identity_of(member.facts.name), uuid=mark.uuid, what=mark.text)
+
+
+class Kind(Protocol):
+    """A kind of layer: one module each."""
+
+    def programs(self, layer: Layer) -> tuple[str, ...]: ...
+
+    def needs(self, layer: Layer) -> tuple[str, ...]:
+        """Return what the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""
+        ...
+
+    def commands(self, layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        """Return the commands that make it on these targets, as a person would type them, and the resulting volumes."""
+        ...
+
+    def made(
+        self, layer: Layer, devices: Sequence[Device], journal: Journal
+    ) -> AbstractContextManager[tuple[Device, ...]]:
+        """Make the layer on these devices within the block; afterwards nothing of it is left on them.
+
+        Each resulting volume has what was read back in its `layers`: one entry.
+        """
+        ...
+
+    def end(self, name: str) -> None:
+        """Remove what was made under that name, in whatever state, and erase it from its devices; do nothing if it is
+        gone."""
+        ...
+
+
+class Holding(Protocol):
+    """A kind that can hold something during the measurement: a snapshot."""
+
+    def holding(self, layer: Layer) -> list[tuple[str, ...]]:
+        """Return the commands for that, after the restore, as a person would type them."""
+        ...
+
+    def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
+        """Take it now, of the volume with these facts; return the facts with what was read back."""
+        ...

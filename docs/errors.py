@@ -1,0 +1,89 @@
+"""Write docs/errors.md from the tables of errors and warnings in dbbench/errors/.
+
+Run `make map` after an error or a warning was added or its text changed.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import all_errors
+from dbbench.errors.explanations import EXPLANATIONS
+from dbbench.errors.warnings import WARNINGS
+
+PAGE: Final = Path(__file__).with_suffix(".md")
+HEAD: Final = """\
+# Errors and warnings
+
+`dbbench explain ID` prints an entry of this list, and `dbbench explain --all` prints all of them. An error message
+has the ID, the evidence, what was or was not changed, and the next command. An error during a trial marks that trial as
+failed, and the run continues with the next trial. Any other error ends the command.
+
+## Exit statuses
+
+- **0**: success. For `run`: every trial has a result, and none failed.
+- **1**: a trial failed, or dbbench itself failed.
+- **2**: the command line, the plan or the environment is wrong. Nothing was changed.
+- **3**: a regression. Only `compare --gate` and `nightly` return it.
+- **4**: the result is inconclusive. Only `compare --gate` and `nightly` return it.
+- **5**: refused for safety. Nothing was changed.
+- **130**, **143**: interrupted (SIGINT), terminated (SIGTERM). Run the same command again to resume.
+"""
+# The first ID of each group, and its heading.
+GROUPS: Final = {
+    "E001": "Usage and plans",
+    "E101": "Devices: refused for safety",
+    "E201": "Programs, permissions and resources",
+    "E301": "Filesystems, layers and operations",
+    "E320": "Sources, recordings and other hosts",
+    "E345": "Processes and verification of the work",
+    "E401": "Database server",
+    "E501": "Dataset",
+    "E601": "Load generator and samplers",
+    "E801": "Results and nightly runs",
+    "E820": "Power-loss lab",
+    "E830": "Import and fleet",
+    "E900": "Program",
+}
+WARNINGS_HEAD: Final = """\
+## Warnings
+
+A warning is a remark about a trial. If it makes the trial **suspect**, something disturbed the trial: its block is
+repeated, and tables show how many suspect trials a number includes. Other warnings say what a number means. dbbench
+never excludes a trial because of its result.
+"""
+
+
+def page() -> str:
+    """Return the text of docs/errors.md."""
+    return "\n".join([HEAD, *_errors(), WARNINGS_HEAD, *_warnings()]).rstrip() + "\n"
+
+
+def _errors() -> Iterator[str]:
+    for name, kind in all_errors().items():
+        if name in GROUPS:
+            yield f"## {GROUPS[name]}\n"
+        meaning, remedy = EXPLANATIONS[name]
+        yield _entry(f"{name}: {kind.title}", meaning, remedy, f"Exit status {kind.exit_code}.")
+
+
+def _warnings() -> Iterator[str]:
+    for name, kind in WARNINGS.items():
+        note = "The trial is suspect." if kind.suspect else ""
+        yield _entry(f"{name}: {kind.title}", kind.explanation, kind.remedy, note)
+
+
+def _entry(title: str, meaning: str, remedy: str, note: str) -> str:
+    lines = [_filled(meaning), "", _filled(f"*Remedy:* {remedy} {note}".rstrip())]
+    return "\n".join([f"### {title}", "", *lines, ""])
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,137 @@
+"""Hosts that are made up: an engine for the coordinator, on a clock of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
+from dbbench.fleet.transport import Lost
+from dbbench.model import Run, Status, Trial, TrialSpec, plain
+from dbbench.results.fileio import sha256
+from dbbench.results.merging import files_of
+
+TRIAL_S = 10.0
+_RUN = TypeAdapter(Run)
+
+
+class Hosts:
+    """An engine whose hosts drive trials of TRIAL_S on a clock of their own; our own time goes by on it too."""
+
+    def __init__(self, names: list[str], folder: Path) -> None:
+        self.names, self.folder = names, folder
+        self.now = 1e9
+        self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds in here, and when all began
+        self.order: dict[str, tuple[TrialSpec, ...]] = {}
+        self.ready: dict[str, float] = {}  # when the trial that goes on is finished
+        self.finished: dict[str, list[str]] = {}
+        self.waiting: list[tuple[float, str, Question]] = []
+        self.dead: set[str] = set()
+        self.refuse: dict[str, str] = {}
+        self.lose = 0  # so many answers get lost
+
+    def clock(self) -> float:
+        """The hosts' time, and what the coordinator itself took: CPU time, so that other load does not count."""
+        return self.now + self.own_s
+
+    @property
+    def own_s(self) -> float:
+        """CPU seconds of the coordinator."""
+        return time.thread_time() - self._began - self._theirs
+
+    def hosts(self) -> dict[str, float]:
+        """All but the dead."""
+        return {name: self.clock() for name in self.names if name not in self.dead}
+
+    def ask(self, host: str, question: Question) -> None:
+        """Note when the answer will be there."""
+        with self._inside():
+            assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
+            at = self._advanced(host, question) if isinstance(question, See) else self.clock()
+            self.waiting.append((at, host, question))
+
+    def _advanced(self, host: str, question: See) -> float:
+        """When the next trial beyond `taken` is there; the one after it begins when this one was fetched."""
+        if set(self.finished[host]) - set(question.taken):
+            return self.clock()
+        left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
+        return self.clock() + (min(TRIAL_S, question.patience_s) if left else 0.0)
+
+    def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+        """The next one that is due; the clock goes on until then."""
+        with self._inside():
+            return self._next(timeout_s)
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        """What is done in here is none of the coordinator's."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._theirs += time.thread_time() - began
+
+    def _next(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+        due = sorted((w for w in self.waiting if w[1] not in self.dead), key=lambda w: w[:2])
+        if not due or due[0][0] > self.clock() + timeout_s:
+            self.now += timeout_s
+            return []
+        at, host, question = due[0]
+        self.waiting.remove(due[0])
+        self.now += max(0.0, at - self.clock())
+        if self.lose:
+            self.lose -= 1
+            return [(host, Lost("the worker died"))]
+        return [(host, self._answer(host, question))]
+
+    def forget(self, host: str) -> None:
+        """Its question is no longer answered."""
+        self.waiting = [entry for entry in self.waiting if entry[1] != host]
+
+    def _answer(self, host: str, question: Question) -> Answer:
+        match question:
+            case Deal() if host in self.refuse:
+                return Refused({"evidence": self.refuse[host], "remedy": None})
+            case Deal():
+                self.order[host] = _RUN.validate_json(question.spec).order
+                self.finished.setdefault(host, [])
+                return Dealt({"hostname": host, "kernel": "6.1", "versions": {}})
+            case See():
+                return self._seen(host, question)
+            case Chunk():
+                return self._piece(host, question)
+        raise AssertionError(question)
+
+    def _seen(self, host: str, question: See) -> HostSeen:
+        left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
+        if left and not set(self.finished[host]) - set(question.taken):
+            self.publish(host, left.pop(0))
+        new = next((i for i in self.finished[host] if i not in question.taken), "")
+        state = HostState(mean_s=TRIAL_S, left=len(left), ended=not left, since=self.clock())
+        if not new:
+            return HostSeen(True, state)
+        folder = self.folder / host / "trials" / new
+        files = tuple(files_of(folder))
+        small = {name: (folder / name).read_bytes() for name, size in files if size < 5000}
+        return HostSeen(True, state, new, files, small)
+
+    def publish(self, host: str, spec: TrialSpec) -> None:
+        """Drive a trial at once."""
+        folder = self.folder / host / "trials" / spec.id
+        (folder / "raw").mkdir(parents=True)
+        trial = Trial(spec.id, "f", host, spec.cell.partition(".")[0], "postgres", "w", spec.block, 1, spec.position,
+                      Status.OK, summary={"tps": 9.5})  # fmt: skip
+        content = {"trial.json": json.dumps(plain(trial)), "raw/pgbench.out": "x" * 9000}
+        for name, text in content.items():
+            (folder / name).write_text(text)
+        (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content))
+        self.finished[host].append(spec.id)
+
+    def _piece(self, host: str, question: Chunk) -> bytes:
+        path = self.folder / host / "trials" / question.trial / question.file
+        return path.read_bytes()[question.offset : question.offset + 4000]

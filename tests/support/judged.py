@@ -1,0 +1,160 @@
+"""A trial of made-up facts and observations, judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from dbbench import results
+from dbbench.datasets import Restored
+from dbbench.errors import DbbenchError
+from dbbench.machine.limits import Confined, Cores
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Series
+from dbbench.model import (
+    CacheFacts,
+    CeilingFacts,
+    CheckpointFacts,
+    CoresFacts,
+    DeviceFacts,
+    Durability,
+    FilesystemFacts,
+    Run,
+    SpaceFacts,
+    Trial,
+    Work,
+)
+from dbbench.results import Draft
+from dbbench.run.evaluate import Observed, judge
+from dbbench.run.record import Record
+
+LOOP = DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
+
+
+def outcome() -> Outcome:
+    """20 transactions in a window of 2 s."""
+    return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
+
+
+@dataclass
+class FakeMeter:
+    """Readings of a window: 2000 bytes to the device for 1000 of the engine."""
+
+    flushes: int | None = 20
+    counted: Work = dataclasses.field(default_factory=Work)
+    engine_write_bytes: int = 1000
+    disk: dict[str, int] = dataclasses.field(
+        default_factory=lambda: {"read_bytes": 0, "write_bytes": 2000, "flushes": 20}
+    )
+    cpu: dict[str, float] = dataclasses.field(default_factory=dict)
+    client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
+    checkpoints: CheckpointFacts = dataclasses.field(default_factory=lambda: CheckpointFacts(1, 1))
+    cores: CoresFacts = dataclasses.field(default_factory=lambda: CoresFacts("0", "0", 1))
+    limits: Confined = dataclasses.field(default_factory=lambda: Confined(Cores(frozenset({0}), frozenset({0}))))
+    debt_bytes: int = 0
+    drain_write_bytes: int = 0
+    resident_bytes: int = 0
+    flushes_note: str = ""
+    hit_ratio: None = None
+    memory: None = None
+    wal: None = None
+    client_facts: None = None
+
+    def cpu_pct(self) -> float:
+        """Share of all cores over the load, in percent."""
+        return 40.0
+
+    def work(self, _explicit: bool) -> Work:
+        return self.counted
+
+    def writes(self, _explicit: bool) -> int | None:
+        return self.counted.writes
+
+    def cpu_ms_per_tx(self, _transactions: int) -> float:
+        return 0.1
+
+    def warnings(self) -> tuple[()]:
+        return ()
+
+
+class FakeSamples:
+    """What the samplers read."""
+
+    def series(self, _begin_utc: float, seconds: int) -> Series:
+        return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
+
+    def warnings(self) -> tuple[()]:
+        return ()
+
+
+@dataclass
+class FakeKernel:
+    """The kernel's log with these lines."""
+
+    machine: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    was_lost: bool = False
+
+    def lines_about_machine(self) -> tuple[str, ...]:
+        return self.machine
+
+    def lines_about(self, _disk: str) -> tuple[str, ...]:
+        return self.about
+
+    def lost(self) -> bool:
+        return self.was_lost
+
+
+@dataclass
+class FakeEngine:
+    """An engine whose settings bring these flags."""
+
+    flags: tuple[Durability, ...] = ()
+
+    def durability(self, _effective: Any, _tears: bool) -> tuple[Durability, ...]:
+        return self.flags
+
+
+@dataclass
+class Judged:
+    """Observations of a good trial on a loop device. A test changes some of them; `facts` are fields of `Facts`."""
+
+    outcome: Outcome = dataclasses.field(default_factory=outcome)
+    meter: FakeMeter = dataclasses.field(default_factory=FakeMeter)
+    kernel: FakeKernel = dataclasses.field(default_factory=FakeKernel)
+    engine: FakeEngine = dataclasses.field(default_factory=FakeEngine)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def trial(self, make_run: Callable[..., Run], folder: Path) -> Trial:
+        """The judged trial, as read back."""
+        run_folder = results.create_run(folder / "results", make_run(), "")
+        run = results.load_spec(run_folder)
+        record = Record(run, run.order[0], run.cells[0], Draft(run_folder, run.order[0].id), lambda _: None)
+        vars(record.facts).update(_FACTS | self.facts)
+        restored = Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)
+        samples, everything = FakeSamples(), cast(Any, self)
+        try:
+            judge(record, Observed(self.outcome, cast(Any, samples), everything.meter, restored, everything.kernel,
+                                   everything.engine, True, {}))  # fmt: skip
+        except DbbenchError as error:
+            record.fail(error)
+        record.publish()
+        return results.load_run(run_folder).trials[0]
+
+
+_FACTS: dict[str, Any] = {
+    "device": LOOP,
+    "host_state": {},
+    "host_state_end": {},
+    "canary": {},
+    "filesystem": FilesystemFacts("ext4"),
+    "cache": CacheFacts("drop_caches", 10, 0, 5, 5, True),
+    "effective_settings": {"fsync": "on"},
+    "space": SpaceFacts(1000, 2000, 3000),
+    "ceiling": CeilingFacts(),
+}

@@ -1,0 +1,180 @@
+"""What a run has left on the machine, told apart from what other runs and other people have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from dbbench.results.journal import tag_of
+
+GONE_S = 60.0  # a killed trial is gone after 0.1 s; a machine with other work takes longer
+PROGRAMS = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
+CGROUPS = Path("/sys/fs/cgroup")
+LOOPS = Path("/sys/block")
+TOKEN = f"/nonexistent/dbbench-test-{uuid.uuid4().hex}"  # one for each test process
+
+
+def sign() -> None:
+    """Give every process that is started from here a token in its environment: PATH is what all of them inherit."""
+    if TOKEN not in os.environ["PATH"]:
+        os.environ["PATH"] += f":{TOKEN}"
+
+
+@dataclass
+class Traces:
+    """What a test could leave behind: what lies over or below its folder, and processes with its token."""
+
+    loops: set[str] = field(default_factory=set)
+    mounts: set[str] = field(default_factory=set)
+    processes: set[str] = field(default_factory=set)
+    groups: set[Path] = field(default_factory=set)  # control groups of the folder's runs
+
+    @classmethod
+    def now(cls, folder: Path) -> Traces:
+        loops = set(loops_of(folder))
+        return cls(loops, set(mounts_of(folder, loops)), set(signed()), set(groups_of(folder)))
+
+    def beyond(self, before: Traces) -> dict[str, set[Any]]:
+        """What is here now and was not before; {} when nothing is."""
+        more = {name: getattr(self, name) - getattr(before, name) for name in vars(self)}
+        return {name: added for name, added in more.items() if added}
+
+
+@contextlib.contextmanager
+def leaving_nothing(folder: Path, within_s: float = GONE_S) -> Iterator[None]:
+    """The block leaves nothing behind of what works in that folder. A killed trial has a moment to disappear.
+
+    Other processes, loop devices, mounts and control groups of the machine may come and go meanwhile.
+    """
+    before = Traces.now(folder)
+    yield
+    until = time.monotonic() + within_s
+    while (more := Traces.now(folder).beyond(before)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert more == {}, f"left behind: {more}"
+
+
+def signed() -> Iterator[str]:
+    """Servers, load generators and recorders that this test process has started, directly or not."""
+    for process in started(["pid", "name"]):
+        if process.info["name"] in PROGRAMS:
+            yield f"{process.info['name']} (pid {process.info['pid']})"
+
+
+def started(attributes: Collection[str]) -> Iterator[psutil.Process]:
+    """Processes that this test process has started, directly or not, with these attributes in `info`."""
+    for process in psutil.process_iter([*attributes, "environ"]):
+        if TOKEN in (process.info["environ"] or {}).get("PATH", ""):
+            yield process
+
+
+def below(pid: int, name: str) -> list[psutil.Process]:
+    """The processes of that name that a process has started, directly or not, the eldest first; those that end in the
+    meantime are left out."""
+    hits = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == name:
+                hits.append(process)
+    return sorted(hits, key=lambda process: process.create_time())
+
+
+def groups_of(folder: Path) -> Iterator[Path]:
+    """Control groups of the runs below the folder: their names end with the run's tag."""
+    for run in folder.glob("**/results/*/"):
+        yield from CGROUPS.glob(f"**/dbbench-*-{tag_of(run)}/")
+
+
+def mounts_of(folder: Path, loops: Collection[str] = ()) -> list[str]:
+    """Mount points below the folder, or on one of these loop devices."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    devices = {f"/dev/{loop}" for loop in loops}
+    return [words[4] for words in lines if words[4].startswith(f"{folder}/") or devices.intersection(words)]
+
+
+def loops_of(folder: Path) -> list[str]:
+    """Loop devices over files of the folder."""
+    found = []
+    for entry in LOOPS.glob("loop*/loop/backing_file"):
+        try:
+            if str(folder) in entry.read_text():
+                found.append(entry.parent.parent.name)
+        except OSError:  # it was let go just now
+            continue
+    return found
+
+
+def layers_of(folder: Path) -> list[str]:
+    """Arrays and volumes on loop devices over files of the folder, and names in /dev with the tag of its runs."""
+    above: list[str] = []
+    below = loops_of(folder)
+    while below:
+        holders = [path.name for path in (LOOPS / below.pop() / "holders").glob("*")]
+        above += [name for name in holders if name not in above]
+        below += holders
+    tags = [tag_of(run) for run in (folder, *folder.glob("**/results/*/"))]
+    names = [str(path) for pattern in ("dbbench*", "m*/dbbench*") for path in Path("/dev").glob(pattern)]
+    return [*map(_volume, above), *(name for name in names if any(tag in name for tag in tags))]
+
+
+def _volume(block: str) -> str:
+    """The name of a block device: device mapper's own where it has one."""
+    name = LOOPS / block / "dm/name"
+    return name.read_text().strip() if name.exists() else block
+
+
+@contextlib.contextmanager
+def namespaces_of(pid: int) -> Iterator[set[str]]:
+    """The pid namespaces below a command that are not our own: all that its trials start lives in them. They are held
+    while the block lasts: the kernel gives their numbers to others otherwise."""
+    own, found = str(Path("/proc/self/ns/pid").readlink()), set[str]()
+    below: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        below = psutil.Process(pid).children(recursive=True)
+    with contextlib.ExitStack() as held:
+        for process in below:
+            with contextlib.suppress(OSError):
+                fd = os.open(f"/proc/{process.pid}/ns/pid", os.O_RDONLY)
+                held.callback(os.close, fd)
+                found.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        yield found - {own}
+
+
+def living_in(namespaces: Collection[str]) -> Iterator[str]:
+    """Processes of those namespaces. One that has ended and waits for process 1 to notice holds nothing of ours."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((entry / "ns/pid").readlink()) in namespaces:
+                told = (entry / "stat").read_text().rpartition(")")[2].split()
+                if told[:2] == ["Z", "1"]:
+                    continue
+                yield f"{entry.name} {(entry / 'comm').read_text().strip()} state {told[0]} parent {told[1]}"
+        except OSError:
+            continue
+
+
+def naming(folder: Path) -> Iterator[str]:
+    """Processes with the folder in their command line, but this one and what runs it."""
+    mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if process.info["pid"] not in mine and any(str(folder) in word for word in process.info["cmdline"] or ()):
+            yield " ".join(process.info["cmdline"])
+
+
+def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.0) -> list[str]:
+    """Loop devices, mounts and processes of a run in that folder that are still there after so many seconds."""
+    until = time.monotonic() + within_s
+    while True:
+        loops = loops_of(folder)
+        left = [*loops, *mounts_of(folder, loops), *living_in(namespaces), *naming(folder)]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.01)

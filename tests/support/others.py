@@ -1,0 +1,136 @@
+"""Others who use the machine: `python others.py FOLDER PROGRAMS` makes and removes what is theirs, again and again.
+
+Each round has a loop device, a mounted filesystem, a control group and a PostgreSQL server, in FOLDER and by the
+PROGRAMS of that server. It prints "ready" after the first round, goes on until its stdin is closed, and exits with 0
+only if nothing of it was disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+NOBODY = 65534
+PAUSE_S = 0.3  # between two rounds
+WAIT_S = 120.0  # for a step that takes milliseconds where nobody else computes
+
+
+def ran(*argv: object) -> str:
+    """What a program that must succeed printed."""
+    words = [str(word) for word in argv]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def filesystem(folder: Path) -> Iterator[Path]:
+    """An ext4 on a loop device, mounted."""
+    image, point = folder / "disk", folder / "mnt"
+    image.write_bytes(b"")
+    os.truncate(image, 16 * 2**20)
+    point.mkdir(exist_ok=True)
+    loop = ran("losetup", "--find", "--show", image)
+    try:
+        ran("mkfs.ext4", "-q", loop)
+        ran("mount", loop, point)
+        try:
+            yield point
+            backing = Path("/sys/block", Path(loop).name, "loop/backing_file").read_text().strip()
+            assert backing == str(image), f"{loop} is over {backing}"
+        finally:
+            ran("umount", point)
+    finally:
+        ran("losetup", "--detach", loop)
+
+
+@contextlib.contextmanager
+def group() -> Iterator[Path]:
+    """A control group with a process in it."""
+    memory = Path("/sys/fs/cgroup/memory")  # version 1
+    path = (memory if memory.is_dir() else memory.parent) / f"others-{os.getpid()}"
+    path.mkdir()
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        (path / "cgroup.procs").write_text(str(sleeper.pid))
+        yield path
+        assert (path / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        until = time.monotonic() + WAIT_S
+        while path.is_dir():
+            try:
+                path.rmdir()
+            except OSError:  # the kernel has not yet let go of the process
+                assert time.monotonic() < until
+                time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def server(folder: Path, programs: Path) -> Iterator[None]:
+    """PostgreSQL on the folder's cluster."""
+    settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=1MB", "-k", str(folder / "data")]
+    words = [str(programs / "postgres"), "-D", str(folder / "data"), *settings]
+    with subprocess.Popen(words, user=NOBODY, group=NOBODY, stderr=subprocess.DEVNULL) as process:
+        lines, until = folder / "data/postmaster.pid", time.monotonic() + WAIT_S
+        while not (lines.exists() and "ready" in lines.read_text()):
+            assert process.poll() is None and time.monotonic() < until, "the server does not start"
+            time.sleep(0.02)
+        yield
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+
+
+def one_round(folder: Path, programs: Path) -> None:
+    """All of it is made, is there, and is removed."""
+    with filesystem(folder) as point, group(), server(folder, programs):
+        content = os.urandom(2**16)
+        (point / "theirs").write_bytes(content)
+        os.sync()
+        time.sleep(PAUSE_S)
+        assert (point / "theirs").read_bytes() == content
+
+
+def main(folder: Path, programs: Path) -> None:
+    """Rounds until stdin is closed."""
+    (folder / "data").mkdir(mode=0o700)
+    shutil.chown(folder / "data", NOBODY, NOBODY)
+    words = [str(programs / "initdb"), "--no-sync", "--auth=trust", "-D", str(folder / "data")]
+    subprocess.run(words, user=NOBODY, group=NOBODY, check=True, stdout=subprocess.DEVNULL)
+    one_round(folder, programs)
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
+        one_round(folder, programs)
+
+
+@contextlib.contextmanager
+def others_at_work(programs: Path) -> Iterator[None]:
+    """Others use the machine while the block lasts, and nothing of theirs is disturbed."""
+    folder = Path(tempfile.mkdtemp(prefix="others-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # without the token of the tests
+    words = [sys.executable, __file__, str(folder), str(programs)]
+    with (folder / "log").open("w+") as log:
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env) as other:
+            assert other.stdin is not None and other.stdout is not None
+            assert other.stdout.readline() == b"ready\n", (folder / "log").read_text()
+            yield
+            other.stdin.close()
+            status = other.wait(WAIT_S)
+        assert status == 0, (folder / "log").read_text()
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,59 @@
+"""The plan of a test: one block, a short window and 512 MiB, where it asks for nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tests.conftest import engine_bin
+
+Table = dict[str, Any]
+Named = str | Table  # a name alone, or a table with its further keys
+
+SMALL: Final[dict[str, Table]] = {  # parameters of a workload whose name alone is given
+    "pgbench-tpcb": {"scale": 1, "clients": 2, "threads": 2},
+    "sysbench-oltp-read-write": {"tables": 2, "table_size": 2000, "clients": 2},
+}
+
+
+def plan(
+    fs: Named | list[Any] = "ext4",
+    engine: Named | Iterable[Named] = "postgres",
+    workload: Named | Iterable[Named] = "pgbench-tpcb",
+    **keys: Any,
+) -> str:
+    """A plan as TOML. Each of the three is a name, a table, or several of them; `keys` are the plan's other keys and
+    tables, which replace the defaults. A key that is None is left out."""
+    whole = {
+        "name": "test",
+        "fs_setups": fs if isinstance(fs, list) else [fs],
+        "blocks": 1,
+        "warmup": "1s",
+        "measure": "3s",
+        "repeat_suspect": False,
+        "device": {"size": "512MiB"},
+        **keys,
+        "engine": [{"name": each} if isinstance(each, str) else each for each in _several(engine)],
+        "workload": [{"name": each, **SMALL[each]} if isinstance(each, str) else each for each in _several(workload)],
+    }
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in whole.items() if value is not None)
+
+
+def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
+    return [named] if isinstance(named, (str, dict)) else named
+
+
+def _toml(value: Any) -> str:
+    """A value on one line: tables are inline tables. Strings, numbers and booleans are written as in JSON."""
+    if isinstance(value, dict):
+        pairs = (f"{key} = {_toml(each)}" for key, each in value.items() if each is not None)
+        return "{ " + ", ".join(pairs) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def installed(engine: str) -> Table:
+    """An engine of a plan. MySQL may be one that is not in PATH."""
+    return {"name": engine, "bin": str(engine_bin(engine)) if engine == "mysql" else None}

@@ -1,0 +1,243 @@
+"""The road of a trial on real files: its device is a directory, its engine, load and sampler write their names."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench import process, results
+from dbbench.datasets import golden
+from dbbench.drivers import DRIVERS
+from dbbench.engines import ENGINES, files
+from dbbench.engines.port import Place
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Series
+from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
+from dbbench.report.progress.event import Event
+from dbbench.results import Draft
+from dbbench.results.journal import Journal
+from dbbench.run.job import Job
+from dbbench.run.record import Record
+from dbbench.run.trial import run_trial
+from dbbench.run.workdir import WorkDir
+from dbbench.samplers import SAMPLERS
+from dbbench.storage.devices import KINDS, condition, directory
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import FAMILIES
+from dbbench.storage.filesystems.common import mount_of
+
+TAKEN = ("device", "serve", "samplers", "load")  # each is released under its name with a slash in front
+TABLE = b"x" * 1000
+
+
+class Calls:
+    """The names of what was called, in order. `at` has what else is to happen there, a failure above all."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.at: dict[str, Callable[[], object]] = {}
+
+    def __call__(self, name: str) -> None:
+        self.names.append(name)
+        self.at.get(name, lambda: None)()
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """Have this raised there."""
+
+        def raising() -> None:
+            raise error
+
+        self.at[name] = raising
+
+    @contextlib.contextmanager
+    def around(self, name: str) -> Iterator[None]:
+        self(name)
+        try:
+            yield
+        finally:
+            self.names.append(f"/{name}")
+
+    def all_released(self) -> bool:
+        """Whether what was taken was released."""
+        return all(self.names.count(name) == self.names.count(f"/{name}") for name in TAKEN)
+
+
+@dataclass(frozen=True)
+class Server(files.Files):
+    """A folder in the place of a server, as the engine `files` has it."""
+
+    calls: Calls = dataclasses.field(default_factory=Calls)
+
+    def settle(self) -> None:
+        self.calls("settle")
+
+    def checkpoint(self) -> None:
+        self.calls("checkpoint")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine `files` with a dataset of one file, under this process's own account."""
+
+    calls: Calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(files, name)
+
+    def account(self) -> process.User:
+        return process.User("", os.geteuid(), os.getegid())
+
+    def create(self, datadir: Path, _place: Place) -> None:
+        datadir.mkdir(0o700)
+        (datadir / "table").write_bytes(TABLE)
+
+    @contextlib.contextmanager
+    def serving(self, datadir: Path, _settings: Settings, place: Place) -> Iterator[Server]:
+        assert (datadir / "table").read_bytes() == TABLE
+        with self.calls.around("serve"):
+            yield Server(datadir, place, calls=self.calls)
+
+    def check(self, *_: Any) -> str:
+        self.calls("check")
+        return "all"
+
+    def data_files(self, _datadir: Path) -> list[Path]:
+        return []  # the page cache of the machine is not emptied for a unit test
+
+
+@dataclass(frozen=True)
+class Load:
+    """20 transactions in a window of 2 s."""
+
+    calls: Calls
+    pids: tuple[int, ...] = ()
+
+    def wait_until(self, *_: Any) -> None:
+        self.calls("warm up")
+
+    def wait(self, *_: Any) -> None:
+        self.calls("measure")
+
+    def outcome(self) -> Outcome:
+        self.calls("outcome")
+        return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Starts that load."""
+
+    calls: Calls
+
+    def programs(self) -> tuple[str, ...]:
+        return ()
+
+    @contextlib.contextmanager
+    def driving(self, *_: Any) -> Iterator[Load]:
+        with self.calls.around("load"):
+            yield Load(self.calls)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Reads nothing."""
+
+    calls: Calls
+
+    def programs(self) -> tuple[str, ...]:
+        return ()
+
+    @contextlib.contextmanager
+    def beside(self, *_: Any) -> Iterator[Sampler]:
+        with self.calls.around("samplers"):
+            yield self
+
+    def series(self, _begin_utc: float, seconds: int) -> Series:
+        return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
+
+    def warnings(self) -> tuple[()]:
+        return ()
+
+
+class Road:
+    """Runs trials of one cell in a directory."""
+
+    def __init__(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, self.told, self.folder = Calls(), list[Event](), folder
+        self.directory, self.root = folder / "device", folder / "root"
+        for path in (self.directory, self.root):
+            path.mkdir()
+        self.run = _on_files(run, DeviceSpec("dir", path=str(self.directory)))
+        monkeypatch.setenv("DBBENCH_CACHE", str(folder / "cache"))
+        self._register(monkeypatch)
+        cell = self.run.cells[0]
+        golden.ensure(cell.engine, cell.dataset, WorkDir(self.root).place(cell.engine))
+        self.calls.names.clear()
+
+    def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The engine, the driver, the sampler and the device in the tables of the real ones."""
+        for name in tuple(SAMPLERS):
+            monkeypatch.delitem(SAMPLERS, name)
+        monkeypatch.setitem(SAMPLERS, "machine", Sampler(self.calls))
+        monkeypatch.setitem(ENGINES, "files", Engine(self.calls))
+        monkeypatch.setitem(DRIVERS, "copy", Driver(self.calls))
+        monkeypatch.setitem(KINDS, "dir", self._attached)
+        if (family := mount_of(self.directory).fstype) not in FAMILIES:  # tmpfs, a container's overlay
+            monkeypatch.setitem(FAMILIES, family, FAMILIES["ext4"])
+
+    @contextlib.contextmanager
+    def _attached(self, spec: DeviceSpec, _images: Any, _permit: Any, arm: str, _most: int) -> Iterator[Device]:
+        """The directory, without the disk below: no program is started to ask for its wear. The canary's 32 MiB are not
+        written to it, because the name of its file is taken."""
+        with self.calls.around("device"), directory.attached(spec, arm) as device:
+            (device.path / condition.PROBE).mkdir()
+            yield dataclasses.replace(device, leaves=())
+
+    def _emit(self, event: Event) -> None:
+        self.told.append(event)
+        if event.kind == "phase_begin":
+            self.calls(f"stage {event.data['phase']}")
+
+    def create(self, name: str = "results", **plan: Any) -> Path:
+        """The folder of a new run, with these in its plan."""
+        device = dataclasses.replace(self.run.plan.device, condition=plan.pop("condition", "none"))
+        changed = dataclasses.replace(self.run.plan, device=device, **plan)
+        return results.create_run(self.folder / name, dataclasses.replace(self.run, plan=changed), "")
+
+    def first(self, folder: Path) -> Status:
+        """Run the first trial of the run in that folder."""
+        run = results.load_spec(folder)
+        workdir = WorkDir(self.root)
+        workdir.make()
+        record = Record(run, run.order[0], run.cells[0], Draft(folder, run.order[0].id), self._emit)
+        return run_trial(record, Job(run, run.cells[0], Journal(folder / "journal.jsonl"), workdir, self._emit))
+
+    def trial(self, **plan: Any) -> Trial:
+        """The first trial of a new run, as read back."""
+        folder = self.create(**plan)
+        self.first(folder)
+        return results.load_run(folder).trials[0]
+
+    def phases(self, kind: str = "phase_begin") -> list[str]:
+        """The phases that were told so far."""
+        return [str(event.data["phase"]) for event in self.told if event.kind == kind]
+
+
+def _on_files(run: Run, device: DeviceSpec) -> Run:
+    """The run with the engine `files`, in a directory."""
+    workload, engine = Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w"), EngineSpec("files")
+    cells = tuple(
+        dataclasses.replace(cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none"))
+        for cell in run.cells
+    )
+    plan = dataclasses.replace(run.plan, device=device, engine=(engine,), fs_setups=(Arm("ext4", "ext4"),))
+    return dataclasses.replace(run, cells=cells, plan=plan)

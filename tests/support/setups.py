@@ -1,0 +1,70 @@
+"""Setups of the catalogue for the system tests: taken, put on loop devices, and what of them is still there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench.model import FsSetup, Scalar
+from dbbench.plan import catalog
+from dbbench.storage import filesystems
+from dbbench.storage.devices import loop
+from dbbench.storage.devices.port import Device, joint
+from tests.support.leftovers import loops_of, mounts_of
+from tests.support.plans import plan
+
+ALL: Final = catalog.catalog()
+UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 2, "threads": 1}
+SIZE: Final = 512 * 2**20  # of an image: a snapshot of half of it leaves enough for mkfs.xfs
+
+
+def shipped(name: str) -> FsSetup:
+    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    setup = ALL.setup(name)
+    if reason := filesystems.works(setup):
+        pytest.skip(f"needs {reason}")
+    return setup
+
+
+def working(names: Iterable[str]) -> list[str]:
+    """Those that work here; the test is skipped where none does."""
+    reasons = {name: filesystems.works(ALL.setup(name)) for name in names}
+    found = [name for name, reason in reasons.items() if reason is None]
+    if not found:
+        pytest.skip("needs " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+    return found
+
+
+def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
+    """A plan of one short trial a setup and engine; `mariadb`: settings of that engine."""
+    engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
+    loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
+                       "clients": 2}]  # fmt: skip
+    return plan(setups, engines, loads, warmup="0s", measure="2s", device={"size": "1GiB", "count": count})
+
+
+@contextmanager
+def attached(folder: Path, count: int) -> Iterator[Device]:
+    """So many loop devices as one; gone afterwards."""
+    images = [folder / f"image{number}" for number in range(count)]
+    for image in images:
+        image.touch(0o600)
+        os.truncate(image, SIZE)
+    with joint([loop.attached(image) for image in images], None) as device:
+        yield device
+
+
+def left(folder: Path) -> list[str]:
+    """Mounts and loop devices of files below the folder."""
+    loops = loops_of(folder)
+    return [*mounts_of(folder, loops), *loops]
+
+
+def flushes(device: Device) -> int:
+    """Flush requests that the loop devices have carried out."""
+    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)

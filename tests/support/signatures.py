@@ -1,0 +1,143 @@
+"""What may be on a disk that nobody uses now: by its tool, or by hand where this kernel lacks what that needs."""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from dbbench import process
+from tests.support.planted import SIZE, Disk, mkfs
+
+# mkfs.xfs makes filesystems below 300 MiB only for its own tests, which say so in this way
+XFS_SMALL = {"TEST_DIR": "1", "TEST_DEV": "1", "QA_CHECK_FS": "1"}
+LAST = SIZE // 512 - 1  # the last sector
+LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le  # GPT's type of a Linux filesystem
+
+
+def put(disk: Disk, offset: int, data: bytes) -> None:
+    """Write there, past no cache but the device's own; the partition table is not read again."""
+    with disk.path.open("r+b", buffering=0) as device:
+        device.seek(offset)
+        device.write(data)
+        os.fsync(device.fileno())
+
+
+def gpt(disk: Disk, primary: bool = True) -> None:
+    """A partition table with one partition (UEFI 5.3.2): both copies, or the backup in the last sectors alone."""
+    entry = struct.pack("<16s16sQQQ", LINUX, os.urandom(16), 2048, 67583, 0) + "data".encode("utf-16-le").ljust(
+        72, b"\0"
+    )
+    entries, guid = entry.ljust(128 * 128, b"\0"), os.urandom(16)
+
+    def header(mine: int, other: int, table: int) -> bytes:
+        tail = struct.pack("<QQQQ16sQIII", mine, other, 34, LAST - 33, guid, table, 128, 128, zlib.crc32(entries))
+        blank = struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, 0, 0) + tail
+        return (struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, zlib.crc32(blank), 0) + tail).ljust(512, b"\0")
+
+    if primary:
+        protective = (
+            bytes(446) + struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0xEE, 255, 255, 255, 1, LAST) + bytes(48) + b"\x55\xaa"
+        )
+        put(disk, 0, protective + header(1, LAST, 2) + entries)
+    put(disk, (LAST - 32) * 512, entries + header(LAST, 1, LAST - 32))
+
+
+def md(disk: Disk, at: int = 4096) -> None:
+    """The superblock of an array's member, version 1 (Documentation/admin-guide/md, linux/raid/md_p.h)."""
+    block = bytearray(4096)
+    struct.pack_into("<4I16s32sQIIQII", block, 0, 0xA92B4EFC, 1, 0, 0, os.urandom(16), b"host:data", 0, 1, 0,
+                     SIZE // 512 - 64, 0, 2)  # fmt: skip
+    struct.pack_into("<QQQQII16s", block, 128, 64, SIZE // 512 - 64, at // 512, 0, 0, 0, os.urandom(16))
+    struct.pack_into("<I", block, 220, 2)  # max_dev
+    words = struct.unpack_from(f"<{(256 + 2 * 2) // 4}I", block)
+    total = sum(words)
+    struct.pack_into("<I", block, 216, (total & 0xFFFFFFFF) + (total >> 32) & 0xFFFFFFFF)
+    put(disk, at, bytes(block))
+
+
+def ext4_with_md(disk: Disk) -> None:
+    """An ext4 within what was an array's member with its superblock at the end (version 1.0)."""
+    mkfs(disk)
+    md(disk, ((SIZE // 512 - 16) & ~7) * 512)
+
+
+def zpool(disk: Disk) -> None:
+    """Uberblocks of a pool in all four labels (magic at each KiB of the second half of a label of 256 KiB)."""
+    uberblock = struct.pack("<QQQQQ", 0x00BAB10C, 5000, 100, 1, 1).ljust(1024, b"\0")
+    for label in (0, 256 * 1024, SIZE - 512 * 1024, SIZE - 256 * 1024):
+        put(disk, label + 128 * 1024, uberblock * 8)
+
+
+def lvm(disk: Disk) -> None:
+    """A physical volume that is in no group yet."""
+    config = f'devices {{ filter=["a|^{disk.path}$|", "r|.*|"] use_devicesfile=0 }}'
+    process.run(["pvcreate", "--quiet", "--yes", "--config", config, disk.path])
+
+
+def unmounted_btrfs_member(disk: Disk) -> None:
+    """The second device of a btrfs that nobody has mounted, and whose first is not here."""
+    from tests.support.planted import new_disk
+
+    other = new_disk(disk.folder / "first")
+    process.run(["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path])
+    process.run(["btrfs", "device", "scan", "--forget", disk.path])
+    process.run(["losetup", "-d", other.path])
+
+
+def luks(disk: Disk) -> None:
+    """The header of an encrypted volume, of which nothing else is to be seen."""
+    kdf = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--luks2-keyslots-size", "256k"]
+    argv = ["cryptsetup", "luksFormat", "--batch-mode", "--type", "luks2", *kdf, disk.path]
+    process.run(argv, stdin="secret")
+
+
+# name: (what is written, all that must be named, programs)
+SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str, ...]]] = {
+    "ext4": (mkfs, ("ext4",), ()),
+    "xfs": (
+        lambda disk: process.run(["mkfs.xfs", "-q", "--unsupported", disk.path], env=XFS_SMALL),
+        ("xfs",),
+        ("mkfs.xfs",),
+    ),
+    "btrfs": (lambda disk: process.run(["mkfs.btrfs", "-q", "--mixed", disk.path]), ("btrfs",), ("mkfs.btrfs",)),
+    "btrfs-member": (unmounted_btrfs_member, ("btrfs",), ("mkfs.btrfs",)),
+    "swap-off": (lambda disk: process.run(["mkswap", "-q", disk.path]), ("swap",), ("mkswap",)),
+    "gpt": (gpt, ("gpt", "PMBR"), ()),
+    "gpt-backup": (lambda disk: gpt(disk, primary=False), ("gpt",), ()),
+    "md": (md, ("linux_raid_member",), ()),
+    "ext4-with-md": (ext4_with_md, ("linux_raid_member", "ext4"), ()),
+    "zpool": (zpool, ("zfs_member",), ()),
+    "lvm": (lvm, ("LVM2_member",), ("pvcreate",)),
+    "luks": (luks, ("crypto_LUKS",), ("cryptsetup",)),
+    "iso9660": (lambda disk: put(disk, 32768, b"\x01CD001\x01\0"), ("iso9660",), ()),
+    "dos": (
+        lambda disk: put(
+            disk, 446, struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 65536) + bytes(48) + b"\x55\xaa"
+        ),
+        ("dos",),
+        (),
+    ),
+}
+
+
+def headless(disk: Disk, *argv: str, env: dict[str, str] | None = None) -> None:
+    """A filesystem whose begin was overwritten: its copies of the superblock are left, which wipefs does not name."""
+    if process.find(argv[0]) is None:
+        pytest.skip(f"needs the program {argv[0]}")
+    process.run([*argv, disk.path], env=env)
+    put(disk, 0, bytes(2**20))
+
+
+# Data that no tool has a name for.
+NAMELESS: dict[str, Callable[[Disk], None]] = {
+    "raw": lambda disk: put(disk, 20 * 2**20, os.urandom(2**20)),
+    "one byte": lambda disk: put(disk, 12_345_678, b"x"),
+    "headless ext4": lambda disk: headless(disk, "mkfs.ext4", "-q"),
+    "headless xfs": lambda disk: headless(disk, "mkfs.xfs", "-q", "--unsupported", env=XFS_SMALL),
+    "headless btrfs": lambda disk: headless(disk, "mkfs.btrfs", "-q", "--mixed"),
+}

@@ -1,0 +1,127 @@
+"""Who else can reach the servers of a trial: neither other accounts nor a process with the server's own number."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mysql.connector
+import psutil
+import psycopg2
+import pytest
+
+from tests.support.leftovers import below, started
+from tests.support.plans import plan
+
+pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
+
+NOBODY = 65534
+CASES: dict[str, tuple[str, str, Any]] = {
+    "postgres": ("postgres", "384MiB", {"name": "pgbench-tpcb", "clients": 2, "scale": 1}),
+    "mariadb": ("mariadbd", "1GiB", "sysbench-oltp-read-write"),
+}
+
+
+def as_user(uid: int, work: Callable[[], object]) -> str:
+    """What the work raises in a process of that number; "" where it succeeds."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        said = ""
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        return pipe.read()
+
+
+def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "") -> None:
+    """Log in through the socket."""
+    if engine == "postgres":
+        psycopg2.connect(host=str(sockets), user=user, dbname="postgres").close()
+    else:
+        mysql.connector.connect(
+            unix_socket=str(sockets / "mariadb.sock"), user=user, password=password, ssl_disabled=True, use_pure=True,
+            charset="utf8mb4", collation="utf8mb4_general_ci",
+        ).close()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", *needs))
+     for name, needs in (("postgres", ()), ("mariadb", ("sysbench",)))],
+)  # fmt: skip
+def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
+    """Not `nobody`, which cannot even enter its folders; not its own number, which lacks the password or is not root;
+    root with the password can. The number has no name, and no process beside the trial's. What trials are restored from
+    belongs to root alone."""
+    program, size, load = CASES[engine]
+    dbbench.plan(plan("ext4", engine, load, device={"size": size}))
+    found: dict[str, Any] = {}
+
+    def attack(pid: int) -> None:
+        server = below(pid, program)[0]
+        root, uid = Path(f"/proc/{server.pid}/root"), server.uids().real
+        sockets = root / "run/dbbench/s"
+        options = sockets / "sysbench.cnf"
+        password = re.findall('"(.*)"', options.read_text())[0] if options.exists() else ""
+        found["nobody enters"] = as_user(NOBODY, lambda: list(root.iterdir()))
+        found["nobody"] = as_user(NOBODY, lambda: connect(engine, sockets))
+        found["itself"] = as_user(uid, lambda: connect(engine, sockets))
+        found["itself as root"] = as_user(uid, lambda: connect(engine, sockets, "root"))
+        found["reads"] = as_user(uid, lambda: options.read_text() if password else list(Path("/root").iterdir()))
+        found["root"] = as_user(0, lambda: connect(engine, sockets, password=password))
+        found["init"] = (sockets / "init.sql").exists()
+        found["uid"] = uid
+        argvs = [arg for p in psutil.process_iter(["cmdline"]) for arg in p.info["cmdline"] or ()]  # whoever has it
+        found["shown"] = bool(password) and any(password in arg for arg in argvs)
+
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, attack)
+    assert status == 0, said[-2000:]
+    assert "PermissionError" in found["nobody enters"] and "rror" in found["nobody"]
+    refused = (
+        "Peer authentication failed|no pg_hba.conf entry" if engine == "postgres" else "1045|4151|1698|Access denied"
+    )
+    assert re.search(refused, found["itself"]) and re.search(refused, found["itself as root"]), found
+    assert "PermissionError" in found["reads"] and not found["init"] and not found["shown"], found
+    assert found["root"] == "", found
+    with pytest.raises(KeyError):
+        pwd.getpwuid(found["uid"])
+    assert found["uid"] not in {uid for process in started(["uids"]) for uid in process.info["uids"] or ()}
+    kept = [path for path in (dbbench.folder / "results").rglob("*") if path.is_file()]
+    assert not any(b"mysql-password=" in path.read_bytes() for path in kept)
+    copies = list(Path(dbbench.env["DBBENCH_CACHE"]).glob(f"{engine}-*/data"))
+    assert copies and not any(data.stat().st_mode & 0o077 for data in copies)
+    owners = {(path.lstat().st_uid, path.lstat().st_gid) for data in copies for path in (data, *data.rglob("*"))}
+    assert owners == {(0, 0)}
+
+
+@pytest.mark.needs("unshare")
+def test_a_container_without_the_numbers_is_refused() -> None:
+    """In a user namespace that has root alone no number can be taken: E220, and the server is not started as root."""
+    script = (
+        "from dbbench.engines import accounts\n"
+        "from dbbench.errors import NoAccountFree\n"
+        "from dbbench.machine import namespaces\n"
+        "with namespaces.apart():\n"
+        "    try:\n"
+        "        print(accounts.of_server('postgres'))\n"
+        "    except NoAccountFree as error:\n"
+        "        print(error.id, error.evidence, error.remedy)\n"
+    )
+    argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", script]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.startswith("E220 none of the account numbers") and "uid_map" in said

@@ -1,0 +1,75 @@
+"""A base backup of a cluster that was never vacuumed: settled once, or scanned as it is and then warned of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import process
+from dbbench.engines import ENGINES
+from tests.support import servers
+from tests.support.plans import plan
+from tests.support.servers import query
+
+ROWS: Final = 120_000
+NEEDS: Final = ("root", "engine:postgres", "mkfs.ext4", "fs:ext4")
+
+
+@pytest.fixture(scope="module")
+def backup() -> Iterator[Path]:
+    """A base backup without data checksums. Nobody has read its rows since they were inserted and half of them were
+    updated: no hint bit is set, nothing is frozen, and dead rows lie between the live ones."""
+    engine = ENGINES["postgres"]
+    with servers.open_folder() as folder:
+        where = servers.place("postgres", folder)
+        engine.create(folder / "data", where)
+        checksums = Path(engine.programs()[0]).with_name("pg_checksums")
+        process.run([checksums, "--disable", f"--pgdata={folder}/data"], as_user=engine.account())
+        with servers.serving("postgres", folder / "data", where, autovacuum="off") as server:
+            query(server, "CREATE TABLE orders (id int, t text)",
+                  f"INSERT INTO orders SELECT n, repeat(md5(n::text), 4) FROM generate_series(1, {ROWS}) n",
+                  "UPDATE orders SET id = -id WHERE id % 2 = 0")  # fmt: skip
+            process.run([server.bin / "pg_basebackup", f"--host={server.socket_dir}", f"--username={server.user}",
+                         f"--pgdata={folder}/base", "--wal-method=stream", "--checkpoint=fast"])  # fmt: skip
+        yield folder / "base"
+
+
+def scanned(dbbench: Any, backup: Path, name: str, **chosen: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run with one scan of the backup: its trial, and the plan that PostgreSQL reports for the scan."""
+    load = {"name": "scan", "source": str(backup), **chosen}
+    dbbench.plan(plan(["ext4", {"use": "ext4", "label": "again"}], "postgres", load, blocks=1, warmup=None,
+                      measure=None, device={"size": "384MiB"}))  # fmt: skip
+    dbbench("run", "plan.toml", "--name", name)
+    file = min((dbbench.folder / f"results/{name}/trials").glob("again*/trial.json"))
+    (node,) = json.loads((file.parent / "raw/plan_orders.json").read_text())
+    return json.loads(file.read_text()), node["Plan"]
+
+
+@pytest.mark.needs(*NEEDS)
+def test_a_physical_copy_is_settled_once(backup: Path, dbbench: Any, nothing_left: None) -> None:
+    """The scan only reads, the result says what was done, and pages have no checksums, as in the source."""
+    trial, node = scanned(dbbench, backup, "settled")
+    assert trial["status"] == "ok" or trial["error"] is None
+    assert node["Actual Rows"] == ROWS
+    assert node["Shared Dirtied Blocks"] == 0
+    assert "W118" not in {warning["id"] for warning in trial["warnings"]}
+    assert {change["kind"] for change in trial["dataset"]["changes"]} >= {"settled", "no-checksums"}
+    assert "vacuumed, frozen and analysed once, before the first trial" in trial["dataset"]["told"]
+    assert trial["effective_settings"]["data_checksums"] == "off"
+    assert trial["checked"].startswith("no data checksums")
+
+
+@pytest.mark.needs(*NEEDS)
+def test_a_copy_that_is_kept_as_it_is_writes_when_it_is_scanned(backup: Path, dbbench: Any, nothing_left: None) -> None:
+    """Each block is dirtied and, with checksums, logged as a whole: W118 twice, and said beside the ratio."""
+    trial, node = scanned(dbbench, backup, "kept", settle=False, checksums=True)
+    assert node["Shared Dirtied Blocks"] > 1000
+    by_plan, by_log = sorted(warning["text"] for warning in trial["warnings"] if warning["id"] == "W118")[::-1]
+    assert by_plan.startswith("EXPLAIN reports dirtied blocks") and "MB of log" in by_log
+    assert {change["kind"] for change in trial["dataset"]["changes"]} >= {"not-settled", "checksums-added"}
+    assert trial["effective_settings"]["data_checksums"] == "on"
+    assert "the scan also wrote (W118)" in " ".join(dbbench("compare", "results/kept").stdout.split())

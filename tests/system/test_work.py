@@ -1,0 +1,176 @@
+"""Load generators that report more than they did, and flushes that are swallowed: no such trial is a good one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import engine_bin
+from tests.support.leftovers import GONE_S, left_of
+from tests.support.plans import plan
+
+pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
+
+SYSBENCH = {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 1000}
+FIO = {"name": "fio-seqwrite", "file_size": "32MiB"}
+
+# Prints what pgbench prints and logs 2000 transactions a second, without a connection. The tables are the real one's.
+FAKE_PGBENCH = """#!/usr/bin/python3
+import os, sys, time
+option = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+if "--log-prefix" not in option:
+    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
+end, done = time.time() + int(option["--time"]), 0
+with open(option["--log-prefix"] + ".1", "w") as first, open(option["--log-prefix"] + ".1.1", "w") as second:
+    while (now := time.time()) < end:
+        for log in (first, second):
+            for _ in range(10):
+                done += 1
+                print(0, done, 900, 0, int(now), int(now % 1 * 1e6), file=log)
+        time.sleep(0.01)
+print("number of transactions actually processed:", done)
+"""
+# Runs the real pgbench, then reports each of its transactions twice.
+DOUBLED_PGBENCH = """#!/usr/bin/python3
+import glob, re, subprocess, sys
+done = subprocess.run([{real!r}, *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
+option = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+for path in glob.glob(option.get("--log-prefix", "/nonexistent/") + ".*"):
+    with open(path, "r+") as log:
+        log.write(log.read())
+print(re.sub(r"(processed: )(\\d+)", lambda found: found[1] + str(2 * int(found[2])), done.stdout))
+sys.exit(done.returncode)
+"""
+# The same of sysbench: its report, and the counts of our script.
+DOUBLED_SYSBENCH = """#!/usr/bin/python3
+import glob, os, re, subprocess, sys
+done = subprocess.run([{real!r}, *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
+for path in glob.glob(os.environ.get("DBBENCH_OUT", "/nonexistent") + "/events.*"):
+    with open(path, "r+") as log:
+        log.write(log.read())
+print(re.sub(r"((?:transactions|queries|ignored errors): +)(\\d+)", lambda m: m[1] + str(2 * int(m[2])), done.stdout))
+sys.exit(done.returncode)
+"""
+# The real fio reports three times as many bytes.
+TRIPLED_FIO = """#!/usr/bin/python3
+import re, subprocess, sys
+done = subprocess.run([{real!r}, *sys.argv[1:]])
+for path in [word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("--output=")]:
+    with open(path, "r+") as report:
+        text = report.read()
+        report.seek(0)
+        report.write(re.sub(r'("io_bytes" : )(\\d+)', lambda found: found[1] + str(3 * int(found[2])), text))
+sys.exit(done.returncode)
+"""
+NO_SYNC = "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
+UNSYNCED_POSTGRES = '#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n'
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that every account can enter."""
+    path = Path(tempfile.mkdtemp(prefix="dbbench-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def program(path: Path, text: str) -> None:
+    """Write an executable file."""
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def server_folder(folder: Path) -> Path:
+    """A copy of PostgreSQL's programs, of which single ones can be replaced; the folder of the originals."""
+    real = engine_bin("postgres")
+    assert real is not None
+    for path in real.iterdir():
+        shutil.copy(path, folder)
+    return real
+
+
+def of(folder: Path) -> dict[str, Any]:
+    """The small PostgreSQL whose programs lie in that folder."""
+    return {"name": "postgres", "bin": str(folder), "settings": {"shared_buffers": "16MB"}}
+
+
+def ended(dbbench: Any, size: str = "384MiB", **cell: Any) -> dict[str, Any]:
+    """The only trial of a run whose trial must fail."""
+    dbbench.plan(plan(**cell, measure="2s", device={"size": size}))
+    dbbench("run", "plan.toml", "--name", "r", status=1)
+    (trial,) = dbbench.trials().values()
+    assert trial["status"] == "failed"
+    assert left_of(dbbench.folder, within_s=GONE_S) == []
+    return dict(trial)
+
+
+def counted(trial: dict[str, Any], name: str) -> dict[str, int]:
+    """The comparison of one count."""
+    return next(fact for fact in trial["work"] if fact["count"] == name)
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_pgbench_that_only_prints_is_found(dbbench: Any, folder: Path) -> None:
+    """A plausible log and report without a transaction in the server fail the trial (E352)."""
+    real = server_folder(folder)
+    program(folder / "pgbench", FAKE_PGBENCH.format(real=str(real / "pgbench")))
+    trial = ended(dbbench, engine=of(folder))
+    work = counted(trial, "transactions")
+    assert trial["error"]["id"] == "E352", trial["error"]
+    assert work["counted"] < 500 < 1000 < work["least"]
+    assert str(work["counted"]) in trial["error"]["text"] and str(work["least"]) in trial["error"]["text"]
+
+
+@pytest.mark.soak  # sysbench does the same beside it
+@pytest.mark.needs("engine:postgres")
+def test_a_pgbench_that_reports_everything_twice_is_found(dbbench: Any, folder: Path) -> None:
+    """Half of the transactions are missing in the server (E352)."""
+    real = server_folder(folder)
+    program(folder / "pgbench", DOUBLED_PGBENCH.format(real=str(real / "pgbench")))
+    trial = ended(dbbench, engine=of(folder))
+    work = counted(trial, "transactions")
+    assert trial["error"]["id"] == "E352", trial["error"]
+    assert 0.4 < work["counted"] / work["claimed"] < 0.95
+
+
+@pytest.mark.needs("engine:mariadb", "sysbench")
+def test_a_sysbench_that_reports_everything_twice_is_found(dbbench: Any, folder: Path) -> None:
+    """Half of the transactions are missing in MariaDB (E352)."""
+    program(folder / "sysbench", DOUBLED_SYSBENCH.format(real=shutil.which("sysbench")))
+    dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+    trial = ended(dbbench, "1GiB", engine="mariadb", workload=SYSBENCH)
+    work = counted(trial, "transactions")
+    assert trial["error"]["id"] == "E352", trial["error"]
+    assert 0.4 < work["counted"] / work["claimed"] < 0.6
+
+
+@pytest.mark.needs("fio")
+def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> None:
+    """fio reports more bytes than its processes wrote by system calls (E352)."""
+    program(folder / "fio", TRIPLED_FIO.format(real=shutil.which("fio")))
+    dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+    trial = ended(dbbench, engine="files", workload=FIO)
+    work = counted(trial, "write_bytes")
+    assert trial["error"]["id"] == "E352", trial["error"]
+    assert 0.2 < work["counted"] / work["claimed"] < 0.95
+
+
+@pytest.mark.needs("engine:postgres", "cc")
+def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
+    """A server whose fsync does nothing leaves too few device flushes for its commits (E353), or none (E605)."""
+    real, library = server_folder(folder), folder / "nosync.so"
+    (folder / "nosync.c").write_text(NO_SYNC)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "nosync.c"], check=True)
+    program(folder / "postgres", UNSYNCED_POSTGRES.format(library=library, real=real / "postgres"))
+    trial = ended(dbbench, engine=of(folder))
+    assert trial["error"]["id"] in ("E353", "E605"), trial["error"]
+    assert counted(trial, "transactions")["counted"] > 200

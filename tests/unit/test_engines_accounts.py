@@ -1,0 +1,40 @@
+"""The number that a trial's servers run as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbbench.engines import accounts
+from dbbench.errors import NoAccountFree
+
+
+def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
+    """A range of /etc/subuid counts as far as it reaches into the numbers that may be used; other lines do not."""
+    (table := tmp_path / "subuid").write_text("ann:60000:580\nbob:100000:65536\nbroken\n")
+    assert accounts._of_ranges((table, tmp_path / "missing")) == {60578: "ann", 60579: "ann"}
+
+
+def test_a_number_is_reserved_once() -> None:
+    """Another trial of this machine does not get it while this process lives."""
+    number = next(number for number in accounts.NUMBERS if accounts._reserved(number))
+    assert not accounts._reserved(number)
+
+
+def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are taken by other processes, or the container has none of them (E220)."""
+    accounts._own.cache_clear()
+    with monkeypatch.context() as all_taken:
+        all_taken.setattr(accounts, "_of_processes", lambda: dict.fromkeys(accounts.NUMBERS, "1"))
+        with pytest.raises(NoAccountFree, match="60578 to 61183"):
+            accounts._own(0)
+    monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
+    with pytest.raises(NoAccountFree):
+        accounts._own(0)
+
+
+def test_processes_accounts_and_groups_take_their_numbers() -> None:
+    """This process's own number is in use, and it has a name."""
+    assert 0 in accounts._of_processes() and not accounts._unnamed(0)
+    assert accounts._unnamed(4_000_000_000 - 1)

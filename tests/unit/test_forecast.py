@@ -1,0 +1,89 @@
+"""What `plan` promises of a run's precision: held against simulated runs and against earlier results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import platform
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import calibration
+import synthetic
+from calibration import EQUAL, HOSTS, Case
+
+from dbbench import cli, results
+from dbbench.compare import compare_all
+from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable
+
+PLAN = """name = "x"
+fs_setups = ["ext4", "xfs"]
+blocks = {blocks}
+[engine]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+"""
+
+
+def forecast_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], blocks: int = 5) -> Forecast:
+    """What `plan --json` says of such a plan, with the results folder of the test."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(blocks=blocks))
+    capsys.readouterr()
+    assert cli.run(["plan", str(path), "--json", "--results", str(tmp_path / "results")]) == 0
+    return Forecast(**json.loads(capsys.readouterr().out)["forecast"])
+
+
+@pytest.mark.parametrize(("arms", "workloads", "blocks"), [(2, 1, 5), (3, 3, 3), (3, 3, 5)])
+def test_the_difference_is_found_nine_times_out_of_ten(arms: int, workloads: int, blocks: int) -> None:
+    """In 150 simulated runs whose last setup is slower by what is promised: 90 %, within three standard errors."""
+    difference = detectable(HOSTS[0].trial_cv, blocks, workloads, arms - 1)
+    assert difference is not None
+    rng, ratios = numpy.random.default_rng(31), [*[1.0] * (arms - 2), 1 - difference]
+    case = Case(HOSTS[0], EQUAL, arms, workloads, blocks)
+    last = [
+        row["verdict"] == "slower"
+        for _ in range(150)
+        for row in compare_all(calibration.run_document(case, ratios, rng))
+        if row["fs_setup"] == f"arm{arms - 1}"
+    ]
+    assert sum(last) / len(last) == pytest.approx(0.9, abs=0.075)
+
+
+def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
+    """And below three blocks nothing is promised."""
+    three, five, quiet = detectable(0.03, 3, 1, 1), detectable(0.03, 5, 1, 1), detectable(0.01, 5, 1, 1)
+    assert three and five and quiet and three > five > quiet
+    assert detectable(0.03, 2, 3, 2) is None
+
+
+def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The default, and the words say that it is one; too few blocks are said to be too few."""
+    expected = forecast_of(tmp_path, capsys)
+    assert (expected.trial_cv, expected.runs) == (DEFAULT_CV, 0)
+    assert "8 %" in expected.text and "assumed" in expected.text
+    assert forecast_of(tmp_path, capsys, blocks=2).difference is None
+
+
+def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts' runs do not count."""
+    shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=(("postgres", "pgbench-tpcb"),))
+    folder = synthetic.write(tmp_path / "results", shape)
+    run = results.load_spec(folder)
+    assert forecast_of(tmp_path, capsys).runs == 0
+    results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
+    expected = forecast_of(tmp_path, capsys)
+    tps = {(t.fs_setup, t.block): math.log(t.summary["tps"] or 0) for t in results.load_run(folder).trials}
+    variances = [
+        numpy.var([tps[arm, block] - tps["ext4", block] for block in range(1, 6)], ddof=1) for arm in ("xfs", "btrfs")
+    ]
+    assert expected.runs == 1 and "1 earlier run here" in expected.text
+    assert expected.trial_cv == pytest.approx(math.sqrt(sum(variances) / 2 / 2))

@@ -1,0 +1,52 @@
+"""A family of filesystems is one new file and its place in the registry, as CONTRIBUTING.md says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+REGISTRY: Final = "dbbench/storage/filesystems/families.py"
+SETUP: Final = """
+title = "jfs"
+mkfs = { family = "jfs" }
+mount = ["noatime"]
+needs = { programs = ["mkfs.jfs", "jfs_tune", "fsck.jfs"], kernel = ["jfs"], packages = { debian = ["jfsutils"] } }
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the program with the file of CONTRIBUTING's example, and its place in the registry."""
+    shutil.copytree(ROOT / "dbbench", tmp_path / "dbbench", ignore=shutil.ignore_patterns("__pycache__"))
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    name, code = re.findall(r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```", text, re.DOTALL)[0]
+    assert not (tmp_path / name).exists()
+    (tmp_path / name).write_text(code)
+    registry = tmp_path / REGISTRY
+    lines = registry.read_text().replace("nilfs2, raw,", "jfs, nilfs2, raw,")
+    registry.write_text(lines.replace("    raw.FAMILY,\n", "    jfs.FAMILY,\n    raw.FAMILY,\n"))
+    (tmp_path / "mine/fs_setups").mkdir(parents=True)
+    (tmp_path / "mine/fs_setups/jfs.toml").write_text(SETUP)
+    return tmp_path
+
+
+def answer(checkout: Path, *words: str) -> str:
+    """What that copy of dbbench prints."""
+    argv = [sys.executable, "-m", "dbbench", "--path", str(checkout / "mine"), *words]
+    done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.starts_processes
+def test_a_family_is_one_new_file(checkout: Path) -> None:
+    """The commands of a setup of it are shown; no other file has changed."""
+    shown = answer(checkout, "fs", "jfs")
+    assert "\nmkfs.jfs -q DEVICE\n" in shown and "\nmount -t jfs -o noatime,nodiscard DEVICE /" in shown

@@ -1,0 +1,99 @@
+"""Texts that a person reads have no phrase that the style guide replaced by a plainer one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+AVOIDED: Final = {
+    r"stands? (?:twice|beside|flat)": "is listed twice, is next to, is constant",
+    r"held against|hold (?:it|them) against": "compared with",
+    r"\bheed(?:s|ed)?\b": "exceed, obey",
+    r"to be had\b|could be had\b|had not the": "is available",
+    r"(?<!`)\b(?:[Nn]obody|[Ss]omebody)\b(?!`)": "name the process or the user",
+    r"\bof (?:ours|theirs)\b": "dbbench's",
+    r"\b(?:is|are) no (?:folder|file|label|name for|such|device|block device|socket|share|size|operation|engine)\b":
+        "is not a ...",
+    r"\b(?:is|are) none of\b": "is not listed in",
+    r"says? nothing (?:for|of|without)\b": "has no effect with",
+    r"tells? nothing of": "does not describe",
+    r"went bad|gone bad": "filesystem error during the trial",
+    r"other than it was": "changed",
+    r"\bdriv(?:e|es|en|ing) (?:a|the|its|one|that) (?:trial|block|run)": "run a trial",
+    r"what of it survives": "which data survives",
+    r"power[- ]cut lab": "power-loss lab",
+    r"[Tt]ype (?:it|the same command) again|typed again": "run the same command again",
+    r"\bput it right\b": "correct the cause",
+    r"\bthere (?:is|was) no night lately": "there is no recent nightly run",
+    r"[Bb]esides? (?:the|a|its) load\b": "during the load",
+    r"(?<!are )\bwe\b": "dbbench",
+    r"(?<![\w=])wants? (?:a|an|the|--)": "requires",
+    r"\w(?:n't|'re|'ve|'ll)\b": "no contraction",
+}  # fmt: skip
+# Files that still have such phrases. Shrink this set; it may not grow.
+NOT_YET: Final = frozenset(
+    {
+        "docs/tutorial.md",
+    }
+)
+TEXTS: Final = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "fs_setups/*.toml", "workloads/*.toml", "dbbench/plan/studies/*.toml",
+                    "reports/*.jinja", "reports/*.html", "reports/*/*.jinja", "reports/*/*.html", "dbbench/**/*.py")
+    for path in ROOT.glob(pattern)
+)  # fmt: skip
+
+
+def strings(source: str) -> Iterator[tuple[int, str]]:
+    """The line and text of each string literal and public docstring; an expression in an f-string is a field."""
+    tree = ast.parse(source)
+    private, inner = set[int](), set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.startswith("_") and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                private.add(id(first.value))
+        if isinstance(node, ast.JoinedStr):
+            inner.update(id(part) for part in ast.walk(node) if part is not node)
+    for node in ast.walk(tree):
+        if id(node) in private | inner:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(parts)
+
+
+def avoided(name: str) -> list[str]:
+    """Each avoided phrase of a file with its line and what to write instead."""
+    source = (ROOT / name).read_text(encoding="utf-8")
+    texts = strings(source) if name.endswith(".py") else enumerate(source.splitlines(), 1)
+    texts = ((line, text) for line, text in texts if text != "nobody")  # the name of an account
+    return [
+        f"{name}:{line}: {match[0]!r}; prefer: {better}"
+        for line, text in texts
+        for pattern, better in AVOIDED.items()
+        for match in [re.search(pattern, " ".join(text.split()))]
+        if match
+    ]
+
+
+@pytest.mark.parametrize("name", sorted({*TEXTS} - NOT_YET))
+def test_a_file_has_no_avoided_phrase(name: str) -> None:
+    """Messages, public docstrings, documents and catalogues are in plain English."""
+    assert avoided(name) == []
+
+
+def test_an_avoided_phrase_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In messages with fields and in public docstrings; not in the docstring of a private function."""
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    text = 'raise E(f"{x} stands " "twice")\ndef f():\n    """Nobody, or somebody."""\ndef _f():\n    """nobody"""\n'
+    (tmp_path / "a.py").write_text(text)
+    assert [found.split(": ")[0] for found in avoided("a.py")] == ["a.py:1", "a.py:3"]

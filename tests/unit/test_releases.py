@@ -1,0 +1,72 @@
+"""The comparison of releases: kept roots, and what counts as lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.releases import Found, _facts, _kept, lost
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> list[Path]:
+    """The roots that were built, in order."""
+    return []
+
+
+def kept(folder: Path, made: list[Path], recipe: str = "1") -> Path:
+    """A root of two files, built where none is kept."""
+
+    def make(making: Path) -> None:
+        making.mkdir()
+        (making / "one").write_text("one")
+        (making / "two").write_text("two")
+        made.append(making)
+
+    return _kept(folder / "root", recipe, make)
+
+
+def test_a_kept_root_is_used_again(tmp_path: Path, made: list[Path]) -> None:
+    """It is built once; another recipe builds it anew."""
+    assert kept(tmp_path, made) == kept(tmp_path, made) == tmp_path / "root"
+    assert len(made) == 1
+    kept(tmp_path, made, recipe="2")
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut", "incomplete"])
+def test_a_damaged_root_is_built_again(tmp_path: Path, made: list[Path], damage: str) -> None:
+    """A file that was removed or cut, or a build that did not come to its end."""
+    root = kept(tmp_path, made)
+    if damage == "removed":
+        (root / "one").unlink()
+    elif damage == "cut":
+        (root / "one").write_text("o")
+    else:
+        root.with_suffix(".made").unlink()
+        root.rename(root.with_suffix(".making"))
+    assert (kept(tmp_path, made) / "one").read_text() == "one"
+    assert len(made) == 2
+
+
+def test_what_is_null_or_empty_is_no_fact() -> None:
+    """Facts are paths of values, those of lists without their number."""
+    document = {
+        "a": None,
+        "b": {"c": 0, "d": ""},
+        "e": [{"f": 1}, {"f": None, "g": False}],
+        "settings": {"x": 1},
+        "h": [],
+    }
+    assert sorted(_facts(document)) == ["b.c", "e[].f", "e[].g"]
+
+
+def test_what_a_release_lacks_is_named() -> None:
+    """Columns by engine, facts by trial; what only the release has is no loss, nor what comes by chance."""
+    reference = Found({("postgres", "load_1"), ("postgres", "r_await_ms")}, {("xfs.postgres", "space.free")}, [])
+    release = Found({("postgres", "new")}, {("xfs.postgres", "new")}, ["t: W140 sar: none"])
+    assert lost(reference, release) == [
+        "t: W140 sar: none", "column load_1 of postgres is empty", "fact space.free of xfs.postgres is null or missing",
+    ]  # fmt: skip
+    assert lost(reference, Found(set(), set(), [])) == ["no trial of xfs.postgres"]

@@ -1,0 +1,234 @@
+"""Was the machine the trial's alone: processes that stand still, settings that change, a clock that is set."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dbbench.machine import threads
+from dbbench.machine.limits.cgroup import Groups
+from dbbench.machine.mounts import Mount
+from dbbench.samplers import watched
+from dbbench.samplers.machine import Machine
+from dbbench.samplers.sampler import Sampled
+
+ME = os.getpid()
+SERVER = 4_000_001  # no pid of this machine
+
+
+@dataclass
+class Clocks:
+    """The system clock and the monotonic clock, as a test sets them."""
+
+    utc: float
+    monotonic: float = 100.0
+
+    def __call__(self) -> tuple[float, float]:
+        return self.utc, self.monotonic
+
+    def go_on(self, seconds: float, set_by: float = 0.0) -> None:
+        self.monotonic += seconds
+        self.utc += seconds + set_by
+
+
+def process(proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0) -> None:
+    """A process with one thread: its lines as of proc_pid_stat(5), and how often it has run."""
+    fields = ["0"] * 48
+    fields[14], fields[15] = str(nice), "1"  # nice, num_threads
+    (proc / str(pid) / "task" / str(pid)).mkdir(exist_ok=True, parents=True)
+    (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {state} {parent} " + " ".join(fields))
+
+
+def ran(proc: Path, pid: int, times: int) -> None:
+    """The kernel's count of how often a process was given a CPU."""
+    (proc / str(pid) / "task" / str(pid) / "schedstat").write_text(f"5 5 {times}\n")
+
+
+def machine(folder: Path, clocks: Clocks | None = None, server: int | None = None) -> Machine:
+    """A sampler whose /proc is this folder."""
+    of_server: Any = None if server is None else SimpleNamespace(pid=server)
+    log = folder / "machine.jsonl"
+    return Machine(Sampled(None, of_server), log, folder, clocks or Clocks(time.time()))
+
+
+def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
+    """Stopped by a signal or a tracer; not what waits for a disk, and not another user's process."""
+    for pid, parent, name, state in (
+        (ME, 1, "dbbench", "S"), (11, ME, "postgres", "T"), (12, 11, "postgres: walwriter", "D"),
+        (13, ME, "pgbench", "S"), (14, 1, "vi", "T"), (15, ME, "a b) c", "t"),
+    ):  # fmt: skip
+        process(tmp_path, pid, parent, name, state)
+    clocks = Clocks(time.time())
+    sampler, began = machine(tmp_path, clocks), clocks.utc - 1
+    for _ in range(2):
+        clocks.go_on(1)
+        sampler.look()
+    assert sampler.series(began, 10).seconds == 10
+    (found,) = sampler.warnings()
+    assert (found.id, found.suspect, found.second) == ("W129", True, 2)
+    assert found.text == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
+    assert len((tmp_path / "machine.jsonl").read_text().splitlines()) == 4
+    assert (sampler.series(began - 20, 10).seconds, sampler.warnings()) == (10, ())
+
+
+def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is reported although it cannot be written."""
+    monkeypatch.setattr("dbbench.samplers.machine._EVERY_S", 0.01)
+    process(tmp_path, ME, 1, "dbbench", "S")
+    quiet = machine(tmp_path)
+    quiet.look()
+    assert (quiet.series(time.time() - 5, 10).columns, quiet.warnings()) == ({}, ())
+    assert not (tmp_path / "machine.jsonl").exists()
+    (tmp_path / "machine.jsonl").mkdir()
+    sampler = Machine(Sampled(None, None), tmp_path / "machine.jsonl", tmp_path)
+    with threads.beside("machine", sampler.work):
+        time.sleep(0.05)
+        process(tmp_path, ME, 1, "dbbench", "T")
+        time.sleep(0.4)
+    sampler.series(time.time() - 5, 10)
+    assert [warning.id for warning in sampler.warnings()] == ["W129"]
+
+
+def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Path) -> None:
+    """Its own process was stopped, or all of the machine; a second of delay is a busy machine."""
+    clocks = Clocks(time.time())
+    sampler, began = machine(tmp_path, clocks), clocks.utc
+    for seconds in (1.0, 2.5, 6.5):
+        clocks.go_on(seconds)
+        sampler.look()
+    sampler.series(began, 30)
+    (found,) = sampler.warnings()
+    assert (found.id, found.second) == ("W129", 4)
+    assert found.text == f"dbbench, or the machine (pid {ME}) stopped for about 6 s"
+
+
+def test_a_change_of_the_last_second_is_noticed_by_the_next_look(tmp_path: Path) -> None:
+    """It is reported in the last second of the load; what comes later is not."""
+    for later, expected in ((10.5, [9]), (11.5, [])):
+        clocks = Clocks(time.time())
+        sampler, began = machine(tmp_path, clocks), clocks.utc
+        clocks.go_on(later, set_by=60.0)
+        sampler.look()
+        sampler.series(began, 10)
+        assert [found.second for found in sampler.warnings() if found.id == "W023"] == expected
+
+
+def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path: Path) -> None:
+    """One that is slewed, or read late by a busy machine, is not."""
+    clocks = Clocks(time.time())
+    sampler, began = machine(tmp_path, clocks), clocks.utc
+    for seconds, set_by in ((1.0, 0.05), (1.0, -3600.0), (2.5, 0.0), (1.0, 3600.0)):
+        clocks.go_on(seconds, set_by)
+        sampler.look()
+    sampler.series(began, 30)
+    (found,) = sampler.warnings()
+    assert (found.id, found.suspect, found.second) == ("W023", True, 2)
+    assert found.text == (
+        "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s (second 5)"
+    )
+
+
+def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> None:
+    """Of a process of the trial; a process that comes or ends in between is no change."""
+    clocks = Clocks(time.time())
+    process(tmp_path, ME, 1, "dbbench", "S")
+    process(tmp_path, 1, 0, "init", "S")
+    sampler, began = machine(tmp_path, clocks), clocks.utc
+    for nice in (0, 0, 10, 10, 0):
+        process(tmp_path, 4_000_002, ME, "pgbench", "S", nice)
+        process(tmp_path, 4_000_003, 1, "foreign", "S", nice)
+        process(tmp_path, 4_000_010 + nice, ME, "new", "S", nice)
+        clocks.go_on(1)
+        sampler.look()
+    sampler.series(began, 30)
+    (found,) = sampler.warnings()
+    assert (found.id, found.suspect) == ("W133", True)
+    assert found.text == (
+        "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> 0 (second 5)"
+    )
+
+
+@pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])
+def test_a_server_that_makes_no_step_is_reported(state: str, expected: list[str], tmp_path: Path) -> None:
+    """No thread of it has run for seconds; one that waits for a CPU on a busy machine is no fault."""
+    clocks = Clocks(time.time())
+    process(tmp_path, SERVER, ME, "postgres", "S")
+    process(tmp_path, SERVER + 1, SERVER, "postgres: a", state)
+    sampler, began = machine(tmp_path, clocks, SERVER), clocks.utc
+    for times in (5, 6, 6, 6, 7):
+        ran(tmp_path, SERVER, 1)
+        ran(tmp_path, SERVER + 1, times)
+        clocks.go_on(1)
+        sampler.look()
+    sampler.series(began, 30)
+    assert [warning.id for warning in sampler.warnings()] == expected
+    if expected:
+        assert sampler.warnings()[0].text == f"the server (pid {SERVER}) made no step for about 2 s"
+
+
+def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:
+    """A mounted hierarchy of control groups of version 1 (freezer) or 2 with these files."""
+    for name, text in files:
+        (point / name).parent.mkdir(parents=True, exist_ok=True)
+        (point / name).write_text(text)
+    kind, options = ("cgroup2", ("rw",)) if number == 2 else ("cgroup", ("rw", "freezer"))
+    return Mount(9, 1, "0:9", point, kind, "none", options)
+
+
+def test_frozen_groups_of_both_versions_are_recognised(tmp_path: Path) -> None:
+    """Version 1 by freezer.state, version 2 by cgroup.events; a group of another name is not meant."""
+    old, new = tmp_path / "v1", tmp_path / "v2"
+    groups = Groups([
+        hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),
+        hierarchy(new, 2, ("a/cgroup.events", "populated 1\nfrozen 0\n"), ("b/cgroup.events", "frozen 1\n")),
+    ])  # fmt: skip
+    assert [groups.frozen(f"6:freezer:/{one}\n0::/{two}\n") for one, two in ("aa", "ba", "bb")] == [True, False, True]
+
+
+def test_a_group_that_was_frozen_between_two_looks_is_recognised(tmp_path: Path) -> None:
+    """By the time that a group of version 2 counts."""
+    groups = Groups(
+        [hierarchy(tmp_path, 2, ("a/cgroup.events", "frozen 0\n"), ("a/cgroup.stat.local", "frozen_usec 5\n"))]
+    )
+    assert not groups.frozen("0::/a")
+    (tmp_path / "a/cgroup.stat.local").write_text("frozen_usec 900000\n")
+    assert [groups.frozen("0::/a"), groups.frozen("0::/a")] == [True, False]
+
+
+def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> None:
+    """Also a limit of an outer group holds; use that changes by itself is no limit."""
+    mount = hierarchy(tmp_path, 2, ("a/cpu.max", "max 100000\n"), ("a/b/memory.max", "max\n"),
+                      ("a/b/memory.current", "5\n"))  # fmt: skip
+    found = Groups([mount]).limits("0::/a/b")
+    assert found == {f"{tmp_path}/a/cpu.max": "max 100000", f"{tmp_path}/a/b/memory.max": "max"}
+    after = {**found, f"{tmp_path}/a/cpu.max": "5000 100000"}
+    before, now = ({("W134", path): text for path, text in values.items()} for values in (found, after))
+    assert watched.changed(before, now) == [("W134", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
+
+
+def test_of_a_long_list_only_what_differs_is_shown() -> None:
+    """An option that went says as much as one that came."""
+    before = {("W132", "/mnt"): "ext4 on 7:0,rw,noatime,errors=remount-ro"}
+    after = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro,nobarrier"}
+    assert watched.changed(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
+    strict = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro"}
+    assert watched.changed(before, strict) == [("W132", "/mnt: noatime -> (none)")]
+
+
+def test_a_tool_that_changes_the_block_layer_and_back_is_reported(tmp_path: Path) -> None:
+    """Read-ahead of a second is enough to move a scan."""
+    (setting := tmp_path / "read_ahead_kb").write_text("128\n")
+    files = watched.SettingFiles({"loop7: read_ahead_kb": setting, "loop7: absent": tmp_path / "absent"})
+    before = files.values()
+    setting.write_text("4096\n")
+    during = files.values()
+    assert watched.changed(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
+    assert watched.changed(before, files.values()) == watched.changed(before, during)

@@ -1,0 +1,243 @@
+"""No decision goes by the wording of a message.
+
+Every message is replaced by "x": those that a result holds, and those that dbbench puts into words when it shows them.
+Verdicts, exit statuses, repetitions and the structure of the page stay as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+from synthetic import Shape
+
+from dbbench import cli, nightly, results
+from dbbench.commands.powercut import _judge
+from dbbench.compare import remarks
+from dbbench.datasets import sources
+from dbbench.errors import EXIT_OK, DbbenchError
+from dbbench.labs.powercut import lab as powercut
+from dbbench.model import (
+    CeilingFacts,
+    Conclusion,
+    DatasetFacts,
+    LabFacts,
+    SourceChange,
+    SourceChangeKind,
+    Trial,
+    TrialWarning,
+)
+from dbbench.nightly.history import Change, Night, Ratio
+from dbbench.report import verdicts as made
+from dbbench.report.page import render
+from dbbench.report.page.model import build
+from dbbench.report.page.nights import ChangedFact, Course, NightPoint, redacted
+from dbbench.report.sentences import caveats
+from dbbench.report.verdicts import gate, verdicts
+from dbbench.results import LoadedRun
+from dbbench.run import adaptive, evaluate, queue
+
+REAL: Final = Path(__file__).parents[1] / "fixtures/results"
+WORK: Final = (("postgres", "pgbench-tpcb"),)
+# Fields of results that are written for people.
+MESSAGES: Final = frozenset(
+    {"checked", "contradiction", "flushes_note", "invalid", "limited", "note", "notes", "reason", "reasons", "settled",
+     "skipped", "statement", "text", "told", "unread"}
+)  # fmt: skip
+SHAPES: Final = {
+    "all": Shape(),
+    "suspect": Shape(work=WORK, suspect=[f"xfs.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
+    "failed": Shape(work=WORK, failed=["ext4.postgres.pgbench-tpcb-b1-a1", "xfs.postgres.pgbench-tpcb-b2-a1"]),
+    "baseline": Shape(work=WORK, failed=[f"ext4.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
+    "classes": Shape(work=WORK, arms=("ext4", "ext4-nobarrier", "xfs"), blocks=5),
+    "unfinished": Shape(work=WORK, missing=4, gaps=(3, 9), stalls=(8, 9)),
+}  # fmt: skip
+
+
+def silenced(noun: Any, message: bool = False) -> Any:
+    """The noun with "x" for each message in it; a message that is not there stays away."""
+    if isinstance(noun, str):
+        return "x" if message and noun else noun
+    if dataclasses.is_dataclass(noun) and not isinstance(noun, type):
+        fields = {f.name: getattr(noun, f.name) for f in dataclasses.fields(noun)}
+        return dataclasses.replace(noun, **{k: silenced(v, k in MESSAGES) for k, v in fields.items()})
+    if isinstance(noun, dict):
+        return {key: silenced(value, message) for key, value in noun.items()}
+    return type(noun)(silenced(value, message) for value in noun) if isinstance(noun, tuple) else noun
+
+
+@pytest.fixture
+def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What puts a kind into words says "x"."""
+    for module, name in ((remarks, "text"), (adaptive, "text"), (sources, "text"), (powercut, "statement")):
+        assert callable(getattr(module, name))
+        monkeypatch.setattr(module, name, lambda *_: "x")
+    monkeypatch.setattr(Change, "text", "x")
+
+
+class Skeleton(HTMLParser):
+    """Sections, tables with their rows, notices and drawings of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("section", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "article"):
+            self.elements.append((tag, dict(attrs).get("id")))
+
+
+def decisions(run: LoadedRun) -> Iterator[object]:
+    """All that is decided about a run, without a word of prose."""
+    for metric in (None, "all"):
+        found = verdicts([run], None, metric)
+        yield gate(found)
+        for table in found.tables:
+            yield [kind for kind, _ in caveats(table.rows)]
+            for row in table.rows:
+                yield [note.kind for note in row.notes]
+                yield made._line(row, table.metric)[:-1]
+    yield queue.extended(run.run, lambda spec: status_of(run, spec.id)).order
+    yield Skeleton(render([run])).elements
+    page = build([run])
+    yield [[(arm, len(notes)) for arm, notes in comparison.table.notes()] for comparison in page.comparisons]
+    yield [notice.kind for notice in page.verdict.notices]
+
+
+def status_of(run: LoadedRun, ident: str) -> Any:
+    """The trial's status; of one that was not driven `ok`."""
+    return next((trial.status for trial in run.trials if trial.id == ident), "ok")
+
+
+def changed(trial: Trial) -> Trial:
+    """With findings that the made-up trials lack: no steady state, borrowed throughput, a device at its ceiling."""
+    more = [TrialWarning("W005", "+9 %"), TrialWarning("W003", "drain took 9 s")]
+    facts = CeilingFacts(limited="writes stood at 300 IOPS") if trial.block > 1 else None
+    return dataclasses.replace(trial, warnings=(*trial.warnings, *more[: trial.block]), ceiling=facts)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_made_up_run_without_words_is_judged_the_same(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Verdicts, notes by kind, the gate, which blocks are repeated, and the page's sections, tables and rows."""
+    run = results.load_run(synthetic.write(tmp_path, SHAPES[name]))
+    run = dataclasses.replace(run, trials=tuple(map(changed, run.trials)), lab=synthetic.lab())
+    before = list(decisions(run))
+    request.getfixturevalue("wordless")
+    assert list(decisions(silenced(run))) == before
+
+
+@pytest.mark.parametrize("name", ["plain", "precise", "shared", "night-night-2026-11-23-b", "lab"])
+def test_a_real_run_without_words_is_judged_the_same(name: str, request: pytest.FixtureRequest) -> None:
+    """Also of results that an earlier version wrote, once they are read."""
+    run = results.load_run(REAL / name)
+    before = list(decisions(run))
+    request.getfixturevalue("wordless")
+    assert list(decisions(silenced(run))) == before
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_exit_statuses_stay(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Of commands that read a run."""
+    folder = str(synthetic.write(tmp_path, SHAPES[name]))
+    commands = [["compare", folder, "--gate"], *([word, folder] for word in ("compare", "show", "report"))]
+    before = [cli.run(command) for command in commands]
+    assert before[1:] == [EXIT_OK] * 3
+    request.getfixturevalue("wordless")
+    whole, read = results.load_whole, results.load_run
+    monkeypatch.setattr("dbbench.commands.show.load_whole", lambda path: silenced(whole(path)))
+    monkeypatch.setattr(results, "load_run", lambda path: silenced(read(path)))
+    assert [cli.run(command) for command in commands] == before
+
+
+def test_further_blocks_are_those_of_the_kinds(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A settled pair stays settled, whatever `settled` says of it."""
+    request.getfixturevalue("wordless")
+    run = results.load_spec(synthetic.write(tmp_path, Shape(work=WORK, blocks=5)))
+    trials = {trial.id: trial for trial in results.load_run(tmp_path / "demo").trials}
+    once = adaptive.further(dataclasses.replace(run, precision=0.9), trials)
+    assert {question.kind for question in once.questions.values()} == {"settled"}
+    assert set(once.settled.values()) == {"x"}
+    stricter = dataclasses.replace(once, precision=1e-9)
+    assert adaptive.further(stricter, trials).order == run.order
+    open_again = dataclasses.replace(stricter, questions={})
+    assert len(adaptive.further(open_again, trials).order) == len(run.order) + 3
+
+
+@pytest.mark.parametrize("conclusion", Conclusion)
+@pytest.mark.parametrize("contradiction", ["", "cut 1 (checkpoint, seed 1): lost: 3 of 512"])
+def test_a_lab_without_words_ends_the_same(conclusion: Conclusion, contradiction: str) -> None:
+    """The error of `dbbench powercut` goes by the conclusions of its rows and the controls."""
+
+    def ended(lab: LabFacts) -> str:
+        try:
+            _judge(lab)
+        except DbbenchError as error:
+            return error.id
+        return ""
+
+    lab = synthetic.lab(conclusion is Conclusion.BLIND, contradiction)
+    lab = dataclasses.replace(lab, rows=tuple(dataclasses.replace(row, conclusion=conclusion) for row in lab.rows))
+    wanted = {Conclusion.BLIND: "E822", Conclusion.NONE: "E823"}.get(conclusion, "")
+    wanted = "E821" if contradiction and conclusion is not Conclusion.BLIND else wanted
+    assert ended(lab) == ended(silenced(lab)) == wanted
+
+
+def night(number: int, ratio: float, good: bool = True) -> Night:
+    """A night on which host and kernel are new."""
+    date, changes = f"2026-01-{number:02}", (Change("host", "a", "b"), Change("kernel", "1", "2"))
+    reasons = () if good else ("the guard is +9% from the reference that it is",)
+    ratios = {"e w: xfs": Ratio(ratio, ratio * 0.98, ratio * 1.02, 7)}
+    return Night(date, f"r{number}", f"{date}T01:00:00.000Z", good, reasons, 0, ratios, changes=changes)
+
+
+def judged(nights: list[Night], tonight: Night) -> list[object]:
+    """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
+    again = tonight.ratios["e w: xfs"]
+    findings = [nightly.confirmed(finding, again) for finding in nightly.judge(nights, tonight, None, 60)]
+    bare = [(dataclasses.replace(finding, notes=()), len(finding.notes)) for finding in findings]
+    return [*bare, nightly.overall(tonight, findings, [])]
+
+
+@pytest.mark.parametrize(("ratio", "good"), [(0.9, True), (0.7, True), (1.2, True), (0.7, False)])
+def test_nights_without_words_are_judged_the_same(ratio: float, good: bool, request: pytest.FixtureRequest) -> None:
+    """Findings, their confirmation, and the word of the night."""
+    nights, tonight = [night(n, 0.9) for n in range(1, 9)], night(9, ratio, good)
+    before = judged(nights, tonight)
+    request.getfixturevalue("wordless")
+    assert judged([silenced(past) for past in nights], silenced(tonight)) == before
+
+
+def test_the_host_is_taken_out_of_a_night_without_words() -> None:
+    """By the name of the fact that changed."""
+    facts = tuple(ChangedFact(name, "x") for name in ("host", "kernel"))
+    (course,) = redacted([Course("t", "xfs", "ext4", (NightPoint("2026-01-01", 1.0, changed=facts),))], ["hosts"])
+    assert [fact.name for fact in course.points[0].changed] == ["kernel"]
+
+
+def test_settings_of_a_source_are_warned_of_by_their_kind(request: pytest.FixtureRequest) -> None:
+    """W101 for settings that are not in force; not for a database whose name has the same words."""
+    request.getfixturevalue("wordless")
+    values = {"database": "taken out, reset", "name": "x", "settings": "a = 1", "done": "x", "text": "taken out, reset"}
+    for kind in SourceChangeKind:
+        facts = DatasetFacts("source", "k", 1, None, "copy", changes=(SourceChange(kind, values),))
+        warned = [warning.id for warning in evaluate._dataset_warnings(facts)]
+        assert warned == (["W101"] if kind in evaluate.NOT_IN_FORCE else [])
+
+
+def test_every_kind_of_remark_has_words() -> None:
+    """A kind without a text would fail where it is shown."""
+    assert set(remarks._TEXTS) == set(remarks.Kind)

@@ -1,0 +1,197 @@
+"""The load generator's counts beside the server's and the kernel's: what is compared, and which bounds hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dbbench.drivers import fio, sysbench
+from dbbench.engines import mysql, postgres
+from dbbench.engines.innodb_server import InnodbServer, named
+from dbbench.engines.mysqld import Mysqld
+from dbbench.engines.port import Place
+from dbbench.engines.postgres_server import PostgresServer
+from dbbench.metrics.outcome import Claim
+from dbbench.model import Run, Status, Trial, Work, WorkFacts
+from dbbench.process import Running
+from dbbench.run.evaluate import work
+from dbbench.run.meter import Meter
+from dbbench.samplers.accounting import IoClock
+from tests.support.judged import FakeMeter, Judged, outcome
+
+from .test_drivers_commands import cell, workload
+
+MakeRun = Callable[..., Run]
+FIO = (Path(__file__).parents[1] / "fixtures/drivers/fio.json").read_text()
+
+
+def judged(make_run: MakeRun, folder: Path, claim: Claim, seen: Work, flushes: int = 3000) -> Trial:
+    """A trial whose load claims that, beside what was counted."""
+    meter = FakeMeter(flushes=flushes, counted=seen)
+    return Judged(dataclasses.replace(outcome(), claims=(claim,)), meter).trial(make_run, folder)
+
+
+@pytest.mark.parametrize(
+    ("claim", "counted", "error"),
+    [
+        (Claim("transactions", 10_000), 9_600, None),
+        (Claim("transactions", 10_000), 10_100, None),
+        (Claim("transactions", 10_000), 5_000, "E352"),
+        (Claim("transactions", 10_000), 6, "E352"),
+        (Claim("transactions", 10_000), 20_000, "E352"),
+        (Claim("transactions", 10_000, custom=True), 2_000, None),
+        (Claim("transactions", 10_000, custom=True), 50_000, None),
+        (Claim("transactions", 10_000, custom=True), 6, "E352"),
+        (Claim("statements", 10_000), 4_000, "E352"),
+        (Claim("rows", 10_000), 9_000, "E352"),
+        (Claim("table_bytes", 10_000), 6_000, None),
+        (Claim("table_bytes", 10_000), 100, "E352"),
+        (Claim("write_bytes", 10_000), 5_000, "E352"),
+        (Claim("read_bytes", 10_000), 70_000, None),
+    ],
+)
+def test_a_count_outside_its_bounds_fails_the_trial(
+    claim: Claim, counted: int, error: str | None, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """Both counts and the bounds are in the message and in the result."""
+    trial = judged(make_run, tmp_path, claim, Work(**{claim.count: counted}))
+    assert (trial.error and trial.error.id) == error
+    (fact,) = trial.work
+    assert (fact.count, fact.claimed, fact.counted) == (claim.count, 10_000, counted)
+    if trial.error:
+        assert {"10000", str(counted), str(fact.least)} <= set(
+            trial.error.text.replace(",", "").replace(";", "").split()
+        )
+
+
+def test_a_count_that_nothing_confirms_is_reported(make_run: MakeRun, tmp_path: Path) -> None:
+    """It is a warning that names the count, and neither a failure nor a bound."""
+    trial = judged(make_run, tmp_path, Claim("transactions", 10_000), Work())
+    assert trial.status is Status.OK
+    assert trial.work == (WorkFacts("transactions", 10_000, None),)
+    assert [warning.text for warning in trial.warnings if warning.id == "W150"] == [
+        "transactions: neither the server nor the kernel counts them here"
+    ]
+
+
+@pytest.mark.parametrize(("flushes", "error"), [(3000, None), (1300, None), (4, "E353")])
+def test_commits_that_share_too_few_flushes_fail_the_trial(
+    flushes: int, error: str | None, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """A flush serves one commit of each client at most; twice the clients would be one flush for four commits."""
+    seen = Work(transactions=3000, log_bytes=10**6, writes=3000)
+    trial = judged(make_run, tmp_path, Claim("transactions", 3000), seen, flushes)
+    assert (trial.error and trial.error.id) == error
+    assert trial.work[-1].count == "flushes" and 100 < (trial.work[-1].least or 0) < 1500
+
+
+@pytest.mark.parametrize(("log_bytes", "error"), [(10**6, None), (10_000, "E354")])
+@pytest.mark.parametrize("writes", [None, 3000])
+def test_changes_without_log_fail_the_trial(
+    log_bytes: int, error: str | None, writes: int | None, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """So do commits that the server counted, and changes that the load alone reports."""
+    claim = Claim("transactions", 3000, changes=writes is None)
+    seen = Work(transactions=3000, log_bytes=log_bytes, writes=writes)
+    trial = judged(make_run, tmp_path, claim, seen)
+    assert (trial.error and trial.error.id) == error
+
+
+def test_temporary_tables_of_a_users_script_are_a_reason_for_few_flushes(make_run: MakeRun, tmp_path: Path) -> None:
+    """Such a trial is suspect, and says what was counted (W151)."""
+    seen = Work(transactions=3000, statements=3000, log_bytes=10_000, writes=3000)
+    trial = judged(make_run, tmp_path, Claim("statements", 3000, custom=True), seen, flushes=4)
+    assert (trial.status, trial.error) == (Status.SUSPECT, None)
+    assert [warning.text.split(";")[0] for warning in trial.warnings if warning.id == "W151"] == [
+        "10000 bytes of log for 3000 commits", "4 device flushes for 3000 commits",
+    ]  # fmt: skip
+
+
+def test_what_the_server_does_by_itself_needs_no_log() -> None:
+    """MariaDB counts two writes beside a load that only reads."""
+    assert work.BACKGROUND >= 10 * 2
+
+
+def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
+    """Transactions end with COMMIT; single statements, and all of them with skip_trx, are statements."""
+
+    def claimed(script: str, kind: str = "sysbench", **parameters: Any) -> Claim:
+        return sysbench.claims(cell(workload("sysbench", script, kind), **parameters), 1000, 18.0)[0]
+
+    assert claimed("oltp_read_write") == Claim("transactions", 1000, changes=True)
+    assert claimed("oltp_read_only") == Claim("transactions", 1000)
+    assert claimed("oltp_read_write", skip_trx=True) == Claim("statements", 18_000)
+    assert claimed("oltp_insert") == Claim("statements", 1000, changes=True)
+    assert claimed("oltp_read_write", kind="source") == Claim("transactions", 1000)
+    assert claimed("oltp_delete").changes is False
+
+
+def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> None:
+    """Reads have none, subtransactions have more than one, and a rollback is no commit."""
+    server = PostgresServer(postgres.PROFILE, cast(Running, None), "15.18", Place(tmp_path, tmp_path), tmp_path)
+    names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
+    before = dict.fromkeys(names, 0.0)
+    after = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
+    assert server.work(before, after, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200)
+    assert server.work(before, {**after, "xids": 5000.0}, True).writes == 1000
+    assert server.work({}, {}, True) == Work()
+
+
+def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
+    """PostgreSQL reports a session's last second when it ends, which may be after its client has."""
+
+    class Ending:
+        sessions = 6.0
+
+        def counters(self) -> dict[str, float]:
+            self.sessions -= 1
+            return {"sessions_connected": self.sessions}
+
+    meter = Meter(cast(Any, None), cast(Any, Ending()), cast(Any, None), cast(Any, None), ())
+    meter.idle = {"sessions_connected": 2.0}
+    meter.read_ended()
+    assert meter.drained == {"sessions_connected": 2.0}
+
+
+def test_innodb_counts_writes_by_its_two_identifiers(tmp_path: Path) -> None:
+    """MariaDB gives one at the begin of a transaction that may write, one at its end; MySQL does not report them."""
+    server = InnodbServer(mysql.PROFILE, cast(Running, None), Mysqld(tmp_path, "9"), Place(tmp_path, tmp_path))
+    rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
+            ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
+            ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip
+    after = named(rows)
+    before = dict.fromkeys(after, 0.0)
+    assert server.work(before, after, True) == Work(102, 900, 61, None, 7000, 48)
+    assert server.work(before, after, False).writes == 0  # no lower bound is known
+    without = {name: value for name, value in after.items() if name != "innodb_max_trx_id"}
+    assert server.work(before, without, True).writes is None
+    assert server.work({}, {}, True) == Work()
+
+
+def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:
+    """System calls count, or what reached the disk, whichever is more; without the file nothing is known."""
+    (tmp_path / "self").mkdir()
+    assert set(IoClock(proc=tmp_path).difference().values()) == {None}
+    lines = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
+    (tmp_path / "self/io").write_text(lines.format(100, 50, 0, 0))
+    clock = IoClock(proc=tmp_path)
+    (tmp_path / "self/io").write_text(lines.format(1100, 60, 4096, 8192))
+    assert clock.difference() == {"read_bytes": 4096, "write_bytes": 8192}
+
+
+@pytest.mark.parametrize(
+    ("engine", "direct", "counted"),
+    [("psync", "0", True), ("io_uring", "1", True), ("io_uring", "0", False), ("mmap", "0", False)],
+)
+def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: str, counted: bool) -> None:
+    """System calls, and asynchronous I/O that is direct."""
+    report = json.loads(FIO)
+    report["global options"].update(ioengine=engine, direct=direct)
+    for job in report["jobs"]:
+        job["job options"] = {}
+    assert fio.parse(json.dumps(report)).counted is counted

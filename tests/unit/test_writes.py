@@ -1,0 +1,109 @@
+"""The estimate of bytes that a plan writes: each cause by itself, and the comparison with what was counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.model import Plan, Status, Trial, WriteFacts
+from dbbench.plan import expand, load, preview, writes
+from dbbench.plan.catalog import catalog
+from tests.support.plans import plan
+
+GIB = 2**30
+
+
+def read(tmp_path: Path, *args: Any, **keys: Any) -> tuple[Plan, list[dict[str, int]]]:
+    """The plan, and what each of its cells writes in a trial."""
+    file = tmp_path / "plan.toml"
+    file.write_text(plan(*args, **keys))
+    asked = load(file, catalog())
+    return asked, [writes.of_trial(asked, cell) for cell in expand(asked, catalog()).cells]
+
+
+def test_ageing_of_a_large_disk_is_in_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk, as on an image: its size × fill × (1 + churn) in every trial."""
+    monkeypatch.setattr(writes.devices, "size_bytes", lambda _path: 256 * GIB)
+    age = {"fill": 0.5, "churn": 2.0}
+    for device in ({"kind": "block", "path": "/dev/sdx", "identity": "x"}, {"size": "256GiB"}):
+        asked, (parts,) = read(tmp_path, device=device, age=age, blocks=10)
+        assert parts["ageing"] == 384 * GIB
+        look = preview(asked, expand(asked, catalog()))
+        assert look.written["ageing"] == 3840 * GIB
+        assert look.written_bytes > 3.75 * 1024 * GIB
+
+
+@pytest.mark.parametrize(
+    ("setup", "count", "times"),
+    [("ext4", 1, 1), ("btrfs-raid1", 2, 2), ("btrfs-raid0", 2, 1), ("ext4-md1", 2, 2), ("ext4-md10", 4, 2),
+     ("ext4-lvm-striped-md1", 4, 2), ("ext4-data-journal", 1, 2), ("zfs-mirror", 2, 2)],
+)  # fmt: skip
+def test_mirrors_write_each_byte_to_all_sides(setup: str, count: int, times: int, tmp_path: Path) -> None:
+    """The restored dataset, once for each copy."""
+    _, (once,) = read(tmp_path, "ext4")
+    _, (parts,) = read(tmp_path, setup, device={"size": "1GiB", "count": count})
+    assert parts["restore"] == times * once["restore"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "load", "least", "most"),
+    [
+        ("files", {"name": "copy", "file_size": "3GiB"}, 3.0, 3.1),
+        ("files", {"name": "bonnie", "file_size": "1GiB", "chars": False}, 2.0, 2.1),
+        ("files", {"name": "fio-seqwrite", "file_size": "1GiB", "measure": "60s"}, 10, 30),
+        ("postgres", {"name": "copy-in", "tables": 2, "file_bytes": "1GiB"}, 6, 10),
+        ("mariadb", {"name": "index-build", "tables": 1, "table_size": 3_500_000}, 1.5, 3.5),
+        ("postgres", {"name": "vacuum", "tables": 1, "table_size": 3_500_000}, 3, 7),
+        ("postgres", {"name": "scan"}, 0, 0),
+        ("postgres", {"name": "pgbench-select-only", "measure": "60s"}, 0, 0.1),
+    ],
+)
+def test_each_load_has_its_bytes(engine: str, load: dict[str, Any], least: float, most: float, tmp_path: Path) -> None:
+    """In GiB: what is written to its end, or a rate over its window; nothing of a load that only reads."""
+    _, (parts,) = read(tmp_path, engine=engine, workload=load)
+    assert least <= parts.get("load", 0) / GIB <= most
+
+
+def test_what_a_run_does_once_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image, the measurement of the bare device, and preconditioning of each disk once a block."""
+    asked, _ = read(tmp_path)
+    assert writes.once(asked)["image"] == 512 * 2**20
+    assert writes.once(asked)["baseline measurement"] > 0
+    monkeypatch.setattr(writes.devices, "size_bytes", lambda _path: 10 * GIB)
+    device = {"kind": "block", "paths": ["/dev/sdx", "/dev/sdy"], "condition": "precondition"}
+    asked, _ = read(tmp_path, device=device, blocks=3)
+    assert writes.once(asked)["preconditioning"] > 3 * 2 * 2 * 10 * GIB
+    existing, parts = read(tmp_path, device={"kind": "dir", "paths": {"ext4": "/srv/a"}})
+    assert writes.once(existing) == {} and "mkfs" not in parts[0]
+
+
+def test_operations_and_aged_tables_are_counted(tmp_path: Path) -> None:
+    """Each by the size of the data."""
+    keys = {"operations": ["clone", "repair"], "age_engine": {"write_factors": [0, 4]}}
+    _, (parts,) = read(tmp_path, **keys)
+    assert parts["operations"] == pytest.approx(3 * parts["restore"], rel=0.01)
+    assert parts["ageing of tables"] == pytest.approx(6 * parts["restore"], rel=0.01)
+
+
+def test_grow_leaves_a_device_over(tmp_path: Path) -> None:
+    """The commands name the devices that the run uses: with three and `grow`, two."""
+    asked, _ = read(tmp_path, "btrfs-raid1", device={"size": "1GiB", "count": 3}, operations=["grow"])
+    look = preview(asked, expand(asked, catalog()))
+    (mkfs,) = [argv for _, argv in look.commands if argv[0] == "mkfs.btrfs"]
+    assert mkfs[-2:] == ("LOOP1", "LOOP2")
+
+
+@pytest.mark.parametrize(("counted", "reported"), [(100, False), (201, True), (49, True), (None, False)])
+def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
+    """By more than a factor of two, either way, over all trials that did not fail."""
+    trial = Trial(id="t", run="r", host="", fs_setup="ext4", engine="e", workload="w", block=1, attempt=1, position=1,
+                  status=Status.OK, writes=WriteFacts(100, counted))  # fmt: skip
+    failed = replace(trial, status=Status.FAILED, writes=WriteFacts(100, 1))
+    text = writes.deviation([trial, trial, failed])
+    assert (text is not None) == reported
+    if text:
+        assert "differ by more than a factor of 2" in text
+    assert writes.deviation([]) is None

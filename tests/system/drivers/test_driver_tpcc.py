@@ -95,4 +95,4 @@ def test_a_scripts_pause_is_none_of_its_latency(drive: Any, mariadb: Any, tmp_pa
     )
     outcome = drive(mariadb, "sysbench", str(script), measure_s=2, clients=2).outcome
     assert 10 <= outcome.transactions <= 20
-    assert outcome.histogram.percentile_ms(95) < 100  # a pause takes 200
+    assert outcome.histogram.percentile_ms(50) < 100  # a pause takes 200, and each event has one

@@ -12,7 +12,6 @@ Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import select
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from dbbench.errors import DbbenchError, NamespacesRefused
+from dbbench.machine import libc
 from dbbench.machine.mounts import Mount, holding, mounts_of
 
 RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
@@ -88,19 +88,18 @@ _NEEDED: Final = [
 ]
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 _private = False  # whether this process's mounts are its own: known by who made them so, as /proc may hide pid 1
 
 
 def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
     """Call mount(2). Raises OSError with the errno of the kernel and `target`."""
     words = [os.fsencode(str(word)) or None for word in (source, target, fstype, data)]
-    _checked(_libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), target)
+    libc.call("mount", *words[:3], flags, words[3], path=target)
 
 
 def unmount(path: Path, lazy: bool = False) -> None:
     """Call umount2(2) without following a symlink; `lazy` detaches it at once. Raises OSError."""
-    _checked(_libc.umount2(os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)), path)
+    libc.call("umount2", os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0), path=path)
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -139,7 +138,7 @@ def isolated(
     die_with_parent(parent)
     try:
         runtime.mkdir(0o755, parents=True, exist_ok=True)
-        _checked(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC))
+        libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     except OSError as error:
         raise _refused(str(error)) from None
     for stream in (sys.stdout, sys.stderr):
@@ -181,7 +180,7 @@ def apart() -> Iterator[None]:
     before, folder, outer = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd(), _private
     try:
         try:
-            _checked(_libc.unshare(CLONE_NEWNS))
+            libc.call("unshare", CLONE_NEWNS)
         except OSError as error:
             raise _refused(str(error)) from None
         try:
@@ -190,7 +189,7 @@ def apart() -> Iterator[None]:
             yield
         finally:
             _private = outer
-            _checked(_libc.setns(before, CLONE_NEWNS))  # back, at the root folder
+            libc.call("setns", before, CLONE_NEWNS)  # back, at the root folder
             os.chdir(folder)
     finally:
         os.close(before)
@@ -299,14 +298,7 @@ def _supervise(child: int, reap: int) -> int:
 
 
 def _ask_for_death() -> None:
-    number, none = ctypes.c_ulong(signal.SIGKILL), ctypes.c_ulong(0)
-    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, none, none, none))
-
-
-def _checked(result: int, path: Path | None = None) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), *([str(path)] if path else []))
+    libc.call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _refused(evidence: str) -> DbbenchError:

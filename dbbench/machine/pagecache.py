@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.machine import libc
 from dbbench.machine.host.proc import vmstat
 from dbbench.model import CacheFacts
 
@@ -35,11 +36,6 @@ _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees an exported pool's buffers in a thread of its own
 _SECTOR: Final = 512  # the unit of /sys/block/*/stat, whatever the device's own
 _CACHESTAT: Final = 451  # cachestat(2), Linux 6.5; the same number on every architecture but alpha
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong)
-_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
 @dataclass(frozen=True)
@@ -102,25 +98,24 @@ def _cachestat(fd: int) -> int | None:
     """Return the resident pages of the whole file, or None if the call is missing or refused."""
     whole = (ctypes.c_uint64 * 2)(0, 0)
     counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
-    if _LIBC.syscall(_CACHESTAT, fd, whole, counts, 0) == 0:
-        return int(counts[0])
-    if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
-        return None
-    raise OSError(ctypes.get_errno(), "cachestat failed")
+    try:
+        libc.call("syscall", _CACHESTAT, fd, whole, counts, 0)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+            return None
+        raise
+    return int(counts[0])
 
 
 def _mincore(fd: int, size: int) -> int:
     """Return the resident pages through a mapping that is never touched. For a read-only file the kernel says "all"."""
-    address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
-        raise OSError(ctypes.get_errno(), "mmap failed")
+    address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:
-        seen = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
-        if _LIBC.mincore(address, size, seen) != 0:
-            raise OSError(ctypes.get_errno(), "mincore failed")
-        return sum(byte & 1 for byte in seen.raw)
+        resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte a page
+        libc.call("mincore", address, size, resident)
+        return sum(byte & 1 for byte in resident.raw)
     finally:
-        _LIBC.munmap(address, size)
+        libc.call("munmap", address, size)
 
 
 # --- emptying --------------------------------------------------------------------------------------
@@ -130,9 +125,7 @@ def syncfs(path: Path) -> None:
     """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        if _LIBC.syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
+        libc.call("syncfs", fd, path=path)
     finally:
         os.close(fd)
 

@@ -14,19 +14,20 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed, LabUnavailable
 from dbbench.labs.powercut.log import Writer
-from dbbench.machine import mounts, namespaces
+from dbbench.machine import libc, mounts, namespaces
 from dbbench.packages import FUSE
 
 READY_S: Final = 10.0
 _POLL_S: Final = 0.01
 # Not by `-m`: the package imports this module, and Python would warn that it is there twice.
+_PR_SET_IO_FLUSHER: Final = 57  # linux/prctl.h
 _PROGRAM: Final = ("-c", f"import sys; from {__name__} import main; main(sys.argv[1:])")
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
 # libfuse 3, and not 2, which may be there too.
@@ -137,13 +138,11 @@ def _said(output: Path) -> str:
 
 def serve(disks: Disks, at: str) -> None:
     """Serve them at that mount point until it is unmounted."""
-    import ctypes
-
     import mfusepy
 
-    none = ctypes.c_ulong(0)
     # It serves writes of the kernel: memory that it asks for must not wait for these same writes.
-    ctypes.CDLL(None).prctl(57, ctypes.c_ulong(1), none, none, none)  # PR_SET_IO_FLUSHER (linux/prctl.h)
+    with suppress(OSError):  # before Linux 5.6
+        libc.call("prctl", _PR_SET_IO_FLUSHER, 1, 0, 0, 0)
     mfusepy.FUSE(disks, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
 
 

@@ -8,7 +8,6 @@ stderr, so that it does not detect a terminal.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from typing import Any, Final, NoReturn
 from dbbench import process
 from dbbench.labs.second_kernel import smallroot
 from dbbench.labs.second_kernel.boot import BootOrder
-from dbbench.machine import threads
+from dbbench.machine import libc, threads
 from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import mount
 
@@ -51,7 +50,8 @@ def main(control: str) -> NoReturn:
     with contextlib.suppress(OSError):
         _durable(folder / "answer.json", json.dumps(answer))
     os.sync()
-    ctypes.CDLL(None).reboot(_POWER_OFF)
+    with contextlib.suppress(OSError):
+        libc.call("reboot", _POWER_OFF)
     os._exit(1)
 
 

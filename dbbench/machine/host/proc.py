@@ -6,7 +6,6 @@ Starts no process. A missing or unreadable file is None, because kernels and mac
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import re
@@ -14,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from dbbench.machine import libc
 
 PROC: Final = Path("/proc")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -161,9 +162,8 @@ def common(paths: Iterable[Path]) -> str | None:
 
 # The number of ioprio_get(2), which has no wrapper in libc; on other processors the I/O priority is not compared.
 _IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
-_IOPRIO_WHO_PROCESS: Final = ctypes.c_long(1)
+_IOPRIO_WHO_PROCESS: Final = 1
 _READ_BYTES: Final = 65536
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +239,13 @@ class Scheduled:
 
 def scheduled(thread: Task) -> Scheduled:
     """Return how a thread is scheduled now."""
-    cpus, priority = None, -1
+    cpus, priority = None, None
     with contextlib.suppress(OSError):
         cpus = frozenset(os.sched_getaffinity(thread.pid))
     if _IOPRIO_GET is not None:
-        priority = _libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, ctypes.c_long(thread.pid))
-    return Scheduled(thread.nice, thread.policy, cpus, None if priority < 0 else priority)
+        with contextlib.suppress(OSError):
+            priority = libc.call("syscall", _IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread.pid)
+    return Scheduled(thread.nice, thread.policy, cpus, priority)
 
 
 def described(found: Scheduled) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import CoresMissing
+from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.model import EngineSpec
 
@@ -20,7 +21,6 @@ CLIENT_SHARE: Final = 4  # one core in so many is the load generator's: pgbench 
 _SYSTEM: Final = Path("/sys/devices/system")
 _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
 _MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 MOST: Final = 2**16  # cores; the kernel is built for 8192 at most
 
@@ -110,11 +110,10 @@ def _bind(node: int | None) -> None:
     if node is not None:
         mask[node // bits] = 1 << (node % bits)
     policy = _MPOL_DEFAULT if node is None else _MPOL_BIND
-    if _LIBC.syscall(
-        number, policy, mask if node is not None else None, len(mask) * bits + 1 if node is not None else 0
-    ):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    if node is None:
+        libc.call("syscall", number, policy, None, 0)
+    else:
+        libc.call("syscall", number, policy, mask, len(mask) * bits + 1)
 
 
 def _named(words: str | None, usable: frozenset[int], key: str) -> frozenset[int] | None:

@@ -34,7 +34,7 @@ from typing import Final, TypeVar
 
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceInUse
-from dbbench.machine import threads
+from dbbench.machine import libc, threads
 from dbbench.storage.devices import guard
 
 _ENDS: Final = 2**20  # bytes that are erased at either end: tables, labels and superblocks of all families
@@ -262,7 +262,6 @@ _MACHINES: Final[dict[str, dict[str, int]]] = {
     "aarch64": {"arch": 0xC00000B7, "seccomp": 277, "openat": 56, "mount": 40, "fsconfig": 431},
 }
 _LOOK_MS: Final = 20  # how late the end of a block is noticed while a program of it goes on
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def possible() -> bool:
@@ -310,10 +309,7 @@ def _listener() -> int:
         raise OSError(f"unknown machine {platform.machine()}")
     code = _program(calls)
     fprog = _Calls(len(code) // 8, code)
-    fd = _libc.syscall(calls["seccomp"], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(fprog))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(fd)
+    return libc.call("syscall", calls["seccomp"], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(fprog))
 
 
 def _program(calls: dict[str, int]) -> bytes:

@@ -29,7 +29,7 @@ from dbbench.engines.serving import tail
 from dbbench.errors import ApplyStuck, ApplyUnequal, CommandFailed, DriverFailed, EngineDied, ProgramMissing
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.clock import Clock, wait_while
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, TrialWarning
@@ -176,14 +176,11 @@ class ApplyLoad:
         return waiting
 
     def _alive(self) -> None:
-        said = self.applier.fault()
-        until = time.monotonic() + (_DEATH_S if said else 0.0)
-        while self.server.alive() and time.monotonic() < until:
-            time.sleep(0.02)
-        if not self.server.alive():
-            raise EngineDied(f"the server (pid {self.server.pid}) is gone; {said or 'while it applied the log'}")
-        if said:
-            raise DriverFailed(said)
+        fault = self.applier.fault()
+        if not wait_while(self.server.alive, _DEATH_S if fault else 0.0, 0.02):
+            raise EngineDied(f"the server (pid {self.server.pid}) is gone; {fault or 'while it applied the log'}")
+        if fault:
+            raise DriverFailed(fault)
 
 
 def by_second(points: list[tuple[float, int]]) -> Column:

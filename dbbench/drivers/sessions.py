@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any, Final
 
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError, DriverFailed, EngineDied
+from dbbench.metrics.clock import wait_while
 
 POLL_S: Final = 0.1
 _DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
@@ -22,9 +22,6 @@ def cancelled(server: Server, connection: Any) -> None:
 
 def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
     """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
-    until = time.monotonic() + _DEATH_S
-    while server.alive() and time.monotonic() < until:
-        time.sleep(0.02)
-    if not server.alive():
+    if not wait_while(server.alive, _DEATH_S, 0.02):
         return EngineDied(f"the server (pid {server.pid}) is gone; {said}")
     return error if isinstance(error, DbbenchError) else DriverFailed(said)

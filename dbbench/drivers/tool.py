@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from dbbench.drivers.protocol import Live
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.clock import Clock, wait_while
 from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.model import TrialWarning, Window
 
@@ -109,10 +109,8 @@ class ToolLoad:
         return lines
 
     def _server_lives(self, patience_s: float) -> bool:
-        until = time.monotonic() + patience_s
-        while (lives := self.server.alive()) and time.monotonic() < until and self.program.poll() != 0:
-            time.sleep(0.02)
-        return lives
+        wait_while(lambda: self.server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        return self.server.alive()
 
     def _ended_early(self) -> DbbenchError:
         status = self.program.poll()

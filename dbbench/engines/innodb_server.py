@@ -16,6 +16,7 @@ from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported
 from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
@@ -401,16 +402,11 @@ class InnodbServer:
         return float(self._cycles)
 
     def _wait_until_clean(self) -> None:
-        until = time.monotonic() + FLUSH_S
-        while dirty := self.dirty_bytes():
-            if time.monotonic() > until:
-                raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
-            time.sleep(_STEP_S)
+        if dirty := wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
+            raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
 
     def _wait_dead(self) -> None:
-        until = time.monotonic() + 5.0  # a core dump or a back trace may be under way
-        while self.alive() and time.monotonic() < until:
-            time.sleep(_STEP_S)
+        wait_while(self.alive, 5.0, _STEP_S)  # a core dump or a back trace may be under way
 
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:

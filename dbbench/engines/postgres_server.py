@@ -22,6 +22,7 @@ from dbbench.engines.postgres_counters import (
 from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported, numbers_of
 from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
@@ -161,13 +162,15 @@ class PostgresServer:
 
         A requested checkpoint speeds up one that the server spreads over up to an hour.
         """
-        until = time.monotonic() + SETTLE_S
-        while busy := self.at_work():
-            if time.monotonic() > until:
-                raise DeadlinePassed(f"{', '.join(busy)} still running after {SETTLE_S:.0f} s")
-            if any(one.startswith("checkpointer") for one in busy):
+
+        def busy() -> list[str]:
+            activity = self.at_work()
+            if any(name.startswith("checkpointer") for name in activity):
                 self.checkpoint()
-            time.sleep(0.05)
+            return activity
+
+        if activity := wait_while(busy, SETTLE_S):
+            raise DeadlinePassed(f"{', '.join(activity)} still running after {SETTLE_S:.0f} s")
         self.checkpoint()
 
     def at_work(self) -> list[str]:

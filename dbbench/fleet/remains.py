@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import HostState
 from dbbench.fleet.room import Room
+from dbbench.metrics.clock import wait_while
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
 
@@ -112,10 +112,7 @@ def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
     for one in hosts:
         with contextlib.suppress(ProcessLookupError):
             os.kill(one.pid, signal.SIGTERM)
-    until = time.monotonic() + within_s
-    while (left := [one for one in hosts if _lives(one.pid)]) and time.monotonic() < until:
-        time.sleep(0.1)
-    return left
+    return wait_while(lambda: [host for host in hosts if _lives(host.pid)], within_s, 0.1)
 
 
 def _lives(pid: int) -> bool:

@@ -16,6 +16,7 @@ from dbbench.errors import FleetUnreachable
 from dbbench.fleet import host
 from dbbench.fleet.messages import Answer, Leave, Question
 from dbbench.machine import threads
+from dbbench.metrics.clock import wait_while
 
 PLACE: Final = "host_"  # a worker's resource: host_NAME = 1, so that a question goes there and nowhere else
 DISK: Final = "DISK"  # and one question at a time on its disk
@@ -140,9 +141,7 @@ class Dask:
         self._answered.clear()
         with contextlib.suppress(Exception):  # the scheduler is gone already
             asked = [self._submit(name, Leave()) for name in self._look()]  # held: what nobody holds is taken back
-            until = time.monotonic() + _LEAVE_S
-            while asked and self._look() and time.monotonic() < until:
-                time.sleep(_STEP_S)
+            wait_while(lambda: asked and self._look(), _LEAVE_S, _STEP_S)
         ending = threads.Helper("fleet-end", self._shut)  # it has no limit of its own
         ending.start()
         ending.join(_LEAVE_S)

@@ -23,6 +23,7 @@ from typing import Final
 
 from dbbench.machine import libc
 from dbbench.machine.host.proc import vmstat
+from dbbench.metrics.clock import wait_while
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
@@ -333,9 +334,7 @@ def _first_reason(
 def _own_emptied(own: OwnCache) -> None:
     """Empty a filesystem's own cache, which may release its memory in the background."""
     own.empty()
-    until = time.monotonic() + _OWN_S
-    while own.bytes_held() and time.monotonic() < until:
-        time.sleep(_PAUSE_S)
+    wait_while(own.bytes_held, _OWN_S, _PAUSE_S)
 
 
 def _held(own: OwnCache | None) -> int | None:

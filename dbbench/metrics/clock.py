@@ -1,10 +1,14 @@
-"""The clock of a trial: one UTC anchor; all other times are the anchor plus monotonic time."""
+"""The clock of a trial: one UTC anchor, all other times are anchor plus monotonic time; and waiting with a limit."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,3 +35,11 @@ def iso(utc: float, digits: str = "milliseconds") -> str:
 def epoch(text: str) -> float:
     """Parse a time written by `iso`; return epoch seconds."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) -> T:
+    """Call `busy` until it returns something false or `within_s` have passed; return its last value."""
+    until = time.monotonic() + within_s
+    while (value := busy()) and time.monotonic() < until:
+        time.sleep(every_s)
+    return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from dbbench.engines.port import Server
 from dbbench.machine import host, pagecache
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits.cores import written
+from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TreeIoClock, cpu_ms_per_tx
@@ -104,11 +104,13 @@ class Meter:
 
         In PostgreSQL a session may outlive its client; it reports its last second when it ends.
         """
-        until, sessions = time.monotonic() + ENDED_S, self.idle.get("sessions_connected", 0)
-        self.drained = self.server.counters()
-        while self.drained.get("sessions_connected", 0) > sessions and time.monotonic() < until:
-            time.sleep(0.02)
+        sessions = self.idle.get("sessions_connected", 0)
+
+        def some_left() -> bool:
             self.drained = self.server.counters()
+            return self.drained.get("sessions_connected", 0) > sessions
+
+        wait_while(some_left, ENDED_S, 0.02)
 
     @property
     def flushes_note(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import content, number, text
 from dbbench.machine.mounts import Mount, mounts_of
+from dbbench.metrics.clock import wait_while
 from dbbench.results.journal import Journal
 
 WHAT: Final = "cgroup"  # in the journal
@@ -174,15 +174,12 @@ def _move(group: Path) -> None:
 
 
 def _removed(path: Path) -> bool:
-    until = time.monotonic() + _GONE_S
-    while path.is_dir():
-        try:
+    def is_left() -> bool:
+        with contextlib.suppress(OSError):
             path.rmdir()
-        except OSError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_STEP_S)
-    return True
+        return path.is_dir()
+
+    return not wait_while(is_left, _GONE_S, _STEP_S)
 
 
 def _field(path: Path, name: str) -> int | None:

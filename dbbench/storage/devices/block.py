@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
+from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
 from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards
@@ -106,15 +107,14 @@ def _lock(fd: int, path: Path) -> None:
 
 def _wait_until_free(path: Path) -> None:
     """Wait until O_EXCL succeeds: a successful umount(2) does not mean that the filesystem is gone."""
-    until = time.monotonic() + _FREE_S
-    while True:
+
+    def is_busy() -> bool:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-            return
         except OSError as error:
-            if error.errno != errno.EBUSY:
-                return  # unplugged, or renamed: not held by us
-        if time.monotonic() > until:
-            lines = "".join(f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use")
-            raise UnmountFailed(f"{path} is still in use after {_FREE_S:.0f} s:{lines}")
-        time.sleep(0.02)
+            return error.errno == errno.EBUSY  # another one: it was unplugged or renamed
+        return False
+
+    if wait_while(is_busy, _FREE_S, 0.02):
+        lines = "".join(f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use")
+        raise UnmountFailed(f"{path} is still in use after {_FREE_S:.0f} s:{lines}")

@@ -26,7 +26,6 @@ import platform
 import select
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from typing import Final, TypeVar
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceInUse
 from dbbench.machine import libc, threads
+from dbbench.metrics.clock import wait_while
 from dbbench.storage.devices import guard
 
 _ENDS: Final = 2**20  # bytes that are erased at either end: tables, labels and superblocks of all families
@@ -226,10 +226,8 @@ def _released() -> Iterator[None]:
     try:
         yield
     finally:
-        until = time.monotonic() + _BACK_S
+        wait_while(lambda: not all([regained(fd) for fd in plain]), _BACK_S, 0.01)
         for fd in plain:
-            while not regained(fd) and time.monotonic() < until:
-                time.sleep(0.01)
             os.close(fd)
 
 

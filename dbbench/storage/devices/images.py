@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from dbbench.errors import FileTaken
+from dbbench.metrics.clock import wait_while
 from dbbench.model import Run
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal, tag_of
@@ -64,9 +64,7 @@ def give_back(journal: Journal, patience_s: float = 0.0) -> list[Path]:
     One that is still attached after `patience_s` stays recorded; the kernel releases that of a killed trial a moment
     later.
     """
-    until = time.monotonic() + patience_s
-    while any(map(_is_held, map(Path, journal.outstanding("image")))) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
     gone = [path for path in map(Path, journal.outstanding("image")) if not _is_held(path)]
     for image in gone:
         for path in (image, _partial(image)):

@@ -17,6 +17,7 @@ from typing import Final
 
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, LoopFailed, NotRoot
 from dbbench.machine.namespaces import host_proc
+from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
 from dbbench.storage.devices import guard, loopctl, sysfs, used
 from dbbench.storage.devices.hold import afterwards
@@ -82,14 +83,10 @@ def _is_free(image: Path, file: int) -> None:
     a moment)."""
     found = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(found.st_dev, found.st_ino)}))
-    until = time.monotonic() + _SETTLE_S
-    while not (locked := _locked(file)) or used.by_loops(behind):
-        if time.monotonic() > until:
-            break
-        time.sleep(0.02)
+    wait_while(lambda: not _locked(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
-    if not locked:
+    if not _locked(file):
         raise DeviceLocked(
             f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
         )
@@ -144,13 +141,10 @@ def _cleared(name: str, sequence: str | None) -> bool:
 
 
 def _wait_until_cleared(name: str, sequence: str | None) -> None:
-    until = time.monotonic() + _CLEARED_S
-    while not _cleared(name, sequence):
-        if time.monotonic() > until:
-            device, proc = used.target(name), host_proc()
-            users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
-            raise LoopFailed(
-                f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: " + ("; ".join(users) or "?"),
-                remedy=f"Unmount the filesystem on it, then run: losetup -d /dev/{name}",
-            )
-        time.sleep(0.005)
+    if wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
+        device, proc = used.target(name), host_proc()
+        users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
+        raise LoopFailed(
+            f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: " + ("; ".join(users) or "?"),
+            remedy=f"Unmount the filesystem on it, then run: losetup -d /dev/{name}",
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
@@ -21,6 +20,7 @@ from dbbench.errors import (
 from dbbench.machine.host.proc import text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import syncfs
+from dbbench.metrics.clock import wait_while
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
@@ -289,18 +289,15 @@ def _must_be_ours(device: Device) -> None:
 
 def _wait_until_free(device: Device) -> None:
     """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
-    until = time.monotonic() + _RELEASE_S
-    while not hold.regained(device.fd):
-        if time.monotonic() > until:
-            holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
-            raise UnmountFailed(
-                (
-                    f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
-                    f"{'; '.join(holders) or 'no process in /proc uses it'}"
-                ),
-                effect="The next mkfs on it would fail.",
-            )
-        time.sleep(0.01)
+    if wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
+        holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
+        raise UnmountFailed(
+            (
+                f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
+                f"{'; '.join(holders) or 'no process in /proc uses it'}"
+            ),
+            effect="The next mkfs on it would fail.",
+        )
 
 
 def _kernel_name(number: str) -> str:

@@ -7,13 +7,13 @@ not written. There is no write-intent bitmap. dbbench reads back that nothing is
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed, LayerFailed
+from dbbench.metrics.clock import wait_while
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
@@ -151,11 +151,12 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
 def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scalar]:
     """Wait until the array has finished moving data; return its facts. Raises DeadlinePassed."""
     name = str(facts["name"])
-    until = time.monotonic() + _RESHAPE_S
-    while True:
-        found = read_back(named(name) or "", name, block)
-        if found["sync"] in ("none", "idle") and found["level"] == facts["level"] and not found["degraded"]:
-            return found
-        if time.monotonic() > until:
-            raise DeadlinePassed(f"the array {name} is still busy ({found['sync']}) after {_RESHAPE_S:.0f} s")
-        time.sleep(0.05)
+    array: dict[str, Scalar] = {}
+
+    def is_busy() -> bool:
+        array.update(read_back(named(name) or "", name, block))
+        return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
+
+    if wait_while(is_busy, _RESHAPE_S):
+        raise DeadlinePassed(f"the array {name} is still busy ({array['sync']}) after {_RESHAPE_S:.0f} s")
+    return array

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench.errors import CommandFailed, DeadlinePassed, LayerFailed, LayerStuck
+from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts, Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -61,13 +62,8 @@ def failing(what: str) -> Iterator[None]:
 def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
     """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises LayerFailed."""
     path = Path(f"/dev/{name}")
-    until = time.monotonic() + _APPEAR_S
-    while not path.is_block_device():
-        if time.monotonic() > until:
-            raise LayerFailed(
-                f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured."
-            )
-        time.sleep(0.02)
+    if wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
+        raise LayerFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

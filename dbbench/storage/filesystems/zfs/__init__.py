@@ -17,6 +17,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
+from dbbench.metrics.clock import wait_while
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import identity
@@ -37,12 +38,9 @@ def scrub(stored: Stored) -> str:
     """Read everything with its checksums. There is no other check, and none that needs an unmounted pool."""
     name = _pool(stored).name
     process.run(["zpool", "scrub", name])
-    until = time.monotonic() + FSCK_S
-    while "scrub in progress" in (status := _status(name)):
-        if time.monotonic() > until:
-            raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
-        time.sleep(_POLL_S)
-    if damage := damages(status):
+    if wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
+        raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
+    if damage := damages(_status(name)):
         raise damaged(f"the scrub of {name}", stored, f": {damage}")
     return f"{_pool(stored).used_and_free()[0]} bytes, no errors"
 

@@ -22,6 +22,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import CommandFailed, MountFailed, UnmountFailed, ZfsUnavailable
 from dbbench.machine.namespaces import MS_NOSUID, mount, mounts_are_private, unmount
+from dbbench.metrics.clock import wait_while
 from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -236,15 +237,13 @@ class Daemon:
         program = self._running.enter_context(
             process.running(argv, stdout=_LOG, stop_with=signal.SIGKILL, own_session=True)
         )
-        until = time.monotonic() + _START_S
-        while not _SOCKET.exists():
-            if program.poll() is not None or time.monotonic() > until:
-                said = _LOG.read_text(errors="replace").strip() or "it said nothing"
-                raise ZfsUnavailable(
-                    f"zfs-fuse did not start: {said}",
-                    remedy="Check that /dev/fuse exists and that dbbench runs as root.",
-                )
-            time.sleep(0.01)
+        wait_while(lambda: not _SOCKET.exists() and program.poll() is None, _START_S, 0.01)
+        if not _SOCKET.exists():
+            output = _LOG.read_text(errors="replace").strip() or "it said nothing"
+            raise ZfsUnavailable(
+                f"zfs-fuse did not start: {output}",
+                remedy="Check that /dev/fuse exists and that dbbench runs as root.",
+            )
 
     def adopted(self, device: Device) -> Path:
         """The node of one device more."""

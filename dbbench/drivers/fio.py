@@ -8,7 +8,6 @@ it, and their pages are dropped from the page cache. One I/O counts as one trans
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
 from collections import defaultdict
@@ -29,6 +28,7 @@ from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, Scalar
+from dbbench.storage.devices import ceiling
 
 INTERVAL_S: Final = 0.5  # of a log's entries: fio leaves out one that is not whole at its end
 LAYOUT_S: Final = 6 * 3600.0  # as a restore's deadline
@@ -179,12 +179,10 @@ class FioSummary:
 
 @process.understood("fio")
 def parse(text: str) -> FioSummary:
-    """Parse the JSON+ summary, which follows fio's notes. Raises DriverFailed if there is none."""
-    begin = text.find("{")
+    """Parse the JSON+ summary. Raises DriverFailed if there is none."""
     try:
-        whole: dict[str, Any] = json.loads(text[begin:]) if begin >= 0 else {"jobs": []}
-        jobs: list[dict[str, Any]] = whole["jobs"]
-    except (ValueError, KeyError) as error:
+        jobs = ceiling.jobs(text)
+    except ValueError as error:
         raise DriverFailed(f"fio's summary cannot be read: {error}") from None
     sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]
     if not sides:
@@ -201,7 +199,7 @@ def parse(text: str) -> FioSummary:
         histogram=histogram,
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
-        counted=all(_counted({**whole.get("global options", {}), **job.get("job options", {})}) for job in jobs),
+        counted=all(_counted(job["job options"]) for job in jobs),
     )
 
 

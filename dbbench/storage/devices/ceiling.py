@@ -64,12 +64,24 @@ def command(target: str, size_bytes: int, each_s: float, seed: int, rows: Sequen
     return ["fio", "--output-format=json", *jobs]
 
 
-def parsed(said: str) -> tuple[CeilingRow, ...]:
-    """Parse fio's JSON (formats `json` and `json+`, 3.x). Raises ValueError if it is invalid, or if a job failed."""
+def jobs(printed: str) -> list[dict[str, Any]]:
+    """Return the jobs in fio's JSON (formats `json` and `json+`, 3.x), each with the global options among its own.
+
+    Raises ValueError if it is invalid.
+    """
     with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        document = json.loads(said[max(0, said.find("{")) :])  # notes may stand before it
-        return tuple(_row(job) for job in document["jobs"])
+        document = json.loads(printed[max(0, printed.find("{")) :])  # fio prints its notes before it
+        common = document.get("global options", {})
+        return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
     raise ValueError("fio printed something else than its JSON")
+
+
+def parsed(printed: str) -> tuple[CeilingRow, ...]:
+    """Return the rows in fio's JSON. Raises ValueError if it is invalid, or if a job failed."""
+    try:
+        return tuple(_row(job) for job in jobs(printed))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("fio printed something else than its JSON") from None
 
 
 def _row(job: Mapping[str, Any]) -> CeilingRow:

@@ -16,6 +16,7 @@ from typing import Final
 from dbbench.datasets.copying import free_bytes
 from dbbench.datasets.manifest import load, lock_of
 from dbbench.errors import DiskTooSmall
+from dbbench.results.fileio import lock_file
 from dbbench.units import bytes_of, size_text
 
 DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a small server's memory
@@ -42,16 +43,11 @@ def exists(key: str, cache: Path | None = None) -> bool:
 @contextlib.contextmanager
 def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of a golden copy exclusively within the block; wait if another process holds it."""
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with lock_file(lock) as (fd, locked):
+        if not locked:
             tell("waiting for another process that uses the same golden copy")
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(fd)
 
 
 def make_room(cache: Path, needed: int) -> None:
@@ -87,30 +83,20 @@ def make_room(cache: Path, needed: int) -> None:
 
 def evict(folder: Path) -> bool:
     """Remove the copy in `folder`; return False if a process uses or builds it."""
-    fd = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (folder / "manifest.json").unlink(missing_ok=True)  # first: a half removed copy is none
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    with lock_file(lock_of(folder)) as (_, locked):
+        if locked:
+            (folder / "manifest.json").unlink(missing_ok=True)  # first: an incomplete copy is invalid
+            shutil.rmtree(folder, ignore_errors=True)
+    return locked
 
 
 def _sweep(cache: Path) -> None:
     """Remove what killed builds of other keys have left."""
     for making in cache.glob(".making-*"):
         folder = cache / making.name.removeprefix(".making-")
-        fd = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(making, ignore_errors=True)
-        except BlockingIOError:
-            pass  # somebody builds it
-        finally:
-            os.close(fd)
+        with lock_file(lock_of(folder)) as (_, locked):
+            if locked:  # otherwise another process builds it
+                shutil.rmtree(making, ignore_errors=True)
 
 
 def _by_last_use(cache: Path) -> list[Path]:

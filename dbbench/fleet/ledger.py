@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from dbbench.fleet.dealing import Dealing
 from dbbench.metrics.clock import iso
 from dbbench.model import Run
 from dbbench.model.base import NAME
-from dbbench.results.fileio import plain_file, read_bytes, sound_json, write_json, writing
+from dbbench.results.fileio import plain_file, read_bytes, sound_json, try_lock, write_json, writing
 
 FOLDER = ".fleet"
 HOSTS = "hosts"  # in the fleet's folder: results folders of hosts that are workers of this machine
@@ -108,9 +107,7 @@ def coordinator(results_folder: Path, name: str) -> int | None:
         if not Path(f"/proc/{pid}").exists():  # the lock is tried only where a coordinator seems to hold it
             return None
         with plain_file(lock, results_folder) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return pid
+            return None if try_lock(file.fileno(), shared=True) else pid
     except (OSError, ValueError, ResultDamaged):
         pass
     return None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import json
 import os
@@ -29,7 +28,7 @@ from dbbench import results
 from dbbench.errors import ResultDamaged
 from dbbench.fleet.messages import HostState
 from dbbench.model import Run, TrialSpec, plain
-from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, write_json
+from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, try_lock, write_json
 
 LISTENING_S: Final = 5.0  # after a question: an answer goes home and the next question comes back
 
@@ -102,12 +101,8 @@ class Room:
         """Hold the supervisor's lock; yield False if another one does. Raises ResultNotRegular, OSError."""
         fd = own_file(real_folder(self.path, self.folder.parent) / "lock", os.O_RDWR, 0o600)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if held := try_lock(fd):
                 os.ftruncate(fd, 0)  # the pid of the last one
-                held = True
-            except BlockingIOError:
-                held = False
             yield held
         finally:
             os.close(fd)

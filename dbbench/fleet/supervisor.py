@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import tempfile
 import time
@@ -23,6 +22,7 @@ from dbbench.fleet.messages import HostState
 from dbbench.fleet.room import Room
 from dbbench.model import Run
 from dbbench.report.progress.event import Emit, Event
+from dbbench.results.fileio import try_lock
 
 HANDOVER_S: Final = 120.0  # a coordinator that asks, but does not take: the night goes on without it
 _LOCKS: Final = Path("/run/lock")
@@ -185,8 +185,7 @@ def _locked(path: Path, disk: Path, folder: Path, note: Note) -> int:
     told = None
     try:
         while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if try_lock(fd):
                 return fd
             if (has := disk.read_text(errors="replace") if disk.exists() else "") != told:
                 note(f"waiting for the disk, which is used by {has or 'another run'}", has)

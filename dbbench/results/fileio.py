@@ -78,6 +78,28 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def try_lock(fd: int, shared: bool = False) -> bool:
+    """Lock an open file until it is closed (flock(2)); return False if another process holds the lock."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
+    """Create the file if it is missing and try to lock it within the block.
+
+    Yield its descriptor, and whether it was locked.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield fd, try_lock(fd)
+    finally:
+        os.close(fd)
+
+
 @contextlib.contextmanager
 def exclusive(lock: Path, refused: Callable[[str], DbbenchError]) -> Iterator[None]:
     """Hold that lock file within the block, with this process's id in it.
@@ -87,10 +109,8 @@ def exclusive(lock: Path, refused: Callable[[str], DbbenchError]) -> Iterator[No
     with writing(lock):
         fd = own_file(lock, os.O_RDWR, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise refused(os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown") from None
+        if not try_lock(fd):
+            raise refused(os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown")
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Final
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
 from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
+from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device, Permit
@@ -95,14 +95,12 @@ def _lockers(path: Path) -> list[guard.Reason]:
 
 
 def _lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(fd):
         raise DeviceLocked(
             f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
             effect=guard.UNTOUCHED,
             remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",
-        ) from None
+        )
 
 
 def _wait_until_free(path: Path) -> None:

@@ -7,7 +7,6 @@ marker is not locked was left by a killed run and is removed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, DeviceLocked, DirectoryRefused
 from dbbench.machine.mounts import holding, mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, naming, sysfs
 from dbbench.storage.devices.port import Device
 
@@ -74,7 +74,7 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
         except OSError as error:
             raise _refused(directory, f"{folder.name} cannot be made in it: {error.strerror}") from None
         stack.callback(os.close, marker)
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(marker)
         yield _device(folder)
 
 
@@ -127,12 +127,9 @@ def _remove_left(folder: Path) -> None:
     except OSError as error:
         raise _refused(folder.parent, f"{folder.name} in it is another user's: {error.strerror}") from None
     try:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(marker):
+            raise DeviceLocked(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)
         shutil.rmtree(folder)
-    except BlockingIOError:
-        raise DeviceLocked(
-            f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED
-        ) from None
     finally:
         os.close(marker)
 

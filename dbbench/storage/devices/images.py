@@ -3,7 +3,6 @@ extents."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from dbbench.errors import FileTaken
 from dbbench.metrics.clock import wait_while
 from dbbench.model import Run
-from dbbench.results.fileio import writing
+from dbbench.results.fileio import try_lock, writing
 from dbbench.results.journal import Journal, tag_of
 from dbbench.storage.devices.image import make_image
 from dbbench.storage.devices.port import Images
@@ -81,12 +80,9 @@ def _is_held(image: Path) -> bool:
     except OSError:
         return False  # it is not there, or a link, which may go
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(fd)
     finally:
         os.close(fd)
-    return False
 
 
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:

@@ -19,6 +19,7 @@ from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, LoopFailed
 from dbbench.machine.namespaces import host_proc
 from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
+from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, loopctl, sysfs, used
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.image import image_facts, make_image
@@ -83,22 +84,14 @@ def _is_free(image: Path, file: int) -> None:
     a moment)."""
     found = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(found.st_dev, found.st_ino)}))
-    wait_while(lambda: not _locked(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
+    # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.
+    wait_while(lambda: not try_lock(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
-    if not _locked(file):
+    if not try_lock(file):
         raise DeviceLocked(
             f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
         )
-
-
-def _locked(file: int) -> bool:
-    """Lock the image. The loop driver keeps the descriptor, and so the lock, until it has cleared the device."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _bound(file: int, direct: bool) -> tuple[str, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dbbench import packages
+from dbbench import packages, results
+from dbbench.commands.finding import report_of
 from dbbench.commands.options import (
     Options,
     command_group,
@@ -17,10 +20,12 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.errors import FleetMissing, RunMissing
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, FleetMissing, RunMissing
 from dbbench.machine import namespaces
-from dbbench.plan.request import plan_options, precision_option
+from dbbench.model import Status
+from dbbench.plan.request import asked, plan_options, precision_option
 from dbbench.report.text import put, put_json, put_table
+from dbbench.units import seconds_of
 
 certs_option = click.option(
     "--certs", metavar="DIR", help="Directory of the certificates [default: ~/.config/dbbench/fleet]."
@@ -81,10 +86,28 @@ def run(options: Options, **given: Any) -> int:
     current trial when this command has ended, unless --detach is given. Ctrl-C stops this command only; `dbbench fleet
     stop` stops the hosts.
     """
-    from dbbench.commands.fleeting import drive
-
     needs_engine()
-    return drive(options, **given)
+    if sum(given[way] is not None for way in ("scheduler", "ssh", "local")) != 1 or given["mode"] is None:
+        raise click.UsageError("give one of --scheduler, --ssh and --local, and one of --each and --spread")
+    if given["detach"] and given["local"] is None:
+        raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
+    if given["precision"] is not None and given["mode"] == "each":
+        raise click.UsageError("--until-precision requires --spread")
+    from dbbench.fleet import control, showing
+
+    root = Path(given["results_folder"]).resolve()
+    request = asked(given["plan_file"], options.paths, given["fs"], given["blocks"], given["quick"], given["seed"])
+    order = control.Order(request, given["mode"], given["name"], given["new"], given["precision"],
+                          given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
+    reach = control.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
+                          given["host_results"], _path(given["certs"]), given["detach"])  # fmt: skip
+    fleet = control.resumed(root, order)
+    if fleet is not None and fleet.finished:
+        click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
+        return conclude(options, root, fleet)
+    kind = "none" if options.quiet and given["progress"] == "auto" else given["progress"]
+    show = partial(showing.renderer, kind, sys.stderr, color=not options.no_color)
+    return conclude(options, root, control.work(root, order, fleet, reach, show))
 
 
 @command_line(name="worker")
@@ -155,18 +178,18 @@ def status(options: Options, name: str | None, results_folder: str) -> None:
 @click.option("--scheduler", "address", required=True, metavar="ADDRESS", help="Address of the fleet's scheduler.")
 @certs_option
 @results_option
-def collect(options: Options, name: str | None, address: str, certs: str | None, results_folder: str) -> int:
+def collect(options: Options, name: str | None, address: str, certs: str | None, results_folder: str) -> None:
     """Collect the trials that the hosts have finished, without starting anything."""
     needs_engine()
-    from dbbench.commands.fleeting import take_home
+    from dbbench.fleet import control
 
-    return take_home(
-        options,
-        chosen(Path(results_folder), name),
-        Path(results_folder).resolve(),
-        _whole(address, certs),
-        _path(certs),
-    )
+    root = Path(results_folder).resolve()
+    fleet = chosen(Path(results_folder), name)
+    count, total = control.collect(root, fleet, _whole(address, certs), _path(certs))
+    if options.json:
+        put_json({"name": fleet.name, "trials": count, "of": total})
+    else:
+        put(f"{fleet.name}: {count} trials collected")
 
 
 @command_line(name="stop")
@@ -193,9 +216,9 @@ def stop(options: Options, name: str | None, address: str | None, certs: str | N
     others = set(fleet.dealing) - {path.name for path in remains.hosts_here(root, fleet.name)}
     if others or address:
         needs_engine()
-        from dbbench.commands.fleeting import halt
+        from dbbench.fleet import control
 
-        for host in halt(fleet, _whole(address or fleet.scheduler, certs), _path(certs)):
+        for host in control.halt(fleet, _whole(address or fleet.scheduler, certs), _path(certs)):
             put(f"{host}: stopped")
 
 
@@ -263,6 +286,27 @@ def chosen(results_folder: Path, name: str | None) -> Any:
     if not known:
         raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
     return known[-1]
+
+
+def conclude(options: Options, root: Path, fleet: Any) -> int:
+    """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
+    from dbbench.commands.report import write
+    from dbbench.fleet import ledger
+    from dbbench.report import verdicts
+
+    runs = [results.load_run(root / name) for name in ledger.run_names(fleet)]
+    page = write(runs, report_of(runs[0].path if len(runs) == 1 else ledger.folder_of(root, fleet.name)))
+    tables = verdicts.verdicts(runs)
+    trials = [trial for run in runs for trial in run.trials]
+    counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
+    if options.json:
+        put_json({"fleet": fleet.name, "mode": fleet.mode, "runs": [run.path.name for run in runs],
+                  "report": str(page), **counts, "compare": verdicts.as_document(tables)})  # fmt: skip
+    else:
+        verdicts.put_tables(tables)
+        put()
+        put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
+    return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
 
 
 def _path(certs: str | None) -> Path | None:

@@ -277,7 +277,7 @@ def test_key_that_others_can_read_is_refused(room: Path) -> None:
 @pytest.mark.starts_processes
 def test_nothing_of_the_engine_is_imported_without_need() -> None:
     """The commands and the fleet's own modules, but those that start daemons, import no dask."""
-    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.commands.fleeting, dbbench.fleet.host"
+    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.control, dbbench.fleet.host"
     code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

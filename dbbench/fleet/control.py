@@ -1,0 +1,264 @@
+"""What `dbbench fleet run`, `collect` and `stop` do: find or start the fleet, reach its hosts, run it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from dbbench import __version__, results
+from dbbench.errors import (
+    DbbenchError,
+    FleetUnreachable,
+    Interrupted,
+    PlanInvalid,
+    RunNameTaken,
+    Terminated,
+)
+from dbbench.fleet import dealing, ledger, processes, security, showing
+from dbbench.fleet.coordinator import Coordinator
+from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.messages import Halt
+from dbbench.fleet.transport import Dask, Lasting
+from dbbench.metrics.clock import iso
+from dbbench.model import Run
+from dbbench.plan.catalog import MOST_SCRIPT
+from dbbench.plan.request import Asked
+from dbbench.report.progress.event import Emit
+from dbbench.results.fileio import given_text
+from dbbench.run.create import free_name, refine
+from dbbench.run.preflight import UNTOUCHED
+
+_START_S: Final = 60.0  # for hosts that we start
+_ANSWER_S: Final = 30.0
+Show = Callable[[], contextlib.AbstractContextManager[Emit]]  # shows progress within the block
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What a fleet shall run."""
+
+    asked: Asked
+    mode: str  # "each" or "spread"
+    name: str | None  # of the fleet
+    new: bool  # even if a fleet of this plan can be resumed
+    precision: float | None
+    least_hosts: int
+    wipe: tuple[str, ...]  # devices that may be erased
+    gone_after_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How hosts are reached: by exactly one of `scheduler`, `ssh` and `local`."""
+
+    scheduler: str | None
+    ssh: str | None
+    local: int | None
+    listen: str | None
+    remote: str  # the command on the hosts
+    host_results: str
+    certs: Path | None
+    detach: bool
+
+    @property
+    def ends(self) -> bool:
+        """Whether hosts on this machine end with this command."""
+        return self.local is not None and not self.detach
+
+
+def resumed(root: Path, order: Order) -> Fleet | None:
+    """Return the fleet of that plan that the command resumes; None: it starts a new one.
+
+    Raises PlanInvalid, RunNameTaken, RunLocked.
+    """
+    if order.asked.plan.client is not None:
+        raise PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
+                          remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
+    fleet = _existing(root, order)
+    return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
+
+
+def work(root: Path, order: Order, fleet: Fleet | None, reach: Reach, show: Show) -> Fleet:
+    """Run the plan on its hosts until every trial has been collected; return the fleet.
+
+    Raises FleetUnreachable, HostLost; Interrupted or Terminated on a signal.
+    """
+    name = fleet.name if fleet else order.name or free_name(root, order.asked.plan.name)
+    with (
+        ledger.coordinating(root, name),
+        _detachable(reach.ends) as stop,
+        _engine(reach, ledger.folder_of(root, name), fleet, stop) as (engine, hosts, address),
+    ):
+        if fleet is None:
+            found = processes.waited(engine, lambda present: len(present) >= order.least_hosts, _START_S)
+            fleet = _made(root, order, name, hosts or sorted(found), address)
+        if fleet.detached != reach.detach:
+            fleet = dataclasses.replace(fleet, detached=reach.detach)
+            ledger.save(root, fleet)
+        with show() as emit:
+            Coordinator(root, fleet, order.asked.text, _scripts(order.asked), engine, emit, wipe=order.wipe,
+                        gone_after_s=order.gone_after_s).work()  # fmt: skip
+    return fleet
+
+
+@contextlib.contextmanager
+def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Iterator[tuple[Lasting, list[str], str]]:
+    """Yield the engine, the hosts that dbbench starts itself, and the address of their scheduler.
+
+    What was started ends with the block, unless the block is stopped: then it stays for the next coordinator.
+    """
+    if reach.scheduler is not None:
+        address = security.whole(reach.scheduler)
+        secured = security.of(address, reach.certs)
+        Dask(address, secured).close()  # what cannot be reached at all is told at once
+        engine = Lasting(lambda: Dask(address, secured), lambda _: stop.check())
+        try:
+            yield engine, [], ""
+        finally:
+            engine.close()
+        return
+    before = fleet.scheduler if fleet else ""
+    if reach.local is not None:
+        address = before or processes.free_address()
+        workers = processes.local(address, reach.local, folder)
+    else:
+        address = before or (security.whole(reach.listen) if reach.listen else processes.own_address())
+        words = [word.strip() for word in (reach.ssh or "").split(",") if word.strip()]
+        workers = processes.by_ssh(address, words, reach.certs, folder, reach.remote, reach.host_results)
+    secured = security.of(address, reach.certs)
+    with contextlib.ExitStack() as stack:
+        upkeep = processes.Upkeep(stack, processes.scheduler(address, reach.certs, folder), workers, reach.ends)
+
+        def see(at: Lasting) -> None:
+            stop.check()
+            upkeep(at)
+
+        engine = Lasting(lambda: Dask(address, secured), see)
+        missing = set(workers) - processes.waited(engine, lambda found: found >= set(workers), _START_S)
+        if missing and fleet is None:
+            raise FleetUnreachable(
+                f"no worker came up for {', '.join(sorted(missing))}",
+                effect="Nothing was started.",
+                remedy=f"See {', '.join(str(workers[name].log) for name in sorted(missing))}.",
+            )
+        yield engine, sorted(workers), address
+        engine.end()
+
+
+def _existing(root: Path, order: Order) -> Fleet | None:
+    """Return the fleet that the command resumes; None: it starts a new one. Raises RunNameTaken."""
+    same, name = (
+        [f for f in ledger.fleets(root) if (f.plan_sha256, f.mode) == (order.asked.sha256, order.mode)],
+        order.name,
+    )
+    if name is None:
+        return None if order.new or not same else ([f for f in same if not f.finished] or same)[-1]
+    for fleet in same:
+        if fleet.name == name:
+            return fleet
+    if (root / name).exists() or ledger.folder_of(root, name).joinpath("fleet.json").exists():
+        raise RunNameTaken(f"{name} in {root} is another run, or a fleet of another plan or mode",
+                           effect="Nothing was changed.", remedy="Give another --name.")  # fmt: skip
+    return None
+
+
+def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
+    """Return the fleet with that precision; a finished one that is less precise is resumed. Raises RunLocked."""
+    with ledger.coordinating(root, fleet.name):
+        refine(root / fleet.name, precision)
+        left = results.load_run(root / fleet.name, verify=False).unfinished
+        fleet = dataclasses.replace(fleet, finished=fleet.finished and not left)
+        ledger.save(root, fleet)
+    return fleet
+
+
+def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -> Fleet:
+    request = order.asked
+    if not hosts:
+        raise FleetUnreachable("the scheduler has no worker of a fleet", effect="Nothing was started.",
+                               remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
+    dealt = dealing.deal(request.expanded.order, hosts, order.mode)
+    fleet = Fleet(
+        name, "each" if order.mode == "each" else "spread", iso(time.time()), request.sha256, dealt, scheduler=address
+    )
+    run = Run(name, fleet.created, request.plan, request.sha256, request.expanded.cells, request.expanded.order,
+              dbbench_version=__version__, precision=order.precision)  # fmt: skip
+    ledger.save(root, fleet)
+    ledger.create_runs(root, fleet, run, request.text, _scripts(request))
+    return fleet
+
+
+def _scripts(request: Asked) -> dict[str, str]:
+    paths = [Path(cell.workload.script) for cell in request.expanded.cells]
+    return {path.name: given_text(path, MOST_SCRIPT) for path in paths if path.is_absolute()}
+
+
+class _Stop:
+    """SIGINT and SIGTERM are looked for between two answers, where nothing is half done; a second one at once."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def __call__(self, number: int, _frame: object) -> None:
+        if self.number is not None:
+            raise KeyboardInterrupt
+        self.number = number
+
+    def check(self) -> None:
+        """Raise Interrupted or Terminated once a signal came."""
+        if self.number is not None:
+            raise (Interrupted if self.number == signal.SIGINT else Terminated)("stopped on request")
+
+
+@contextlib.contextmanager
+def _detachable(ends: bool) -> Iterator[_Stop]:
+    """Being stopped is no end: the hosts go on. `ends`: they end after the trial that they are in."""
+    stop = _Stop()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    except (KeyboardInterrupt, Interrupted, Terminated) as stopped:
+        raise (type(stopped) if isinstance(stopped, DbbenchError) else Interrupted)(
+            "the coordinator was stopped",
+            effect="The hosts on this machine stop after their current trial; collected results are kept."
+            if ends
+            else "The hosts continue with their blocks; collected results are kept.",
+            remedy=f"Resume it with:  dbbench {shlex.join(sys.argv[1:])}\nTo stop the hosts:  dbbench fleet stop",
+        ) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple[int, int]:
+    """Ask each host once for all it has finished; return the number of trials that are here, and of all."""
+    engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
+    if not engine.connect(0.0):
+        raise FleetUnreachable(f"no scheduler at {address}")
+    run = results.load_spec(root / ledger.run_name(fleet, next(iter(fleet.dealing))))
+    with ledger.coordinating(root, fleet.name), showing.renderer("plain", sys.stderr) as emit:
+        engine.hosts()
+        at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=_ANSWER_S / 2)
+        at_work.collect(_ANSWER_S)
+        engine.close()
+    return sum(len(book.taken) for book in at_work.books.values()), len(run.order)
+
+
+def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
+    """Ask the hosts to stop; return those that answered."""
+    engine = Dask(address, security.of(address, certs))
+    there = sorted(set(engine.hosts()) & set(fleet.dealing))
+    for host in there:
+        engine.ask(host, Halt(ledger.run_name(fleet, host)))
+    answered, until = list[str](), time.monotonic() + _ANSWER_S
+    while len(answered) < len(there) and time.monotonic() < until:
+        answered += [host for host, _ in engine.answers(1.0)]
+    engine.close()
+    return sorted(answered)

@@ -34,7 +34,7 @@ def command(
     The exit status does not depend on the verdicts unless --gate is given.
     """
     from dbbench.report import verdicts as tables
-    from dbbench.report.exports.of_runs import exported
+    from dbbench.report.exports import exported
     from dbbench.results.fileio import write_text
 
     read = loaded(options, Path(results_folder), runs)

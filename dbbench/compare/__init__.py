@@ -8,13 +8,12 @@ All are documented, public and deterministic.
 from __future__ import annotations
 
 from dbbench.compare.changepoints import changepoints
-from dbbench.compare.comparison import Comparison
 from dbbench.compare.curve import Curve, crossings, curves
 from dbbench.compare.document import compare, compare_all
 from dbbench.compare.hosts import ByHost, by_host, heterogeneity
 from dbbench.compare.pairs import Group, chosen, groups
 from dbbench.compare.unpaired import unpaired_rows
-from dbbench.compare.verdict import Row, rows
+from dbbench.compare.verdict import Comparison, Row, rows
 
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Row", "by_host", "changepoints", "chosen", "compare", "compare_all",

@@ -148,8 +148,7 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
 
 def export(outcome: Outcome, root: Path, files: dict[str, str | None]) -> None:
     """Write the night in other programs' formats. `files`: a path for each format, or None."""
-    from dbbench.report.exports import FORMATS, Report
-    from dbbench.report.exports.of_runs import report_of
+    from dbbench.report.exports import FORMATS, Report, report_of
     from dbbench.report.verdicts import verdicts
     from dbbench.results.fileio import write_text
 

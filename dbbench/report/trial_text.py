@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents, Trial, titled
-from dbbench.report.latency import PERCENTILES, percentile_ms
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, size_text, time_text
 

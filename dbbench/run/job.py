@@ -1,11 +1,11 @@
-"""The input of a trial's process.
-
-Permission to format a device.
-"""
+"""The input of a trial's process: its cell, folders, permission to format a device, and load generator's host."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,10 @@ from pathlib import Path
 from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.engines.port import Engine, Place
 from dbbench.machine.limits import Confined, confined
+from dbbench.metrics.clock import Clock
 from dbbench.model import Cell, Run, Settings
 from dbbench.plan.server_settings import settings_of
+from dbbench.remote import Client
 from dbbench.report.progress.event import Emit
 from dbbench.results.journal import Journal
 from dbbench.run.workdir import WorkDir
@@ -91,3 +93,22 @@ class RunPermit:
         for disk in device.disks:
             if disk.facts.real and not self.journal.erased(name := devices.identity(disk.path)):
                 self.journal.note("had", device=name)
+
+
+def client_of(job: Job) -> Client | None:
+    """Return the client's host of a trial, or None for a local load generator."""
+    spec, engine = job.cell.client, job.cell.engine
+    if spec is None:
+        return None
+    version = job.engine.installed(Path(engine.bin) if engine.bin else None)
+    return Client(spec, job.cell.workload.driver, version or "", job.workdir.root / "client")
+
+
+@contextlib.contextmanager
+def reached(client: Client | None, place: Place, clock: Clock, raw: Path, scratch: Path) -> Iterator[Place]:
+    """Yield the place of a server that the load can reach: on the network for another host, otherwise unchanged."""
+    if client is None:
+        yield place
+        return
+    with client.reached(clock, raw, scratch) as network:
+        yield dataclasses.replace(place, network=network)

@@ -22,12 +22,12 @@ from dbbench.model import CeilingFacts, Phase, Status
 from dbbench.operations import Filled, operated
 from dbbench.remote import Client
 from dbbench.run.evaluate import Observed, judge, settings_changed
-from dbbench.run.job import Job
+from dbbench.run.job import Job, client_of, reached
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record, keep_logs, stopping
 from dbbench.run.stages import dataset, filesystem, wal
 from dbbench.run.stages.age_engine import Loads, worn
-from dbbench.run.stages.client import client_of, reached
+from dbbench.run.stages.dataset import filled
 from dbbench.run.stages.device import (
     attached,
     conditioned,
@@ -38,7 +38,6 @@ from dbbench.run.stages.device import (
     wear,
     written_by,
 )
-from dbbench.run.stages.operations import filled
 from dbbench.run.stages.snapshots import snapshotting
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock

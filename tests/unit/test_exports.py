@@ -14,8 +14,7 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import results
-from dbbench.report.exports import FORMATS, ArmFigures, Report
-from dbbench.report.exports.of_runs import report_of
+from dbbench.report.exports import FORMATS, ArmFigures, Report, report_of
 from dbbench.report.verdicts import verdicts
 
 HOSTILE = 'a"b\\c<d>&|`*\n\x00'

@@ -19,9 +19,9 @@ from dbbench.compare import rows
 from dbbench.errors import UnknownName
 from dbbench.report.page import render, verdict
 from dbbench.report.page.groups import groups
-from dbbench.report.page.hosts import disagreements
 from dbbench.report.page.model import PageModel, build
-from dbbench.report.page.pack import unpacked
+from dbbench.report.page.timeline import unpacked
+from dbbench.report.page.verdict import disagreements
 from dbbench.results import LoadedRun, load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))

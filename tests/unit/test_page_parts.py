@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dbbench import units
-from dbbench.report.page.pack import packed, unpacked
 from dbbench.report.page.telemetry import medians
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
-from dbbench.report.page.timeline import coarse
+from dbbench.report.page.timeline import coarse, packed, unpacked
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
 from dbbench.operations import Filled, copies
 from dbbench.operations.copies import Reflinked, beyond_vanished
-from dbbench.report.page.snapshots import _column
+from dbbench.report.page.operations import _column
 from dbbench.run.evaluate import work
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted

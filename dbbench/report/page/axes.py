@@ -1,10 +1,12 @@
-"""Axes of the drawings that need no script: values to pixels, round ticks, lines with gaps."""
+"""Axes of the drawings that need no script: values to pixels, round ticks, lines with gaps in their own colors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from dbbench.report.page.theme import Mark
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,28 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
             pieces.append("h.1")
         previous = point
     return "".join(pieces)
+
+
+# --- lines -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line; `dots` have a title each."""
+
+    mark: Mark
+    path: str
+    dots: tuple[tuple[float, float, str], ...] = ()  # x, y, words
+
+
+@dataclass(frozen=True)
+class LinePlot:
+    """One chart. `ident` is the id of its caption."""
+
+    ident: str
+    caption: str
+    frame: Frame
+    up: tuple[tuple[float, str], ...]  # y, words
+    along: tuple[tuple[float, str], ...]  # x, words
+    lines: tuple[Line, ...]
+    below: str = ""  # title of the horizontal axis

@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from dbbench import __version__, units
 from dbbench.compare import remarks
+from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model.base import shipped
-from dbbench.report.latency import LEAST_ABOVE
 from dbbench.report.page.model import PageModel
 from dbbench.report.page.powercut import HEADINGS
 from dbbench.report.page.verdict import SIGNS

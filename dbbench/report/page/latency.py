@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.metrics.histogram import Histogram
-from dbbench.report.latency import LEAST_ABOVE, PERCENTILES, merged, percentile_ms
-from dbbench.report.page.axes import Axis, Frame, polyline
+from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
+from dbbench.report.page.axes import Axis, Frame, Line, LinePlot, polyline
 from dbbench.report.page.groups import Group
-from dbbench.report.page.lines import Line, LinePlot
 from dbbench.report.page.theme import Mark
 from dbbench.units import number
 

@@ -20,11 +20,10 @@ from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.latency import Latency, latencies
 from dbbench.report.page.method import Method, method, subtitle
 from dbbench.report.page.nights import Course, NightPlot, night_plots
-from dbbench.report.page.operations import OperationTable, operation_tables
+from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
 from dbbench.report.page.powercut import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redacted
 from dbbench.report.page.results import ResultTable, result_table
-from dbbench.report.page.snapshots import snapshot_tables
 from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.telemetry import telemetry

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dbbench.compare import Row
+from dbbench.compare import Row, by_host
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status
 from dbbench.report.page.fair import differences
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group
-from dbbench.report.page.hosts import disagreements
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import DURABILITY, SAME, SUSPECT, Parts, caveats, sentence, verdict_words
+from dbbench.report.sentences import DURABILITY, SAME, SUSPECT, Parts, caveats, disagreement, sentence, verdict_words
 from dbbench.results import LoadedRun
 from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
@@ -265,3 +264,16 @@ def _short(groups: Sequence[Group]) -> list[Notice]:
     head = "These numbers are a smoke test; do not base a decision on them"
     text = f" (W001): {lengths} cover neither whole checkpoint cycles nor the periods of the filesystems."
     return [Notice("short", ((head, True), (text, False)))]
+
+
+def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:
+    """A sentence for each arm whose ratio to the baseline differs between hosts."""
+    same: dict[tuple[str, str, str], list[Group]] = {}
+    for group in groups:
+        same.setdefault((group.engine, group.workload, group.baseline), []).append(group)
+    for (_, _, baseline), mine in same.items():
+        trials = [trial for group in mine for trial in group.trials]
+        metric = mine[0].metric
+        for arm in by_host(trials, baseline, metric.name):
+            if parts := disagreement(arm, metric, baseline):
+                yield (*parts, (f" {mine[0].title}.", False))

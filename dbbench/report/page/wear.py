@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.model import AgedSlope, EngineAgeFacts
-from dbbench.report.page.axes import Frame, padded, polyline
+from dbbench.report.page.axes import Frame, Line, LinePlot, padded, polyline
 from dbbench.report.page.groups import Group
-from dbbench.report.page.lines import Line, LinePlot
 from dbbench.report.page.theme import Mark
 from dbbench.units import duration_text, number
 

@@ -1,4 +1,4 @@
-"""The dataset on the filesystem under test: restored, read cold, checked.
+"""The dataset on the filesystem under test: restored, read cold, checked; the input of operations on it.
 
 Either the whole data directory or one tablespace of it is there.
 """
@@ -18,11 +18,13 @@ from dbbench.datasets import METHODS, Golden, Restored, generated
 from dbbench.datasets.copying import Progress
 from dbbench.engines.port import Place
 from dbbench.machine import pagecache
-from dbbench.model import CacheFacts, Cell, DatasetFacts, Phase
+from dbbench.model import CacheFacts, Cell, DatasetFacts, Phase, merged
+from dbbench.operations import Filled
 from dbbench.report.progress.event import Emit, Event
 from dbbench.run.job import Job
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
+from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted
 
 TOLD_EVERY_S: Final = 1.0
@@ -130,3 +132,27 @@ def consistent(job: Job, datadir: Path, place: Place) -> str:
         return ""
     with job.engine.serving(datadir, job.settings, place) as server:
         return f"; {check(server)}"
+
+
+def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
+    """Return the filesystem, its server, and another server with separate directories."""
+    engine, settings, setup = job.engine, job.settings, job.cell.setup
+    place = dataclasses.replace(job.place, wal=filesystems.wal_directory(setup, fs))
+    second = dataclasses.replace(place, sockets=job.workdir.root / "s2", logs=job.workdir.logs / "clone")
+    small = {**settings, **merged(("clone", {**engine.PROFILE.small}))}
+    (folder := job.workdir.root / "operations").mkdir(exist_ok=True)
+    if volume.facts.existing:  # the options of an existing filesystem are its owner's
+        setup = dataclasses.replace(setup, attributes=(), volumes={})
+    return Filled(
+        setup=setup,
+        volume=volume,
+        fs=fs,
+        datadir=datadir,
+        room=folder,
+        serving=lambda data: engine.serving(data, settings, place),
+        second=lambda data: engine.serving(data, small, second),
+        journal=job.journal,
+        cold=lambda: cold(job, fs, volume.leaves, engine.data_files(datadir)),
+        check=lambda data: engine.check(data, settings, place),
+        data_files=engine.data_files,
+    )

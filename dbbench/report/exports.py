@@ -1,0 +1,245 @@
+"""Export formats: verdicts of runs, or a night, as text for other programs. Each is a function and a row of FORMATS."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+import xml.etree.ElementTree as ET  # written, never read
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench.compare.remarks import texts
+from dbbench.metrics.table import METRICS
+from dbbench.model import Status
+from dbbench.model.expanded import titled
+from dbbench.report.text import json_text
+from dbbench.report.verdicts import Verdicts, as_csv, as_document, as_markdown
+from dbbench.results import LoadedRun
+from dbbench.units import change, count, interval, number
+
+
+@dataclass(frozen=True)
+class ArmFigures:
+    """One metric of a setup under one engine and workload. `state` is a verdict, for a night its finding."""
+
+    engine: str
+    workload: str  # with its variant
+    fs_setup: str
+    metric: str  # a name of `metrics.METRICS`
+    value: float | None
+    ratio: float | None
+    lo: float | None
+    hi: float | None
+    n: int
+    state: str
+    durability_class: str = "unknown"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """ "postgres pgbench-tpcb, clients=8: xfs"."""
+        return f"{self.engine} {self.workload}: {self.fs_setup}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run or a night. `problems` are sentences about all of it."""
+
+    title: str
+    run: str
+    created: str
+    entries: tuple[ArmFigures, ...]
+    state: str = ""
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def exported(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
+    """The verdicts as "json", "csv", "markdown", or in one of FORMATS."""
+    match form:
+        case "json":
+            return json_text(as_document(verdicts))
+        case "csv":
+            return as_csv(verdicts)
+        case "markdown":
+            return as_markdown(verdicts)
+        case _:
+            return FORMATS[form](report_of(runs, verdicts))
+
+
+def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
+    """Every row of the verdicts; failed trials are the report's problems."""
+    entries = tuple(
+        ArmFigures(row.engine, titled(row.workload, row.variant), row.fs_setup, table.metric.name, row.value, row.ratio,
+                   row.lo, row.hi, row.n, row.verdict, row.durability_class, texts(row.notes))
+        for table in verdicts.tables for row in table.rows
+    )  # fmt: skip
+    trials = [trial for run in runs for trial in run.trials]
+    failed = tuple(f"{t.id}: {t.error.id} {t.error.text}" for t in trials if t.status is Status.FAILED and t.error)
+    names, created = ", ".join(run.run.name for run in runs), max(run.run.created for run in runs)
+    seconds = math.fsum(phase.seconds for trial in trials for phase in trial.phases)
+    return Report(names, names, created, entries, "failed" if failed else "", failed, seconds)
+
+
+# --- bencher --------------------------------------------------------------------------------------
+
+
+def bencher(report: Report) -> str:
+    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}.
+
+    It has every measured value, and the ratio with its bounds if it has an interval.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for entry in report.entries:
+        measures = found.setdefault(entry.name, {})
+        if entry.value is not None:
+            measures[entry.metric.replace("_", "-")] = {"value": entry.value}
+        if entry.ratio is not None and entry.lo is not None and entry.hi is not None:
+            bounds = {"value": entry.ratio, "lower_value": entry.lo, "upper_value": entry.hi}
+            measures[f"{entry.metric.replace('_', '-')}-ratio"] = bounds
+    return (
+        json.dumps({name: measures for name, measures in found.items() if measures}, indent=1, allow_nan=False) + "\n"
+    )
+
+
+# --- junit ----------------------------------------------------------------------------------------
+
+FAILS: Final = ("regression", "slower", "worse")
+SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
+_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # of XML 1.0
+
+
+def junit(report: Report) -> str:
+    """Return JUnit XML: one test case for each setup; a regression is a failure, an undecided setup is skipped.
+
+    Problems of the whole run are a test case of their own, which is an error.
+    """
+    suite = ET.Element("testsuite", name=_clean(report.title), timestamp=report.created[:19],
+                       time=f"{report.seconds:.0f}", hostname="")  # fmt: skip
+    for entry in report.entries:
+        _case(suite, entry)
+    if report.problems:
+        case = ET.SubElement(suite, "testcase", classname=_clean(report.title), name="the run as a whole")
+        ET.SubElement(case, "error", message=_clean("; ".join(report.problems)))
+    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(1 for _ in suite.iter(tag))))
+    ET.indent(suite, " ")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, entry: ArmFigures) -> None:
+    names = {
+        "classname": _clean(f"{entry.engine}.{entry.workload}"),
+        "name": _clean(f"{entry.fs_setup} {entry.metric}"),
+    }
+    case = ET.SubElement(suite, "testcase", names)
+    words = _clean("; ".join([_size(entry), *entry.notes]))
+    if entry.state in FAILS:
+        ET.SubElement(case, "failure", message=f"{entry.state}: {words}", type=entry.state)
+    elif entry.state in SKIPPED:
+        ET.SubElement(case, "skipped", message=f"{entry.state}: {words}")
+    else:
+        ET.SubElement(case, "system-out").text = f"{entry.state}: {words}"
+
+
+def _size(entry: ArmFigures) -> str:
+    if entry.ratio is None:
+        return "no change is known"
+    bounds = "" if entry.lo is None else f" ({interval(entry.lo, entry.hi)})"
+    return f"{change(entry.ratio)}{bounds}, {count(entry.n, 'block')}"
+
+
+def _clean(words: str) -> str:
+    return _FORBIDDEN.sub("�", words)
+
+
+# --- markdown -------------------------------------------------------------------------------------
+
+ALERTS: Final = {"regression": "CAUTION", "failed": "CAUTION", "inconclusive": "WARNING", "improvement": "TIP"}
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+
+
+def markdown(report: Report) -> str:
+    """Return GitHub Markdown: a heading, an alert if something needs attention, one row for each setup."""
+    lines = [f"### {_plain(report.title)}", ""]
+    if report.state in ALERTS:
+        lines += [f"> [!{ALERTS[report.state]}]", f"> {report.state}"]
+        lines += [f"> {_plain(problem)}" for problem in report.problems] + [""]
+    lines += ["| workload | setup | metric | value | change | interval | verdict | blocks | notes |",
+              "| --- | --- | --- | ---: | ---: | --- | --- | ---: | --- |"]  # fmt: skip
+    lines += [_row(entry) for entry in report.entries]
+    return "\n".join(lines) + "\n"
+
+
+def _row(entry: ArmFigures) -> str:
+    metric = METRICS.get(entry.metric)
+    value = metric.with_unit(entry.value) if metric else number(entry.value)
+    state = f"**{entry.state}**" if entry.state in FAILS else entry.state
+    label = metric.label if metric else entry.metric
+    cells = (_plain(f"{entry.engine} {entry.workload}"), _plain(entry.fs_setup), label, value, change(entry.ratio),
+             interval(entry.lo, entry.hi), state, str(entry.n), _plain("; ".join(entry.notes)))  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def _plain(words: str) -> str:
+    """The words with all mark-up escaped."""
+    return _SPECIAL.sub(r"\\\1", words.replace("\n", " "))
+
+
+# --- openmetrics ----------------------------------------------------------------------------------
+
+
+def openmetrics(report: Report) -> str:
+    """Return OpenMetrics text: gauges with labels for a textfile collector or a push gateway.
+
+    There is one family for each metric, for its ratio with both bounds, and for whether the state is bad.
+    """
+    lines: list[str] = []
+    for metric in dict.fromkeys(entry.metric for entry in report.entries):
+        mine = [entry for entry in report.entries if entry.metric == metric]
+        label = METRICS[metric].label if metric in METRICS else metric
+        unit = f" in {METRICS[metric].unit}" if metric in METRICS and METRICS[metric].unit else ""
+        lines += _family(f"dbbench_{metric}", f"{label}{unit}", mine, lambda entry: entry.value)
+        lines += _family(
+            f"dbbench_{metric}_ratio", f"{label}, candidate divided by baseline", mine, lambda entry: entry.ratio
+        )
+        lines += _family(f"dbbench_{metric}_ratio_lower", "lower bound of the ratio", mine, lambda entry: entry.lo)
+        lines += _family(f"dbbench_{metric}_ratio_upper", "upper bound of the ratio", mine, lambda entry: entry.hi)
+        lines += _family(f"dbbench_{metric}_bad", "1 for a regression, else 0", mine,
+                         lambda entry: float(entry.state in FAILS))  # fmt: skip
+    lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
+              "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
+              f"dbbench_last_run_timestamp_seconds {_epoch(report.created)}"]  # fmt: skip
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _family(
+    name: str, about: str, entries: list[ArmFigures], value: Callable[[ArmFigures], float | None]
+) -> Iterator[str]:
+    known = [(entry, found) for entry in entries if (found := value(entry)) is not None]
+    if known:
+        yield f"# TYPE {name} gauge"
+        yield f"# HELP {name} {_escaped(about)}"
+    for entry, found in known:
+        labels = {"engine": entry.engine, "workload": entry.workload, "fs_setup": entry.fs_setup}
+        inside = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        yield f"{name}{{{inside}}} {found!r}"
+
+
+def _escaped(words: str) -> str:
+    return words.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _epoch(created: str) -> float:
+    return datetime.datetime.fromisoformat(created).timestamp()
+
+
+FORMATS: Final[dict[str, Callable[[Report], str]]] = {
+    "bencher": bencher,
+    "junit": junit,
+    "markdown": markdown,
+    "openmetrics": openmetrics,
+}

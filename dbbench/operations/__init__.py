@@ -10,8 +10,7 @@ from typing import Final
 
 from dbbench.errors import CopyWrong, DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 from dbbench.model import OperationFacts
-from dbbench.operations.backup import base_backup
-from dbbench.operations.copies import clone, snapshot
+from dbbench.operations.copies import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair
 from dbbench.operations.steps import Filled, Operation

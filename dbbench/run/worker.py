@@ -25,11 +25,10 @@ from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.journal import Journal
 from dbbench.results.trials import ELSEWHERE
-from dbbench.run.job import Job, RunPermit
+from dbbench.run.job import Job, RunPermit, WorkDir
 from dbbench.run.record import Record
 from dbbench.run.stages import dataset, device
 from dbbench.run.trial import run_trial
-from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, images
 

@@ -25,10 +25,9 @@ from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, S
 from dbbench.report.progress.event import Event
 from dbbench.results import Draft
 from dbbench.results.journal import Journal
-from dbbench.run.job import Job
+from dbbench.run.job import Job, WorkDir
 from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
-from dbbench.run.workdir import WorkDir
 from dbbench.samplers import SAMPLERS
 from dbbench.storage.devices import KINDS, condition, directory
 from dbbench.storage.devices.port import Device

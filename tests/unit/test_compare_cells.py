@@ -20,8 +20,8 @@ from synthetic import Shape
 
 from dbbench import cli, results
 from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
-from dbbench.compare.modes import levels, two_levels
 from dbbench.compare.remarks import Kind, has, texts
+from dbbench.compare.scatter import levels, two_levels
 from dbbench.compare.unpaired import welch
 from dbbench.metrics.summary import stability
 from dbbench.model import Status, Trial, TrialWarning, Window

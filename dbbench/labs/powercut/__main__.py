@@ -22,7 +22,7 @@ from dbbench.metrics.clock import iso
 from dbbench.model import ControlFacts, LabFacts, LabRow
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results.journal import Journal
-from dbbench.run.workdir import WorkDir
+from dbbench.run.job import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, reported
 
 

@@ -25,8 +25,8 @@ from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.targets import Target
 from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
+from dbbench.run.job import WorkDir
 from dbbench.run.stages import wal
-from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import Mounted

@@ -21,8 +21,7 @@ from dbbench.machine import pagecache
 from dbbench.model import CacheFacts, Cell, DatasetFacts, Phase, merged
 from dbbench.operations import Filled
 from dbbench.report.progress.event import Emit, Event
-from dbbench.run.job import Job
-from dbbench.run.workdir import WorkDir
+from dbbench.run.job import Job, WorkDir
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted

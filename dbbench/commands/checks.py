@@ -33,7 +33,7 @@ class Purpose(StrEnum):
     DEVICES = "devices"
 
 
-class Check(NamedTuple):
+class Probe(NamedTuple):
     """One row of doctor's list."""
 
     purpose: str
@@ -46,7 +46,7 @@ class Check(NamedTuple):
     optional: bool = False  # the purpose is possible without it
 
 
-def checks(results_folder: Path) -> Iterator[Check]:
+def checks(results_folder: Path) -> Iterator[Probe]:
     """Yield the checks of all purposes, in the order of `Purpose`."""
     yield from _engines()
     yield from _programs()
@@ -62,18 +62,18 @@ def checks(results_folder: Path) -> Iterator[Check]:
     yield from _devices()
 
 
-def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Check]:
+def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
     """Yield what a plan needs and this machine lacks."""
     from dbbench.plan.request import asked
 
     wanted = asked(file, paths, None, None, False, None)
     for error in (*lacking(wanted.plan, wanted.expanded, results_folder), *in_use(wanted.plan)):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
-        yield Check(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
+        yield Probe(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
                     tuple(names))  # fmt: skip
 
 
-def _engines() -> Iterator[Check]:
+def _engines() -> Iterator[Probe]:
     from dbbench.engines import ENGINES, SERVERS, profile_of
 
     versions = {name: ENGINES[name].installed() for name in SERVERS}
@@ -88,11 +88,11 @@ def _engines() -> Iterator[Check]:
         elif version is None:
             fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
         others = any(other is not None for other in versions.values())
-        yield Check(Purpose.MEASURE, f"engine {name}", version is not None, version,
+        yield Probe(Purpose.MEASURE, f"engine {name}", version is not None, version,
                     f"plans with {profile.title}", fix, wanted, optional=others)  # fmt: skip
 
 
-def _programs() -> Iterator[Check]:
+def _programs() -> Iterator[Probe]:
     """The programs of drivers, samplers and filesystems. Those of servers are checked with their engine."""
     from dbbench.drivers import DRIVERS
     from dbbench.machine.host import versions
@@ -112,85 +112,85 @@ def _programs() -> Iterator[Check]:
             yield _program(Purpose.MEASURE, program, use, not packages.required(program), known.get(program))
 
 
-def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Check:
+def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Probe:
     path = process.find(program)
     if path is not None:
-        return Check(purpose, program, True, version or str(path), use, optional=optional)
+        return Probe(purpose, program, True, version or str(path), use, optional=optional)
     absent = tuple(packages.installable([program]))
-    return Check(purpose, program, False, None, use, packages.remedy([program]), absent, optional)
+    return Probe(purpose, program, False, None, use, packages.remedy([program]), absent, optional)
 
 
-def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Check]:
+def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]:
     """A Python package of one of dbbench's extras."""
     there = importlib.util.find_spec(module) is not None
     version = importlib.metadata.version(module) if there else None
-    yield Check(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
+    yield Probe(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
 
 
-def _system(results_folder: Path) -> Iterator[Check]:
+def _system(results_folder: Path) -> Iterator[Probe]:
     from dbbench.datasets.cache import cache_folder
     from dbbench.machine.limits import cgroup
 
     root = os.geteuid() == 0
-    yield Check(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
+    yield Probe(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
                 "" if root else 'run with sudo, or use kind = "dir"')  # fmt: skip
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
-    yield Check(Purpose.MEASURE, "namespaces", not spaces, "mnt, pid, ipc" if not spaces else None, "every trial",
+    yield Probe(Purpose.MEASURE, "namespaces", not spaces, "mnt, pid, ipc" if not spaces else None, "every trial",
                 f"use a kernel with {', '.join(spaces)} namespaces" if spaces else "")  # fmt: skip
     groups = cgroup.hierarchy()
     limits = not isinstance(groups, str)
-    yield Check(Purpose.MEASURE, "control groups", limits, groups if isinstance(groups, str) else f"v{groups.version}",
+    yield Probe(Purpose.MEASURE, "control groups", limits, groups if isinstance(groups, str) else f"v{groups.version}",
                 "`memory` in a plan", "" if limits else "mount the memory controller, see cgroups(7)",
                 optional=True)  # fmt: skip
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)
         fix = "" if free >= NEEDED_BYTES else "free some space, or use --results DIR and DBBENCH_CACHE"
-        yield Check(Purpose.MEASURE, f"space for {what}", free >= NEEDED_BYTES,
+        yield Probe(Purpose.MEASURE, f"space for {what}", free >= NEEDED_BYTES,
                     f"{size_text(free)} free at {nearest(path)}", size_text(NEEDED_BYTES), fix)  # fmt: skip
 
 
-def _rehearse() -> Iterator[Check]:
+def _rehearse() -> Iterator[Probe]:
     from dbbench.labs import second_kernel
     from dbbench.labs.second_kernel import unavailable
 
     why, built = unavailable(), second_kernel.found()
     state = "built" if built else "not built yet" if why is None else None
-    yield Check(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
+    yield Probe(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
 
 
-def _powercut() -> Iterator[Check]:
+def _powercut() -> Iterator[Probe]:
     from dbbench.labs.powercut import requirements
 
     for need in requirements():
         fix, wanted = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
-        yield Check(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
+        yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
                     "" if need.found else fix, () if need.found else wanted)  # fmt: skip
 
 
-def _host() -> Iterator[Check]:
+def _host() -> Iterator[Probe]:
     """What changes measurements. None of it keeps a run from starting; all of it is recorded in the results."""
     from dbbench.machine import host
 
     state = host.state()
     governor = state.get("governor")
     calm = governor in (None, "performance")
-    yield Check(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",
+    yield Probe(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",
                 "" if calm else "cpupower frequency-set -g performance")  # fmt: skip
     thp = state.get("thp")
-    yield Check(Purpose.HOST, "transparent huge pages", thp != "always", str(thp or "none"), "never or madvise",
+    yield Probe(Purpose.HOST, "transparent huge pages", thp != "always", str(thp or "none"), "never or madvise",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled" if thp == "always" else "")  # fmt: skip
     psi = Path("/proc/pressure/io").exists()
-    yield Check(Purpose.HOST, "pressure stall information", psi, "on" if psi else "off", "telemetry of stalls",
+    yield Probe(Purpose.HOST, "pressure stall information", psi, "on" if psi else "off", "telemetry of stalls",
                 "" if psi else "boot with the kernel parameter psi=1", optional=True)  # fmt: skip
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     idle = load < _QUIET * cpus
-    yield Check(Purpose.HOST, "other load", idle, f"load {load:.2f} on {cpus} CPUs", "an idle machine",
+    yield Probe(Purpose.HOST, "other load", idle, f"load {load:.2f} on {cpus} CPUs", "an idle machine",
                 "" if idle else "stop other programs; `top` shows them")  # fmt: skip
     virtual = host.virtualisation()
-    yield Check(Purpose.HOST, "virtual machine", True, virtual or "unknown")
+    yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
 
 
-def _devices() -> Iterator[Check]:
+def _devices() -> Iterator[Probe]:
     """Disks with the identity that --wipe requires. This list is for people; the guards check each device again."""
     from dbbench.storage import devices
 
@@ -201,4 +201,4 @@ def _devices() -> Iterator[Check]:
             parts = [size_text(disk.size_bytes), disk.model, shown.get("fstype") or "",
                      f"mounted at {', '.join(mounts)}" if mounts else ""]  # fmt: skip
             text = f"identity {disk.identity}; {', '.join(part for part in parts if part)}"
-            yield Check(Purpose.DEVICES, f"device /dev/{disk.name}", True, text)
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk.name}", True, text)

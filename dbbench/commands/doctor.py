@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.checks import Check, Purpose, checks, of_plan
+from dbbench.commands.checks import Probe, Purpose, checks, of_plan
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_USAGE
 from dbbench.report.text import put, put_json
@@ -33,7 +33,7 @@ def command(options: Options, plan_file: str | None, results_folder: str) -> int
     return EXIT_USAGE if blocking else EXIT_OK
 
 
-def _put(rows: list[Check]) -> None:
+def _put(rows: list[Probe]) -> None:
     """A section for each purpose, and below it the command that installs what is missing."""
     width = max(len(row.check) for row in rows if row.purpose != Purpose.PLAN)
     for number, (purpose, group) in enumerate(itertools.groupby(rows, lambda row: row.purpose)):
@@ -45,7 +45,7 @@ def _put(rows: list[Check]) -> None:
             put(f"  Install what is missing:  apt-get install --no-install-recommends --no-remove {' '.join(wanted)}")
 
 
-def _put_row(row: Check, width: int) -> None:
+def _put_row(row: Probe, width: int) -> None:
     state = "ok" if row.ok else "not needed" if row.optional else "change" if row.purpose == Purpose.HOST else "missing"
     text = row.found or ""
     if not row.ok and row.needed:

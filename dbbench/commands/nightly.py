@@ -22,7 +22,7 @@ from dbbench.commands.options import (
 from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
-from dbbench.nightly.tonight import Outcome
+from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
 
 MOST_AGE_H: Final = 30.0  # of the newest night: a day, and how much longer a night may take
@@ -182,7 +182,7 @@ def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[nightl
     put_table(("since", "plan", "series", "ratio", "until", "run"), found, right="---r")
 
 
-def _put(options: Options, outcome: Outcome) -> None:
+def _put(options: Options, outcome: NightOutcome) -> None:
     if options.json:
         put_json(outcome.document)
         return

@@ -33,7 +33,7 @@ def sessions_statement(major: int) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class PgView:
     """Counters that some versions have in the same columns of one view."""
 
     view: str
@@ -69,36 +69,36 @@ def _same(*names: str) -> dict[str, str]:
 _DATA: Final = {"data_write_bytes": "writes", "data_extend_bytes": "extends", "data_read_bytes": "reads"}
 _BY_BACKENDS: Final = "object = 'relation' AND backend_type NOT IN ('checkpointer', 'background writer')"
 SOURCES: Final = (
-    Source("pg_stat_database", _same("xact_commit", "xact_rollback", "blks_read", "blks_hit", "tup_inserted",
+    PgView("pg_stat_database", _same("xact_commit", "xact_rollback", "blks_read", "blks_hit", "tup_inserted",
            "tup_updated", "tup_deleted", "temp_bytes", "deadlocks"),
            where=f"datname = '{DATABASE}'", also=("datname",)),
-    Source("pg_stat_bgwriter", _same("buffers_clean", "maxwritten_clean", "buffers_alloc")),
-    Source("pg_stat_bgwriter", {**_same("buffers_checkpoint", "buffers_backend", "buffers_backend_fsync"),
+    PgView("pg_stat_bgwriter", _same("buffers_clean", "maxwritten_clean", "buffers_alloc")),
+    PgView("pg_stat_bgwriter", {**_same("buffers_checkpoint", "buffers_backend", "buffers_backend_fsync"),
            "checkpointer_write_ms": "checkpoint_write_time", "checkpointer_sync_ms": "checkpoint_sync_time"},
            Versions(last=(16,))),
-    Source("pg_stat_checkpointer", {"buffers_checkpoint": "buffers_written", "checkpointer_write_ms": "write_time",
+    PgView("pg_stat_checkpointer", {"buffers_checkpoint": "buffers_written", "checkpointer_write_ms": "write_time",
            "checkpointer_sync_ms": "sync_time"}, Versions((17,))),
-    Source("pg_stat_wal", _same("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"), Versions((14,))),
-    Source("pg_stat_wal", {**_same("wal_write", "wal_sync"), "wal_write_ms": "wal_write_time",
+    PgView("pg_stat_wal", _same("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"), Versions((14,))),
+    PgView("pg_stat_wal", {**_same("wal_write", "wal_sync"), "wal_write_ms": "wal_write_time",
            "wal_sync_ms": "wal_sync_time"}, Versions((14,), (17,))),
     # The context "init" is the filling of new segments with zeros, which pg_stat_wal never counted.
-    Source("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time",
+    PgView("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time",
            "wal_sync_ms": "fsync_time"}, Versions((18,)), where="object = 'wal' AND context = 'normal'",
            formula="sum({})", also=("object", "context")),
-    Source("pg_stat_wal", _same("wal_fpi_bytes"), Versions((19,))),
+    PgView("pg_stat_wal", _same("wal_fpi_bytes"), Versions((19,))),
     # pg_stat_io has bytes since 18, operations and their size before.
-    Source("pg_stat_io", _DATA, Versions((16,), (17,)), where="object = 'relation'",
+    PgView("pg_stat_io", _DATA, Versions((16,), (17,)), where="object = 'relation'",
            formula="sum({} * op_bytes)", also=("object", "op_bytes")),
-    Source("pg_stat_io", {"data_write_bytes": "write_bytes", "data_extend_bytes": "extend_bytes",
+    PgView("pg_stat_io", {"data_write_bytes": "write_bytes", "data_extend_bytes": "extend_bytes",
            "data_read_bytes": "read_bytes"}, Versions((18,)), where="object = 'relation'",
            formula="sum({})", also=("object",)),
     # Pages that sessions write themselves are in pg_stat_bgwriter up to 16.
-    Source("pg_stat_io", {"buffers_backend": "writes"}, Versions((17,), (17,)), where=_BY_BACKENDS,
+    PgView("pg_stat_io", {"buffers_backend": "writes"}, Versions((17,), (17,)), where=_BY_BACKENDS,
            formula="sum({} + coalesce(extends, 0))", also=("object", "backend_type", "extends")),
-    Source("pg_stat_io", {"buffers_backend": "write_bytes"}, Versions((18,)), where=_BY_BACKENDS,
+    PgView("pg_stat_io", {"buffers_backend": "write_bytes"}, Versions((18,)), where=_BY_BACKENDS,
            formula="sum({} + coalesce(extend_bytes, 0)) / current_setting('block_size')::int",
            also=("object", "backend_type", "extend_bytes")),
-    Source("pg_stat_io", {"buffers_backend_fsync": "fsyncs"}, Versions((17,)), where=_BY_BACKENDS,
+    PgView("pg_stat_io", {"buffers_backend_fsync": "fsyncs"}, Versions((17,)), where=_BY_BACKENDS,
            formula="sum({})", also=("object", "backend_type")),
 )  # fmt: skip
 VIEWS: Final = tuple(dict.fromkeys(source.view for source in SOURCES))
@@ -137,7 +137,7 @@ def reading(version: str, columns: Mapping[str, Collection[str]]) -> Reading:
     return Reading("SELECT " + ", ".join(parts), origins, tuple(dict.fromkeys(lacking)))
 
 
-def _object(source: Source, columns: Mapping[str, str]) -> str:
+def _object(source: PgView, columns: Mapping[str, str]) -> str:
     pairs = ", ".join(f"'{name}', {source.formula.format(column)}" for name, column in columns.items())
     where = f" WHERE {source.where}" if source.where else ""
     return f"(SELECT jsonb_build_object({pairs}) FROM {source.view}{where})"

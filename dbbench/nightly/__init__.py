@@ -6,7 +6,16 @@ holds what a person has accepted, `retention` removes old raw data, and `state` 
 
 from __future__ import annotations
 
-from dbbench.nightly.analysis import Finding, Regression, changed, confirmed, courses_of, judge, overall, regressions
+from dbbench.nightly.analysis import (
+    NightFinding,
+    Regression,
+    changed,
+    confirmed,
+    courses_of,
+    judge,
+    overall,
+    regressions,
+)
 from dbbench.nightly.baselines import Accepted, accept, accepted, all_accepted
 from dbbench.nightly.history import (
     GUARD,
@@ -25,7 +34,29 @@ from dbbench.nightly.history import (
 )
 
 __all__ = [
-    "GUARD", "ITSELF", "Accepted", "Change", "Finding", "Night", "Regression", "accept", "accepted", "all_accepted",
-    "append", "changed", "confirmed", "courses_of", "document_of", "every_plan", "guarded", "judge", "known",
-    "missing_dates", "night_of", "one_at_a_time", "overall", "prune", "regressions",
+    "GUARD",
+    "ITSELF",
+    "Accepted",
+    "Change",
+    "Night",
+    "NightFinding",
+    "Regression",
+    "accept",
+    "accepted",
+    "all_accepted",
+    "append",
+    "changed",
+    "confirmed",
+    "courses_of",
+    "document_of",
+    "every_plan",
+    "guarded",
+    "judge",
+    "known",
+    "missing_dates",
+    "night_of",
+    "one_at_a_time",
+    "overall",
+    "prune",
+    "regressions",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ QUIET: Final = ("ok", "learning")
 
 
 @dataclass(frozen=True)
-class Finding:
+class NightFinding:
     """One series tonight. `state`: learning, ok, suspect, regression, improvement; `since`: the night of the change."""
 
     key: str
@@ -52,7 +52,7 @@ class Finding:
         return None if self.level is None else self.ratio / self.level
 
 
-def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, window: int) -> list[Finding]:
+def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, window: int) -> list[NightFinding]:
     """Return a finding for each series of tonight.
 
     The level is the median of at most `window` accepted nights since the last acceptance: good ones on which the series
@@ -67,7 +67,7 @@ def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, wi
     return [_finding(key, value, past, tonight, accepted) for key, value in sorted(tonight.ratios.items())]
 
 
-def confirmed(finding: Finding, again: Ratio | None) -> Finding:
+def confirmed(finding: NightFinding, again: Ratio | None) -> NightFinding:
     """Return a suspect finding after a second run in the same night.
 
     If the interval of that run excludes the level on the same side, the change is confirmed; otherwise it was chance,
@@ -104,18 +104,18 @@ def missing_between(night: str, later: str) -> list[str]:
     return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
 
 
-def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> Finding:
+def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> NightFinding:
     settled = [n.ratios[key] for n in past if n.good and key in n.ratios and n.states.get(key) not in MOVED]
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
-        return Finding(key, "learning", value.ratio, notes=("no earlier runs to compare with yet",))
+        return NightFinding(key, "learning", value.ratio, notes=("no earlier runs to compare with yet",))
     away = math.log(value.ratio / level)
     worse = (away < 0) == (value.better == "higher")
     dates, values = series_of(key, [*past, tonight])
     recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
     stepped = bool(recent) and abs(_median_log(values[recent[-1] :]) - math.log(level)) >= SHIFT
     if not tonight.good or not (abs(away) > max(SHIFT, bound) or (stepped and abs(away) >= SHIFT)):
-        return Finding(key, "ok", value.ratio, level, None, worse)
+        return NightFinding(key, "ok", value.ratio, level, None, worse)
     at = dates[recent[-1]] if stepped else tonight.night
     changes = [change for night in (*past, tonight) if night.night == at for change in night.changes]
     notes = tuple(f"the same night: {change.text}" for change in changes)
@@ -123,7 +123,7 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     still = "regression" if worse else "improvement"
     if state == still:
         at = next((n.night for n in _run_of(past, key, still)), at)
-    return Finding(key, still if state == still else "suspect", value.ratio, level, at, worse, notes, margin)
+    return NightFinding(key, still if state == still else "suspect", value.ratio, level, at, worse, notes, margin)
 
 
 def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
@@ -173,8 +173,8 @@ def _median_log(values: Sequence[float | None]) -> float:
     return statistics.median(math.log(value) for value in values if value is not None)
 
 
-def _with(finding: Finding, state: str, note: str) -> Finding:
-    return Finding(
+def _with(finding: NightFinding, state: str, note: str) -> NightFinding:
+    return NightFinding(
         finding.key, state, finding.ratio, finding.level, finding.since, finding.worse, (*finding.notes, note)
     )
 
@@ -268,7 +268,7 @@ def _one(plan: str, series: str, begun: Night, until: str | None) -> Regression:
     )
 
 
-def overall(tonight: Night, findings: Sequence[Finding], missing: Sequence[str]) -> str:
+def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[str]) -> str:
     """Return one word: regression, failed, inconclusive (invalid or missing nights), improvement, ok."""
     states = {finding.state for finding in findings}
     if "regression" in states:
@@ -280,7 +280,7 @@ def overall(tonight: Night, findings: Sequence[Finding], missing: Sequence[str])
     return "improvement" if "improvement" in states else "ok"
 
 
-def changed(results: Path, plan: str, word: str, findings: Sequence[Finding]) -> bool:
+def changed(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
     """Whether to notify; records the state as notified. The first night is reported unless nothing is wrong."""
     path = results / FOLDER / f"{plan}.state.json"
     series = {finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings}

@@ -15,7 +15,7 @@ import click
 from dbbench import __version__, process, results
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
-from dbbench.nightly.analysis import Finding, changed, confirmed, judge, overall
+from dbbench.nightly.analysis import NightFinding, changed, confirmed, judge, overall
 from dbbench.nightly.baselines import accepted
 from dbbench.nightly.history import (
     GUARD,
@@ -40,13 +40,13 @@ _EXITS: Final = {"regression": EXIT_REGRESSION, "failed": EXIT_TRIAL_FAILED, "in
 RunPlan = Callable[[Asked, str], LoadedRun]  # the plan to run and the name of its run
 
 
-class Outcome(NamedTuple):
+class NightOutcome(NamedTuple):
     """A night with its judgement."""
 
     plan: str
     state: str  # of the whole night: `overall`
     night: Night
-    findings: list[Finding]
+    findings: list[NightFinding]
     missing: list[str]  # dates without a night since the one before
     pruned: list[str]  # runs whose raw data was removed
     news: bool  # whether the state is another than that of the night before
@@ -78,7 +78,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     return Asked(given_text(Path(plan_file), MOST_BYTES), plan, expanded, identity(plan, expanded.cells))
 
 
-def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Outcome:
+def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
     name = wanted.plan.name
     with one_at_a_time(root, name):
@@ -88,10 +88,10 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Outc
         state = overall(night, findings, missing)
         news = changed(root, name, state, findings)
         pruned = prune(root, known(root, name), datetime.datetime.now(datetime.UTC).date())
-    return Outcome(name, state, night, findings, missing, pruned, news)
+    return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[Finding]]:
+def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
     """The night and its findings; suspects are confirmed by a second run."""
     name = wanted.plan.name
     before = known(root, name)
@@ -106,7 +106,7 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
     return dataclasses.replace(night, states={f.key: f.state for f in findings}), findings
 
 
-def _answered(finding: Finding, again: Night) -> Finding:
+def _answered(finding: NightFinding, again: Night) -> NightFinding:
     """The suspect after its second run; a second run that is not good itself confirms nothing."""
     if again.good:
         return confirmed(finding, again.ratios.get(finding.key))
@@ -114,7 +114,7 @@ def _answered(finding: Finding, again: Night) -> Finding:
     return dataclasses.replace(finding, notes=(*finding.notes, note))
 
 
-def _second(wanted: Asked, findings: Sequence[Finding]) -> Asked:
+def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
     """The reference, its guard and the suspects alone, with enough blocks, in another order."""
     from dbbench.plan import Expanded, identity, ordered
 
@@ -146,7 +146,7 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
     return results.load_run(folder)
 
 
-def export(outcome: Outcome, root: Path, files: dict[str, str | None]) -> None:
+def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:
     """Write the night in other programs' formats. `files`: a path for each format, or None."""
     from dbbench.report.exports import FORMATS, Report, report_of
     from dbbench.report.verdicts import verdicts

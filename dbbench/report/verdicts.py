@@ -36,7 +36,7 @@ KEYS = [field.name for field in dataclasses.fields(Row)]
 _HEADER = ("setup", "value", "change", "interval", "verdict", "blocks", "df", "level", "durability", "notes")
 
 
-class Table(NamedTuple):
+class VerdictTable(NamedTuple):
     """The rows of one engine, workload and variant."""
 
     engine: str
@@ -50,7 +50,7 @@ class Verdicts(NamedTuple):
     """What `compare` prints, in whatever format. `findings` are sentences about several tables: curves that cross."""
 
     baseline: str
-    tables: list[Table]
+    tables: list[VerdictTable]
     findings: list[str] = []  # noqa: RUF012  (never changed)
     hosts: list[tuple[Metric, ByHost]] = []  # noqa: RUF012
 
@@ -75,7 +75,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for judged in METRICS if metric == ALL else [metric or primary.get(workload, "tps")]:
             if rows := comparison.rows(key, judged):
                 said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
-                tables.append(Table(engine, workload, variant, METRICS[judged], said))
+                tables.append(VerdictTable(engine, workload, variant, METRICS[judged], said))
                 hosts += [(METRICS[judged], one) for one in compare.by_host(group, chosen, judged)]
     cells = [cell for run in runs for cell in run.run.cells]
     planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
@@ -93,7 +93,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     return Verdicts(chosen, tables, [*crossed, *unlike], hosts)
 
 
-def _rows_by(tables: Sequence[Table], metric: str) -> list[Row]:
+def _rows_by(tables: Sequence[VerdictTable], metric: str) -> list[Row]:
     return [row for table in tables if table.metric.name == metric for row in table.rows]
 
 
@@ -119,7 +119,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
         rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
         for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
             mine = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
-            tables.append(Table(engine, workload, variant, judged, mine))
+            tables.append(VerdictTable(engine, workload, variant, judged, mine))
     return Verdicts(baseline or values[0], tables)
 
 
@@ -212,7 +212,7 @@ def put_tables(found: Verdicts) -> None:
         put_wrapped(f"! {text}")
 
 
-def _host_lines(found: Verdicts, table: Table) -> list[str]:
+def _host_lines(found: Verdicts, table: VerdictTable) -> list[str]:
     """A line for each arm of the table with its ratio on each host."""
     here = (table.engine, table.workload, table.variant)
     return [
@@ -222,7 +222,7 @@ def _host_lines(found: Verdicts, table: Table) -> list[str]:
     ]
 
 
-def _title(table: Table) -> str:
+def _title(table: VerdictTable) -> str:
     unit = f", {table.metric.unit}" if table.metric.unit else ""
     work = titled(table.workload, table.variant)
     return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"

@@ -98,7 +98,7 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
     def attach(image: Path) -> bool:
         with loop.attached(image) as device:
-            return loopctl.status(device.facts.name) == loopctl.Status(
+            return loopctl.status(device.facts.name) == loopctl.LoopStatus(
                 (image.stat().st_dev, image.stat().st_ino), 0, str(image)
             )
 

@@ -129,7 +129,7 @@ def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -
         with namespaces.apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
             assert (tmp_path / "mnt2").is_mount()
         listed = process.run(["zpool", "list", "-H", "-o", "name"]).stdout.split()
-        assert isinstance(fs.pool, pool.Pool)
+        assert isinstance(fs.pool, pool.ZfsPool)
         assert listed == [fs.pool.name]
         fs.pool.reopen()
         assert (fs.path / "kept").read_bytes() == b"kept"
@@ -155,7 +155,7 @@ def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: 
     """An export that fails names the process; when it has let go, the export succeeds."""
     monkeypatch.setattr(common, "BUSY_S", 0.2)
     with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
-        assert isinstance(fs.pool, pool.Pool)
+        assert isinstance(fs.pool, pool.ZfsPool)
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
         with pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
             fs.pool.export(fs.path)
@@ -179,7 +179,7 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     with disks(tmp_path, 1) as device:
         opened = mounted("zfs", device, tmp_path / "mnt", journal)
         fs = opened.__enter__()
-        assert isinstance(fs.pool, pool.Pool)
+        assert isinstance(fs.pool, pool.ZfsPool)
         native, name = fs.pool.driver.native, fs.pool.name
         assert zfs.FAMILY.give_back(journal) == ([f"pool {name}"] if native else [])
         assert zfs.FAMILY.give_back(journal) == []

@@ -11,7 +11,7 @@ from dbbench import durability
 from dbbench.engines import innodb, postgres
 from dbbench.model import Durability, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted
-from dbbench.storage.filesystems.zfs.driver import Driver
+from dbbench.storage.filesystems.zfs.driver import ZfsDriver
 
 BARRIER, JOURNAL, ASYNC, TORN = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
@@ -147,7 +147,7 @@ def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: b
 
 def test_who_serves_a_pool_counts() -> None:
     """zfs-fuse leaves out flushes that it was asked for, whatever the properties say; the kernel's OpenZFS does not."""
-    assert (Driver(False, "23").flags, Driver(True, "2.4.4-1").flags) == ((BARRIER,), ())
+    assert (ZfsDriver(False, "23").flags, ZfsDriver(True, "2.4.4-1").flags) == ((BARRIER,), ())
 
 
 def test_the_page_is_the_servers_own() -> None:

@@ -23,7 +23,7 @@ from dbbench.commands.nightly import command as nightly_commands
 from dbbench.commands.options import Options
 from dbbench.errors import NightlyLocked, ResultDamaged
 from dbbench.model import Arm, DeviceSpec
-from dbbench.nightly import Accepted, Change, Finding, Night
+from dbbench.nightly import Accepted, Change, Night, NightFinding
 from dbbench.nightly.history import Ratio
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
@@ -46,7 +46,7 @@ def nights(count: int, level: float = 0.9, sd: float = 0.01) -> list[Night]:
     return [night(n, level * math.exp(draw.gauss(0, sd))) for n in range(count)]
 
 
-def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None) -> Finding:
+def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None) -> NightFinding:
     """The one finding."""
     (found,) = nightly.judge(before, tonight, accepted, 60)
     return found
@@ -128,7 +128,7 @@ def test_a_bad_night_alarms_nobody_by_its_ratios() -> None:
 
 def test_overall_names_the_gravest() -> None:
     """Regression before failure before what tells nothing; a missing night tells nothing."""
-    ok, bad = Finding(KEY, "ok", 1.0), Finding(KEY, "regression", 1.0)
+    ok, bad = NightFinding(KEY, "ok", 1.0), NightFinding(KEY, "regression", 1.0)
     failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
     assert nightly.overall(failed, [bad], []) == "regression"
     assert nightly.overall(failed, [ok], []) == "failed"
@@ -140,7 +140,7 @@ def test_changes_alone_are_told(tmp_path: Path) -> None:
     """ok, ok, regression, regression, ok: two changes."""
     (tmp_path / "nightly").mkdir()
     states = ["ok", "ok", "regression", "regression", "ok"]
-    told = [nightly.changed(tmp_path, "p", word, [Finding(KEY, word, 1.0)]) for word in states]
+    told = [nightly.changed(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
     assert told == [False, False, True, False, True]
 
 

@@ -13,7 +13,7 @@ import pytest
 from dbbench.labs.powercut import aims, controls, images, log, witness
 from dbbench.labs.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
-from dbbench.labs.powercut.log import Entry, Log
+from dbbench.labs.powercut.log import Log, LogEntry
 from dbbench.model import CutFacts, Durability
 from dbbench.results import compatibility
 
@@ -29,19 +29,19 @@ class Disk:
     """A log under construction: one entry each millisecond."""
 
     folder: Path
-    entries: list[Entry] = dataclasses.field(default_factory=list)
+    entries: list[LogEntry] = dataclasses.field(default_factory=list)
     place: int = 0
 
     def write(self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None, disk: int = 0) -> Disk:
         with (self.folder / "data").open("ab") as data:
             data.write(value * BLOCK * blocks)
         ns = (len(self.entries) if at_ms is None else at_ms) * MS
-        self.entries.append(Entry(ns, False, block * BLOCK, BLOCK * blocks, self.place, disk))
+        self.entries.append(LogEntry(ns, False, block * BLOCK, BLOCK * blocks, self.place, disk))
         self.place += BLOCK * blocks
         return self
 
     def flush(self, at_ms: int | None = None, disk: int = 0) -> Disk:
-        self.entries.append(Entry((len(self.entries) if at_ms is None else at_ms) * MS, True, disk=disk))
+        self.entries.append(LogEntry((len(self.entries) if at_ms is None else at_ms) * MS, True, disk=disk))
         return self
 
     def log(self) -> Log:
@@ -74,7 +74,7 @@ def disk(tmp_path: Path) -> Disk:
 
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every request in its order, with the place of its bytes."""
-    writer = log.Writer(tmp_path)
+    writer = log.LogWriter(tmp_path)
     writer.write(8192, b"a" * 512)
     writer.flush(disk=3)
     writer.write(0, b"b" * 4096, disk=1)
@@ -87,7 +87,7 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_record_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     """A log whose process was killed is read up to its last whole record."""
-    writer = log.Writer(tmp_path)
+    writer = log.LogWriter(tmp_path)
     writer.flush()
     writer.flush()
     writer.close()

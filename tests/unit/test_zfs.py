@@ -14,12 +14,12 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems import zfs
 from dbbench.storage.filesystems.port import Mounted
 from dbbench.storage.filesystems.zfs import driver, pool
-from dbbench.storage.filesystems.zfs.driver import Driver
+from dbbench.storage.filesystems.zfs.driver import ZfsDriver
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/zfs"
-FUSE = Driver(False, "23")
-NEW = Driver(True, "2.4.4-1")
-OLD = Driver(True, "0.8.6-1")
+FUSE = ZfsDriver(False, "23")
+NEW = ZfsDriver(True, "2.4.4-1")
+OLD = ZfsDriver(True, "0.8.6-1")
 
 
 def text(name: str) -> str:
@@ -162,10 +162,10 @@ def test_a_setup_says_if_it_needs_openzfs(name: str) -> None:
         (OLD, setup_of("compression=zstd"), "OpenZFS 2.0 or later"),
         (OLD, setup_of("direct=always"), "OpenZFS 2.3 or later"),
         (NEW, setup_of("direct=always", "compression=zstd"), None),
-        (Driver(True, ""), setup_of("compression=zstd"), None),
+        (ZfsDriver(True, ""), setup_of("compression=zstd"), None),
     ],
 )
-def test_what_a_driver_cannot_do_is_named(by: Driver, setup: FsSetup, lack: str | None) -> None:
+def test_what_a_driver_cannot_do_is_named(by: ZfsDriver, setup: FsSetup, lack: str | None) -> None:
     """With the version that it takes; a module that is not loaded yet is not judged."""
     found = by.lacks(setup)
     assert found is None if lack is None else lack in str(found)

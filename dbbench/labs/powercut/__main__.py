@@ -16,7 +16,7 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import Order, controls, images
 from dbbench.labs.powercut.ground import Lab
 from dbbench.labs.powercut.lab import Bench, Tally, Tell, control, examine
-from dbbench.labs.powercut.targets import Target, targets
+from dbbench.labs.powercut.targets import LabTarget, targets
 from dbbench.machine import namespaces
 from dbbench.metrics.clock import iso
 from dbbench.model import ControlFacts, LabFacts, LabRow
@@ -66,7 +66,7 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     save(True)
 
 
-def _one_of_each_engine(wanted: list[Target]) -> list[Target]:
+def _one_of_each_engine(wanted: list[LabTarget]) -> list[LabTarget]:
     return list({target.engine.name: target for target in reversed(wanted)}.values())[::-1]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.labs.powercut.aims import Aim
-from dbbench.labs.powercut.targets import Target, sized
+from dbbench.labs.powercut.targets import LabTarget, sized
 from dbbench.model import EngineSpec, Scalar, merged
 from dbbench.plan.catalog import Catalog
 
@@ -50,8 +50,8 @@ def how_often(cuts: int | None) -> tuple[int, int]:
     return (FEW, FEW_NEEDED) if cuts is not None and cuts < LONG else (MANY, MANY_NEEDED)
 
 
-def target(control: Control, engine: EngineSpec, known: Catalog) -> Target:
+def target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
     own = ENGINES[engine.name]
     settings = merged(("default", {**own.defaults(None), **own.window_settings(1, 1)}))
-    return Target(control.name, known.setup(control.setup), engine, sized(settings, engine.name, control.settings))
+    return LabTarget(control.name, known.setup(control.setup), engine, sized(settings, engine.name, control.settings))

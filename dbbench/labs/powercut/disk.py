@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed, LabUnavailable
-from dbbench.labs.powercut.log import Writer
+from dbbench.labs.powercut.log import LogWriter
 from dbbench.machine import libc, mounts, namespaces
 from dbbench.packages import FUSE
 
@@ -41,7 +41,7 @@ class Disks:
 
     def __init__(self, images: Sequence[Path], log: Path) -> None:
         self._fds = opened(images)
-        self._log = Writer(log)
+        self._log = LogWriter(log)
 
     def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
         """Return the stat(2) data of directory and files."""

@@ -22,7 +22,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import DeadlinePassed, EngineStartFailed
 from dbbench.labs.powercut import witness
-from dbbench.labs.powercut.targets import Target
+from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
 from dbbench.run.job import WorkDir
@@ -63,11 +63,11 @@ class Lab:
         """Return the directory of images and logs."""
         return self.workdir.scratch
 
-    def disks(self, stem: str, target: Target) -> Images:
+    def disks(self, stem: str, target: LabTarget) -> Images:
         """Return the images of that name for a target's disks."""
         return disks(self.scratch, stem, target)
 
-    def volumes(self, target: Target, device: Device) -> list[tuple[FsSetup, Device, Path]]:
+    def volumes(self, target: LabTarget, device: Device) -> list[tuple[FsSetup, Device, Path]]:
         """Return setup, device and mount point of the filesystem of the data, and of the log if that has its
         own disk."""
         found = [(target.setup, device, self.workdir.mount)]
@@ -80,7 +80,7 @@ class Lab:
 class Ground:
     """Disks with the filesystem and the tables of the witness, cleanly unmounted."""
 
-    target: Target
+    target: LabTarget
     base: Images
     place: Place  # of the server, and of its log where that lies elsewhere than in the data directory
     flags: tuple[Durability, ...]  # computed from what kernel and server say
@@ -88,14 +88,14 @@ class Ground:
     fs: Mounted  # as it was when it was made
 
 
-def disks(folder: Path, stem: str, target: Target) -> Images:
+def disks(folder: Path, stem: str, target: LabTarget) -> Images:
     """Make image files for the target's disks: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the log."""
     numbers = range(target.disks)
     data = [folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img") for number in numbers]
     return Images(tuple(data), folder / f"{stem}-wal.img" if target.log else None)
 
 
-def prepared(lab: Lab, target: Target) -> Ground:
+def prepared(lab: Lab, target: LabTarget) -> Ground:
     """Make the filesystem on new disks, a data directory on it, and the tables in that."""
     engine, base = ENGINES[target.engine.name], lab.disks("base", target)
     template = _template(lab, target)
@@ -125,7 +125,7 @@ def prepared(lab: Lab, target: Target) -> Ground:
 
 
 @contextlib.contextmanager
-def _new(lab: Lab, target: Target, device: Device) -> Iterator[Mounted]:
+def _new(lab: Lab, target: LabTarget, device: Device) -> Iterator[Mounted]:
     """Mount the new filesystems within the block: that of the data, with that of the log as its `wal`. Raises
     ClaimWrong."""
     with contextlib.ExitStack() as stack:
@@ -137,7 +137,7 @@ def _new(lab: Lab, target: Target, device: Device) -> Iterator[Mounted]:
         yield replace(found[0], wal=found[1] if len(found) > 1 else None)
 
 
-def _template(lab: Lab, target: Target) -> Path:
+def _template(lab: Lab, target: LabTarget) -> Path:
     """Return a data directory of that server with the witness's tables, made once per lab."""
     engine, place = ENGINES[target.engine.name], lab.workdir.place(target.engine)
     name = f"template-{target.engine.name}-{abs(hash(target.engine.bin))}"
@@ -155,7 +155,7 @@ def _template(lab: Lab, target: Target) -> Path:
 
 
 @contextlib.contextmanager
-def mounted(lab: Lab, target: Target, device: Device) -> Iterator[Path]:
+def mounted(lab: Lab, target: LabTarget, device: Device) -> Iterator[Path]:
     """Mount the target's existing filesystems on `device` within the block; yield the data directory.
 
     Raises MountFailed, UnmountFailed.

@@ -30,8 +30,8 @@ from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, 
 from dbbench.labs.powercut.ground import end as end_server
 from dbbench.labs.powercut.images import DESTAGE_S, Cut, Media, copied
 from dbbench.labs.powercut.log import Log
-from dbbench.labs.powercut.recovery import Finding, examined, harm_of_start, recovered
-from dbbench.labs.powercut.targets import Target
+from dbbench.labs.powercut.recovery import Recovery, examined, harm_of_start, recovered
+from dbbench.labs.powercut.targets import LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
 from dbbench.model import Conclusion, ControlFacts, CutFacts, Durability, LabRow, durability_class
 from dbbench.plan import catalog
@@ -99,8 +99,8 @@ class Bench:
         unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(left.all)))
         return facts(finding, number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, kept)
 
-    def _again(self, ground: Ground, media: Media, cut: Cut, left: Images, seen: dict[int, int], first: Finding
-               ) -> Finding:  # fmt: skip
+    def _again(self, ground: Ground, media: Media, cut: Cut, left: Images, seen: dict[int, int], first: Recovery
+               ) -> Recovery:  # fmt: skip
         """Return the finding; harm counts only if a second recovery on another device finds it too."""
         occupied = self.lab.scratch / "occupied.img"  # takes the number of the device that was used
         if not occupied.exists():
@@ -134,7 +134,7 @@ def media_of(lab: Lab, ground: Ground, log: Log) -> Media:
     return Media(ground.base.all, log, lab.disks("medium", ground.target).all)
 
 
-def facts(finding: Finding, number: int, aim: str, seed: str, position: int = 0, unit: int = 0, unflushed: int = 0,
+def facts(finding: Recovery, number: int, aim: str, seed: str, position: int = 0, unit: int = 0, unflushed: int = 0,
           kept: str = "") -> CutFacts:  # fmt: skip
     """Return a finding in the form in which it is stored."""
     return CutFacts(number, aim, seed, position, unit, unflushed, finding.acknowledged, finding.lost,
@@ -145,7 +145,7 @@ def facts(finding: Finding, number: int, aim: str, seed: str, position: int = 0,
 class Tally:
     """The results of a target so far."""
 
-    target: Target
+    target: LabTarget
     ground: Ground | None = None
     cuts: list[CutFacts] = field(default_factory=list)
     recordings: int = 0
@@ -185,7 +185,7 @@ class Tally:
         )
 
 
-def examine(bench: Bench, target: Target, cuts: int | None) -> Tally:
+def examine(bench: Bench, target: LabTarget, cuts: int | None) -> Tally:
     """Record and cut a target until it has so many cuts (None: no limit) or the time is used up.
 
     Two failed recordings in a row end it, and its row says so.
@@ -224,7 +224,7 @@ def _batch(bench: Bench, tally: Tally, count: int) -> None:
     tally.cuts += bench.cut(tally.ground, recording, log, chosen, len(tally.cuts) + 1)
 
 
-def control(bench: Bench, one: Control, engine: Target, tries: int, needed: int) -> ControlFacts:
+def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
     """Try a control until it has lost `needed` times, or after `tries` attempts.
 
     A lab whose control cannot be recorded is blind too.
@@ -263,7 +263,7 @@ class Recording:
     whole: tuple[int, int]  # the positions of the log between which there is something to lose
     working: tuple[tuple[int, int], ...]  # those between which commits were answered, from DESTAGE_S after the first
     acknowledged: Acknowledged
-    kills: tuple[Finding, ...]
+    kills: tuple[Recovery, ...]
     seconds: float
 
     @property
@@ -284,7 +284,7 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)
     for base, image in zip(ground.base.all, live.all, strict=True):
         copied(base, image)
-    found: list[Finding] = []
+    found: list[Recovery] = []
     with (
         disk.served(lab.workdir.root, live.all, folder, lab.workdir.logs / "disk.log") as files,
         devices.over(Images(files[: len(live.data)], files[-1] if live.wal else None)) as device,
@@ -301,7 +301,7 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
                      time.monotonic() - began)  # fmt: skip
 
 
-def _rounds(lab: Lab, ground: Ground, datadir: Path, seen: Acknowledged, found: list[Finding], kills: int,
+def _rounds(lab: Lab, ground: Ground, datadir: Path, seen: Acknowledged, found: list[Recovery], kills: int,
             chance: random.Random) -> int:  # fmt: skip
     """Work, kill, check; return when the last round ended, in ns."""
     end = 0

@@ -22,7 +22,7 @@ BUFFER: Final = 2**20
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One request as it arrived."""
 
     ns: int
@@ -33,7 +33,7 @@ class Entry:
     disk: int = 0
 
 
-class Writer:
+class LogWriter:
     """Appends to a log; only used by the process of the disks."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +61,7 @@ class Writer:
 class Log:
     """A finished log. `data` is the file with the writes' bytes."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     data: Path
 
     @cached_property
@@ -111,4 +111,4 @@ def read(folder: Path) -> Log:
     """Read the log in that directory. A truncated last record is ignored. Raises OSError."""
     raw = (folder / "index").read_bytes()
     whole = raw[: len(raw) // RECORD.size * RECORD.size]
-    return Log(tuple(Entry(*fields) for fields in RECORD.iter_unpack(whole)), folder / "data")
+    return Log(tuple(LogEntry(*fields) for fields in RECORD.iter_unpack(whole)), folder / "data")

@@ -37,7 +37,7 @@ _TORN: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Finding:
+class Recovery:
     """The result. `lost`: acknowledged commits that are missing. `harms` {}: nothing is missing."""
 
     acknowledged: int
@@ -47,14 +47,16 @@ class Finding:
     seconds: float = 0.0
 
 
-def recovered(lab: Lab, ground: Ground, disks: Images, acknowledged: Mapping[int, int], quick: bool = False) -> Finding:
+def recovered(
+    lab: Lab, ground: Ground, disks: Images, acknowledged: Mapping[int, int], quick: bool = False
+) -> Recovery:
     """Recover the disks and check them. `quick`: omit checks that cannot clear a harmed cut (for controls).
 
     A phase that exceeded its deadline, or a failed unmount or detach, makes the finding invalid: that is a fault of the
     lab, not of the filesystem.
     """
     began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
-    found = Finding(count)
+    found = Recovery(count)
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)  # what it says is to be of this recovery
     try:
         with devices.over(disks) as device:
@@ -63,18 +65,18 @@ def recovered(lab: Lab, ground: Ground, disks: Images, acknowledged: Mapping[int
                     found = _served(lab, ground, datadir, acknowledged)
             except MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"
-                found = Finding(count, count)
+                found = Recovery(count, count)
             if not quick and not harms and not found.harms:
                 with phase("fsck"):
                     _fsck(lab, ground, device, harms)
     except (DbbenchError, OSError) as error:
         if stopping(error):
             raise
-        return Finding(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
-    return Finding(count, found.lost, {**found.harms, **harms}, "", time.monotonic() - began)
+        return Recovery(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
+    return Recovery(count, found.lost, {**found.harms, **harms}, "", time.monotonic() - began)
 
 
-def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, int]) -> Finding:
+def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, int]) -> Recovery:
     try:
         with serving(lab, ground, datadir) as server:
             return examined(server, acknowledged)
@@ -86,16 +88,16 @@ def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, 
         return harm_of_start(EngineStartFailed(f"the server answers with an error: {error}"), acknowledged)
 
 
-def harm_of_start(error: DbbenchError, acknowledged: Mapping[int, int]) -> Finding:
+def harm_of_start(error: DbbenchError, acknowledged: Mapping[int, int]) -> Recovery:
     """Return the finding for a server that does not start, or that crashes when queried: nothing is accessible."""
     if not isinstance(error, EngineStartFailed | EngineDied):
         raise error
     count, said = sum(acknowledged.values()), str(error)
     harms = {"unrecovered": said, **({"torn": said} if _TORN.search(said) else {})}
-    return Finding(count, count, harms)
+    return Recovery(count, count, harms)
 
 
-def examined(server: Server, acknowledged: Mapping[int, int]) -> Finding:
+def examined(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
     """Query a recovered server. Raises DeadlinePassed, or EngineDied if it crashes."""
     count, harms, lost = sum(acknowledged.values()), dict[str, str](), 0
     with phase("look up"), _told(server, "look up", harms):
@@ -107,7 +109,7 @@ def examined(server: Server, acknowledged: Mapping[int, int]) -> Finding:
     if not harms:
         with phase("check"), _told(server, "check", harms):
             ENGINES[server.engine].check_running(server)
-    return Finding(count, lost, harms)
+    return Recovery(count, lost, harms)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ DECIDING: Final = (
 
 
 @dataclass(frozen=True)
-class Target:
+class LabTarget:
     """A setup with a server and its settings."""
 
     arm: str  # its label in the plan; of a control its name
@@ -45,18 +45,18 @@ class Target:
         return " ".join(words)
 
 
-def targets(cells: Iterable[Cell], given: int) -> tuple[list[Target], dict[str, str]]:
+def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[str, str]]:
     """Return the targets of these cells, and by arm why another one is not tested.
 
     `given`: the devices of the plan; each setup uses as many of the lab's disks as a trial would use of them.
     """
-    found: dict[tuple[str, str], Target] = {}
+    found: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
         if reason := not_examined(cell):
             skipped[cell.arm] = reason
             continue
-        target = Target(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name),
+        target = LabTarget(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name),
                         max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
         found.setdefault((target.key, cell.engine.bin or ""), target)
     return list(found.values()), skipped

@@ -13,7 +13,7 @@ from dbbench.units import count
 
 
 @dataclass(frozen=True)
-class Place:
+class TrialEvidence:
     """One trial's evidence; `link` leads to its second in the timelines."""
 
     where: str
@@ -32,7 +32,7 @@ class Finding:
     why: str
     grave: bool  # a failure, or telemetry that made a trial suspect
     whose: str
-    places: tuple[Place, ...]
+    places: tuple[TrialEvidence, ...]
 
     def texts(self) -> list[tuple[str, int]]:
         """The different evidences, each with how many trials have it."""
@@ -43,16 +43,16 @@ class Finding:
 def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     """Errors first, then warnings by ID."""
     total = sum(len(group.trials) for group in groups)
-    errors: dict[str, list[Place]] = {}
-    warnings: dict[str, list[Place]] = {}
+    errors: dict[str, list[TrialEvidence]] = {}
+    warnings: dict[str, list[TrialEvidence]] = {}
     for group in groups:
         for trial in group.trials:
             if trial.error is not None:
                 where = f"{_name(trial, group)}, in phase {trial.error.phase or 'unknown'}"
-                errors.setdefault(trial.error.id, []).append(Place(where, trial.error.text, None, None, True))
+                errors.setdefault(trial.error.id, []).append(TrialEvidence(where, trial.error.text, None, None, True))
             for warning in trial.warnings:
                 link = None if warning.second is None else _link(group, trial, warning.second)
-                place = Place(_name(trial, group), warning.text, warning.second, link, warning.suspect)
+                place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, warning.suspect)
                 warnings.setdefault(warning.id, []).append(place)
     known = all_errors()
     found = [
@@ -78,7 +78,7 @@ def _name(trial: Trial, group: Group) -> str:
     return f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
 
 
-def _whose(places: list[Place], total: int) -> str:
+def _whose(places: list[TrialEvidence], total: int) -> str:
     trials = len({place.where for place in places})
     if trials == total and total > 1:
         return f"all {total} trials"

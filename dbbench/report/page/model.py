@@ -38,7 +38,7 @@ SCHEMA = 1  # of the data that can be downloaded from the page
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupView:
     """All that the page shows of one engine and workload."""
 
     group: Group
@@ -56,7 +56,7 @@ class PageModel:
     subtitle: str
     marks: tuple[Mark, ...]
     verdict: Verdict
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[GroupView, ...]
     choose: Choose
     latencies: tuple[Latency, ...]
     findings: tuple[Finding, ...]
@@ -124,14 +124,14 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
     )
 
 
-def _comparison(group: Group) -> Comparison:
+def _comparison(group: Group) -> GroupView:
     seconds = telemetry(group)
-    return Comparison(
+    return GroupView(
         group, result_table(group, seconds), dot_plots(group), whys(group, seconds), timeline(group, seconds)
     )
 
 
-def _drawing(marks: Sequence[Mark], comparisons: Sequence[Comparison], about: str) -> dict[str, Any]:
+def _drawing(marks: Sequence[Mark], comparisons: Sequence[GroupView], about: str) -> dict[str, Any]:
     return {
         "about": about,
         "arms": [{"name": m.name, "light": m.light, "dark": m.dark, "dash": m.dash} for m in marks],
@@ -142,7 +142,7 @@ def _drawing(marks: Sequence[Mark], comparisons: Sequence[Comparison], about: st
     }
 
 
-def _results(runs: Sequence[LoadedRun], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dict[str, Any]:
     """The rows as `compare --json` has them, for every metric that was measured, and each trial's figures."""
     tables = [
         {"run": c.group.loaded.run.name, "baseline": c.group.baseline, "metric": heading.metric.name,

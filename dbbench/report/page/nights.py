@@ -54,7 +54,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Dot:
+class NightDot:
     """A night's mark and what its title says."""
 
     x: float
@@ -64,7 +64,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Step:
+class LevelStep:
     """A change of level in words. `state`: regression, improvement, accepted, or "" if it was not confirmed."""
 
     x: float
@@ -84,9 +84,9 @@ class NightPlot:
     ticks: tuple[tuple[float, str], ...]  # y, words
     dates: tuple[tuple[float, str, str], ...]  # x, words, anchor
     bars: str  # path of all intervals
-    dots: tuple[Dot, ...]
+    dots: tuple[NightDot, ...]
     levels: str  # path of the levels
-    steps: tuple[Step, ...]
+    steps: tuple[LevelStep, ...]
 
 
 def night_plots(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightPlot, ...]:
@@ -131,7 +131,7 @@ def _plot(ident: str, course: Course, mark: Mark | None) -> NightPlot:
         for i, point in enumerate(course.points) if _counts(point) and point.lo is not None and point.hi is not None
     )  # fmt: skip
     dots = tuple(
-        Dot(x(i), y.clipped(point.ratio), not point.good, _label(point, course))
+        NightDot(x(i), y.clipped(point.ratio), not point.good, _label(point, course))
         for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
     )  # fmt: skip
     ends = [*starts[1:], len(values)]
@@ -140,7 +140,7 @@ def _plot(ident: str, course: Course, mark: Mark | None) -> NightPlot:
         for start, end, level in zip(starts, ends, levels, strict=True) if level is not None
     )  # fmt: skip
     steps = [
-        Step(x(start - 0.5), _state(course.points, start), _told(course.points[start], before, after))
+        LevelStep(x(start - 0.5), _state(course.points, start), _told(course.points[start], before, after))
         for start, before, after in zip(starts[1:], levels, levels[1:], strict=False) if before and after
     ]  # fmt: skip
     steps += _accepted(course, x)
@@ -192,10 +192,10 @@ def _told(point: NightPoint, before: float, after: float) -> str:
     return f"{change(after / before)} since {point.night}{new}"
 
 
-def _accepted(course: Course, x: Axis) -> list[Step]:
+def _accepted(course: Course, x: Axis) -> list[LevelStep]:
     """Acceptances, where a night of that date is drawn."""
     place = {point.night: index for index, point in enumerate(course.points)}
-    return [Step(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
+    return [LevelStep(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
             for night, reason in course.accepted if night in place]  # fmt: skip
 
 

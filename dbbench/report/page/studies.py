@@ -32,7 +32,7 @@ _CHARTS: Final[dict[str, tuple[str, str, tuple[str, ...], float]]] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class StudyLine:
     """One arm of one table. `ratio`s are to the study's baseline."""
 
     mark: Mark
@@ -49,13 +49,13 @@ class ThenNowTable:
 
     title: str
     published: bool
-    lines: tuple[Line, ...]
+    lines: tuple[StudyLine, ...]
     note: str
     superseded: str
 
 
 @dataclass(frozen=True)
-class Curve:
+class StudyCurve:
     """The mean over an arm's trials that count, as an SVG path."""
 
     mark: Mark
@@ -70,7 +70,7 @@ class StudyChart:
     title: str
     top: str
     seconds: int
-    curves: tuple[Curve, ...]
+    curves: tuple[StudyCurve, ...]
     why: str = ""
 
 
@@ -129,11 +129,11 @@ def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group
         )
 
 
-def _line(group: Group, table: StudyTable, metric: Metric, arm: str, row: Row | None) -> Line:
+def _line(group: Group, table: StudyTable, metric: Metric, arm: str, row: Row | None) -> StudyLine:
     base, value = table.then.get(group.baseline), table.then.get(arm)
     ratio = table.ratios.get(arm) or (value / base if value is not None and base and arm != group.baseline else None)
     why = "" if row is not None and row.value is not None else _why(group, arm, metric)
-    return Line(
+    return StudyLine(
         group.marks[arm],
         metric.text(value),
         times(ratio),
@@ -251,7 +251,7 @@ def _chart(name: str, seconds: Telemetry) -> StudyChart:
     most = max(float(np.nanmax(values)) for values in known.values())
     top = step_above(most) if most > 0 else 1.0
     curves = tuple(
-        Curve(seconds.group.marks[arm], _path(values, length, top), number(float(np.nanmean(values))))
+        StudyCurve(seconds.group.marks[arm], _path(values, length, top), number(float(np.nanmean(values))))
         for arm, values in known.items()
     )
     return StudyChart(f"{title}, {unit}", number(top), length, curves)

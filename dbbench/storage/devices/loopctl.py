@@ -24,7 +24,7 @@ _CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
 
 
 @dataclass(frozen=True)
-class Status:
+class LoopStatus:
     """The file of a loop device as (device, inode), or its block device by number (0: none)."""
 
     file: tuple[int, int]
@@ -54,7 +54,7 @@ def is_bound(name: str) -> bool:
     return (sysfs.folder(name) / "loop/backing_file").exists()
 
 
-def status(name: str) -> Status | None:
+def status(name: str) -> LoopStatus | None:
     """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError."""
     with contextlib.ExitStack() as stack:
         try:
@@ -66,4 +66,4 @@ def status(name: str) -> Status | None:
                 return None
             raise
     device, inode, number, *_ = _INFO.unpack(answer)
-    return Status((device, inode), number, sysfs.read(sysfs.folder(name) / "loop/backing_file") or "")
+    return LoopStatus((device, inode), number, sysfs.read(sysfs.folder(name) / "loop/backing_file") or "")

@@ -17,13 +17,13 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, lvm, md
 from dbbench.storage.layers.kernel import lacks
-from dbbench.storage.layers.volume import WHAT, Holding, Kind, note_made, wiped
+from dbbench.storage.layers.volume import WHAT, Holding, LayerKind, note_made, wiped
 
 T = TypeVar("T")
 
 __all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
 
-KINDS: Final[dict[str, Kind]] = {"md": md, "lvm": lvm, "crypt": crypt}
+KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
 
 

@@ -144,7 +144,7 @@ def note_made(member: Device, journal: Journal) -> None:
             journal.note("made", device=naming.identity_of(member.facts.name), uuid=mark.uuid, what=mark.text)
 
 
-class Kind(Protocol):
+class LayerKind(Protocol):
     """A kind of layer: one module each."""
 
     def programs(self, layer: Layer) -> tuple[str, ...]: ...

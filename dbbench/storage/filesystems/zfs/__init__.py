@@ -26,7 +26,7 @@ from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_failed, mount
 from dbbench.storage.filesystems.formatted import damaged
 from dbbench.storage.filesystems.port import COPIED, Character, Check, Family, Made, Mounted, Stored, options_of
 from dbbench.storage.filesystems.zfs import driver, pool
-from dbbench.storage.filesystems.zfs.pool import Pool
+from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
 SNAPSHOT: Final = "dbbench-snapshot"
 CLONE: Final = "dbbench-clone"
@@ -144,8 +144,8 @@ def parse_taken(text: str, tag: str = "") -> int:
                if value.isdigit() and any(key == counts and name.endswith(end) for counts, end in counted))  # fmt: skip
 
 
-def _pool(stored: Stored) -> Pool:
-    assert isinstance(stored.fs.pool, Pool)
+def _pool(stored: Stored) -> ZfsPool:
+    assert isinstance(stored.fs.pool, ZfsPool)
     return stored.fs.pool
 
 
@@ -311,7 +311,7 @@ def _ratio(found: Mapping[str, str]) -> float:
     return float(found["compressratio"].removesuffix("x"))
 
 
-def _geometry(made: Pool, setup: FsSetup) -> dict[str, Scalar]:
+def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
     """Return the datasets' properties: those of the pool without, those of a volume with its name as prefix.
 
     Raises MountFailed if one differs from the setup.
@@ -334,7 +334,7 @@ def _geometry(made: Pool, setup: FsSetup) -> dict[str, Scalar]:
     return found
 
 
-def _mount(found: Pool, at: Path) -> None:
+def _mount(found: ZfsPool, at: Path) -> None:
     """Mount at `at`, unless the import has done so: a pool keeps its mount point."""
     if not _is_mounted(found, at):
         try:
@@ -346,19 +346,21 @@ def _mount(found: Pool, at: Path) -> None:
         raise MountFailed(f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}")
 
 
-def _is_mounted(found: Pool, at: Path) -> bool:
+def _is_mounted(found: ZfsPool, at: Path) -> bool:
     mount = mount_of(at)
     return mount.point == at.resolve() and mount.source == found.name
 
 
-def _read_back(setup: FsSetup, found: Pool, at: Path) -> Mounted:
+def _read_back(setup: FsSetup, found: ZfsPool, at: Path) -> Mounted:
     """Return the effective properties of the dataset that contains the data directory."""
     part = "data" if "data" in setup.volumes else ""
     options = (*mount_of(at).options, *driver.effective(found.properties(part)))
     return _facts(at, setup.mount, options, found.driver, found)
 
 
-def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: driver.Driver, of: Pool | None) -> Mounted:
+def _facts(
+    path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: driver.ZfsDriver, of: ZfsPool | None
+) -> Mounted:
     return Mounted(
         path=path,
         family="zfs",
@@ -373,7 +375,7 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: dri
     )
 
 
-def _tunables(by: driver.Driver, of: Pool | None) -> dict[str, Scalar]:
+def _tunables(by: driver.ZfsDriver, of: ZfsPool | None) -> dict[str, Scalar]:
     """Return the driver's parameters, with units in the names. zfs-fuse does not report the times of its transaction
     groups."""
     if not by.native:

@@ -41,7 +41,7 @@ _ON: Final = {"compression": "lzjb"}  # what "on" was before feature flags; nati
 
 
 @dataclass(frozen=True)
-class Driver:
+class ZfsDriver:
     """One of the two. `version`: of the kernel module ("2.4.4-1"), "" where it is not loaded yet; of zfs-fuse "23",
     its pool version, as the program does not tell its own."""
 
@@ -81,15 +81,15 @@ class Driver:
                     yield f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is {self}"
 
 
-def found() -> Driver | None:
+def found() -> ZfsDriver | None:
     """The driver that pools are made with here: OpenZFS where the kernel has it or can load it, else zfs-fuse."""
     version = _read(MODULE / "version")
     if version is not None:
-        return Driver(True, version)
+        return ZfsDriver(True, version)
     if _loadable():
-        return Driver(True, "")
+        return ZfsDriver(True, "")
     if process.find("zfs-fuse") and Path("/dev/fuse").exists():
-        return Driver(False, str(FUSE_POOL_VERSION))
+        return ZfsDriver(False, str(FUSE_POOL_VERSION))
     return None
 
 
@@ -105,14 +105,14 @@ def works(setup: FsSetup) -> str | None:
 
 def install(setup: FsSetup) -> tuple[str, ...]:
     """Debian packages that bring the ZFS that a setup needs."""
-    fuse = Driver(False, str(FUSE_POOL_VERSION))
+    fuse = ZfsDriver(False, str(FUSE_POOL_VERSION))
     driver = found()
     if (driver and driver.native) or fuse.lacks(setup) or "zfs" in setup.needs.kernel:
         return ("zfs-dkms", "zfsutils-linux")
     return ("zfs-fuse",)
 
 
-def taken() -> Driver:
+def taken() -> ZfsDriver:
     """The driver, its module loaded. ZfsUnavailable."""
     driver = found()
     if driver is None:
@@ -128,7 +128,7 @@ def taken() -> Driver:
             raise ZfsUnavailable(
                 f"the kernel module zfs cannot be loaded: {failure}", effect="Nothing was changed."
             ) from None
-        return Driver(True, _read(MODULE / "version") or "")
+        return ZfsDriver(True, _read(MODULE / "version") or "")
     return driver
 
 

@@ -30,7 +30,7 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
 from dbbench.storage.filesystems.zfs import driver as drivers
 from dbbench.storage.filesystems.zfs import driver as properties
-from dbbench.storage.filesystems.zfs.driver import Driver
+from dbbench.storage.filesystems.zfs.driver import ZfsDriver
 
 JOURNALLED: Final = "pool"
 _PREFIX: Final = "dbbench-"
@@ -59,11 +59,11 @@ fuse-mount-options = default_permissions
 
 
 @dataclass
-class Pool:
+class ZfsPool:
     """A pool that is imported. `paths` are its devices as the driver sees them."""
 
     name: str
-    driver: Driver
+    driver: ZfsDriver
     device: Device
     paths: tuple[Path, ...]
     daemon: Daemon | None = None
@@ -137,8 +137,8 @@ class Pool:
 
 
 @contextlib.contextmanager
-def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[str], Pool]]:
-    """A driver at work while the block lasts: a maker of `Pool` objects by name. ZfsUnavailable."""
+def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[str], ZfsPool]]:
+    """A driver at work while the block lasts: a maker of `ZfsPool` objects by name. ZfsUnavailable."""
     driver = drivers.taken()
     with contextlib.ExitStack() as stack:
         for member in device.each:
@@ -146,10 +146,10 @@ def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[s
         hold.release(*(member.fd for member in device.each))  # the driver holds them for the pool
         if driver.native:
             paths = tuple(member.path for member in device.each)
-            yield lambda name: Pool(name, driver, device, paths)
+            yield lambda name: ZfsPool(name, driver, device, paths)
             return
         daemon = stack.enter_context(serving(device, arc_bytes))
-        yield lambda name: Pool(name, driver, device, daemon.nodes, daemon)
+        yield lambda name: ZfsPool(name, driver, device, daemon.nodes, daemon)
 
 
 def sync(name: str) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import importlib.util
 import itertools
+import os
+from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from dbbench.commands.checks import Probe, Purpose, checks, of_plan
+from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import EXIT_OK, EXIT_USAGE
+from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
 from dbbench.report.text import put, put_json
+from dbbench.run.preflight import free_bytes, in_use, lacking, nearest
+from dbbench.units import size_text
 
 
 @command_line()
@@ -53,3 +62,194 @@ def _put_row(row: Probe, width: int) -> None:
     put(f"  {state:<10}  {row.check:<{width}}  {text}".rstrip())
     for line in row.fix.splitlines():
         put(f"  {'':<10}  {'':<{width}}  {line}")
+
+
+# --- what is checked -------------------------------------------------------------------------------
+
+
+NEEDED_BYTES = 8 * 2**30  # of disk space for the demo
+_QUIET = 0.2  # load per CPU: a fifth of the machine moves results by more than filesystems differ
+
+
+class Purpose(StrEnum):
+    """What a person wants to do."""
+
+    PLAN = "this plan"
+    MEASURE = "measure"
+    REHEARSE = "rehearse"
+    POWERCUT = "power-loss lab"
+    FLEET = "fleet"
+    BROWSER = "browser tests"
+    HOST = "reproducible results"
+    DEVICES = "devices"
+
+
+class Probe(NamedTuple):
+    """One row of doctor's list."""
+
+    purpose: str
+    check: str
+    ok: bool
+    found: str | None
+    needed: str = ""  # for what, or how much
+    fix: str = ""
+    packages: tuple[str, ...] = ()  # that apt can install
+    optional: bool = False  # the purpose is possible without it
+
+
+def checks(results_folder: Path) -> Iterator[Probe]:
+    """Yield the checks of all purposes, in the order of `Purpose`."""
+    yield from _engines()
+    yield from _programs()
+    yield from _system(results_folder)
+    yield from _rehearse()
+    yield from _powercut()
+    yield from _python(Purpose.FLEET, "distributed", "fleet", "dask.distributed")
+    yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
+    yield _program(Purpose.BROWSER, "chromium", "the tests of the page")
+    yield _program(Purpose.BROWSER, "chromedriver", "the tests of the page")
+    yield from _python(Purpose.BROWSER, "selenium", "test", "selenium")
+    yield from _host()
+    yield from _devices()
+
+
+def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
+    """Yield what a plan needs and this machine lacks."""
+    from dbbench.plan.request import asked
+
+    wanted = asked(file, paths, None, None, False, None)
+    for error in (*lacking(wanted.plan, wanted.expanded, results_folder), *in_use(wanted.plan)):
+        names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
+        yield Probe(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
+                    tuple(names))  # fmt: skip
+
+
+def _engines() -> Iterator[Probe]:
+    from dbbench.engines import ENGINES, SERVERS, profile_of
+
+    versions = {name: ENGINES[name].installed() for name in SERVERS}
+    for name, version in versions.items():
+        profile, fix, wanted = profile_of(name), "", tuple[str, ...]()
+        rivals = [profile_of(other).title for other in profile.excluded_by if versions.get(other)]
+        if version is None and rivals:
+            fix = f"its packages cannot be installed next to {rivals[0]}"
+        elif version is None and profile.package:
+            fix = packages.fix(profile.package)
+            wanted = (profile.package,) if packages.exists(profile.package) else ()
+        elif version is None:
+            fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
+        others = any(other is not None for other in versions.values())
+        yield Probe(Purpose.MEASURE, f"engine {name}", version is not None, version,
+                    f"plans with {profile.title}", fix, wanted, optional=others)  # fmt: skip
+
+
+def _programs() -> Iterator[Probe]:
+    """The programs of drivers, samplers and filesystems. Those of servers are checked with their engine."""
+    from dbbench.drivers import DRIVERS
+    from dbbench.machine.host import versions
+    from dbbench.samplers import programs as sampled
+    from dbbench.storage.filesystems import FAMILIES
+
+    uses = {program: f"workloads of {name}" for name, driver in DRIVERS.items() for program in driver.programs()}
+    uses |= {program: "telemetry" for program in sampled()}
+    uses |= {f"mkfs.{name}": f"fs setups of {name}" for name, family in FAMILIES.items() if family.by_mkfs}
+    uses |= {"zpool": "fs setups of zfs"}
+    uses |= {program: f"fs setups of {name}" for name, family in FAMILIES.items() for program in family.reads_with}
+    uses |= {"compsize": "compression ratios of btrfs", "fio": "the ceiling of the device",
+             "wipefs": "block devices", "lsblk": "the list of devices"}  # fmt: skip
+    known = versions()
+    for program, use in uses.items():
+        if packages.package_of(program) != "postgresql":
+            yield _program(Purpose.MEASURE, program, use, not packages.required(program), known.get(program))
+
+
+def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Probe:
+    path = process.find(program)
+    if path is not None:
+        return Probe(purpose, program, True, version or str(path), use, optional=optional)
+    absent = tuple(packages.installable([program]))
+    return Probe(purpose, program, False, None, use, packages.remedy([program]), absent, optional)
+
+
+def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]:
+    """A Python package of one of dbbench's extras."""
+    there = importlib.util.find_spec(module) is not None
+    version = importlib.metadata.version(module) if there else None
+    yield Probe(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
+
+
+def _system(results_folder: Path) -> Iterator[Probe]:
+    from dbbench.datasets.cache import cache_folder
+    from dbbench.machine.limits import cgroup
+
+    root = os.geteuid() == 0
+    yield Probe(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
+                "" if root else 'run with sudo, or use kind = "dir"')  # fmt: skip
+    spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
+    yield Probe(Purpose.MEASURE, "namespaces", not spaces, "mnt, pid, ipc" if not spaces else None, "every trial",
+                f"use a kernel with {', '.join(spaces)} namespaces" if spaces else "")  # fmt: skip
+    groups = cgroup.hierarchy()
+    limits = not isinstance(groups, str)
+    yield Probe(Purpose.MEASURE, "control groups", limits, groups if isinstance(groups, str) else f"v{groups.version}",
+                "`memory` in a plan", "" if limits else "mount the memory controller, see cgroups(7)",
+                optional=True)  # fmt: skip
+    for what, path in (("results", results_folder), ("golden copies", cache_folder())):
+        free = free_bytes(path)
+        fix = "" if free >= NEEDED_BYTES else "free some space, or use --results DIR and DBBENCH_CACHE"
+        yield Probe(Purpose.MEASURE, f"space for {what}", free >= NEEDED_BYTES,
+                    f"{size_text(free)} free at {nearest(path)}", size_text(NEEDED_BYTES), fix)  # fmt: skip
+
+
+def _rehearse() -> Iterator[Probe]:
+    from dbbench.labs import second_kernel
+    from dbbench.labs.second_kernel import unavailable
+
+    why, built = unavailable(), second_kernel.found()
+    state = "built" if built else "not built yet" if why is None else None
+    yield Probe(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
+
+
+def _powercut() -> Iterator[Probe]:
+    from dbbench.labs.powercut import requirements
+
+    for need in requirements():
+        fix, wanted = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
+        yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
+                    "" if need.found else fix, () if need.found else wanted)  # fmt: skip
+
+
+def _host() -> Iterator[Probe]:
+    """What changes measurements. None of it keeps a run from starting; all of it is recorded in the results."""
+    from dbbench.machine import host
+
+    state = host.state()
+    governor = state.get("governor")
+    calm = governor in (None, "performance")
+    yield Probe(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",
+                "" if calm else "cpupower frequency-set -g performance")  # fmt: skip
+    thp = state.get("thp")
+    yield Probe(Purpose.HOST, "transparent huge pages", thp != "always", str(thp or "none"), "never or madvise",
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled" if thp == "always" else "")  # fmt: skip
+    psi = Path("/proc/pressure/io").exists()
+    yield Probe(Purpose.HOST, "pressure stall information", psi, "on" if psi else "off", "telemetry of stalls",
+                "" if psi else "boot with the kernel parameter psi=1", optional=True)  # fmt: skip
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    idle = load < _QUIET * cpus
+    yield Probe(Purpose.HOST, "other load", idle, f"load {load:.2f} on {cpus} CPUs", "an idle machine",
+                "" if idle else "stop other programs; `top` shows them")  # fmt: skip
+    virtual = host.virtualisation()
+    yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
+
+
+def _devices() -> Iterator[Probe]:
+    """Disks with the identity that --wipe requires. This list is for people; the guards check each device again."""
+    from dbbench.storage import devices
+
+    with contextlib.suppress(DbbenchError):
+        for disk in devices.describe_all():
+            shown = disk.shown
+            mounts = [str(point) for point in shown.get("mountpoints") or () if point]
+            parts = [size_text(disk.size_bytes), disk.model, shown.get("fstype") or "",
+                     f"mounted at {', '.join(mounts)}" if mounts else ""]  # fmt: skip
+            text = f"identity {disk.identity}; {', '.join(part for part in parts if part)}"
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk.name}", True, text)

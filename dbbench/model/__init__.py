@@ -47,7 +47,7 @@ from dbbench.model.expanded import (
     spelt,
     titled,
 )
-from dbbench.model.lab import Conclusion, ControlFacts, CutFacts, LabFacts, LabRow
+from dbbench.model.power_loss_lab import Conclusion, ControlFacts, CutFacts, LabFacts, LabRow
 from dbbench.model.result import (
     AgedScan,
     AgedSlope,

@@ -22,7 +22,7 @@ import pytest
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.labs.powercut import aims, disk, log, unavailable
-from dbbench.labs.powercut.images import Medium, copied
+from dbbench.labs.powercut.disk_images import Medium, copied
 from dbbench.machine import namespaces
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series

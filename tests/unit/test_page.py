@@ -17,11 +17,11 @@ import pytest
 from dbbench import cli
 from dbbench.compare import rows
 from dbbench.errors import UnknownName
-from dbbench.report.page import render, verdict
+from dbbench.report.page import headline, render
 from dbbench.report.page.groups import groups
+from dbbench.report.page.headline import disagreements
 from dbbench.report.page.model import PageModel, build
 from dbbench.report.page.timeline import unpacked
-from dbbench.report.page.verdict import disagreements
 from dbbench.results import LoadedRun, load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -315,7 +315,7 @@ def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
     assert list(disagreements([group])) == []
     said = [
         notice
-        for notice in verdict.notices([dataclasses.replace(group, trials=tuple(trials))])
+        for notice in headline.notices([dataclasses.replace(group, trials=tuple(trials))])
         if notice.kind == "hosts"
     ]
     texts = ["".join(text for text, _ in notice.parts) for notice in said]

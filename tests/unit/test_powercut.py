@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from dbbench.labs.powercut import aims, controls, images, log, witness
-from dbbench.labs.powercut.images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
+from dbbench.labs.powercut import aims, controls, disk_images, log, witness
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.log import Log, LogEntry
 from dbbench.model import CutFacts, Durability
@@ -130,7 +130,7 @@ def test_old_writes_are_on_the_medium_without_a_flush(disk: Disk) -> None:
 
 def test_cache_is_bounded(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit any more is on the medium."""
-    monkeypatch.setattr(images, "CACHE_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(disk_images, "CACHE_BYTES", 2 * BLOCK)
     found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().cut(3)
     assert found[: 3 * BLOCK] == b"a" * BLOCK + bytes(2 * BLOCK)
 
@@ -149,9 +149,9 @@ def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
 
 def test_units_of_a_write_begin_at_their_multiples() -> None:
     """A write that lies across a unit is torn there."""
-    assert images.units(1024, 5120, 4096) == [(1024, 4096), (4096, 6144)]
-    assert images.units(0, 1024, 512) == [(0, 512), (512, 1024)]
-    assert images.units(512, 512, 4096) == [(512, 1024)]
+    assert disk_images.units(1024, 5120, 4096) == [(1024, 4096), (4096, 6144)]
+    assert disk_images.units(0, 1024, 512) == [(0, 512), (512, 1024)]
+    assert disk_images.units(512, 512, 4096) == [(512, 1024)]
 
 
 def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
         file.truncate(4 * 2**20)
         file.seek(2**20)
         file.write(b"x" * 5000)
-    images.copied(source, target)
+    disk_images.copied(source, target)
     assert source.read_bytes() == target.read_bytes()
     assert target.stat().st_blocks <= source.stat().st_blocks
     assert target.stat().st_ino != source.stat().st_ino

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import Order, controls, images
+from dbbench.labs.powercut import Order, controls, disk_images
 from dbbench.labs.powercut.ground import Lab
 from dbbench.labs.powercut.lab import Bench, Tally, Tell, control, examine
 from dbbench.labs.powercut.targets import LabTarget, targets
@@ -76,8 +76,12 @@ def _rows(tallies: list[Tally], teeth: list[ControlFacts]) -> tuple[LabRow, ...]
 
 
 def _disk() -> dict[str, int | float | str | bool]:
-    return {"destage_s": images.DESTAGE_S, "cache_bytes": images.CACHE_BYTES, "sector_bytes": images.SECTOR,
-            "block_bytes": images.BLOCK}  # fmt: skip
+    return {
+        "destage_s": disk_images.DESTAGE_S,
+        "cache_bytes": disk_images.CACHE_BYTES,
+        "sector_bytes": disk_images.SECTOR,
+        "block_bytes": disk_images.BLOCK,
+    }
 
 
 def _telling(emit: Emit) -> Tell:

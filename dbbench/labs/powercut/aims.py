@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from dbbench.labs.powercut.images import BLOCK, SECTOR, Cut
+from dbbench.labs.powercut.disk_images import BLOCK, SECTOR, Cut
 from dbbench.labs.powercut.log import Log
 
 Aim = Literal["drop", "subset", "commit", "checkpoint"]

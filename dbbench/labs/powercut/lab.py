@@ -26,9 +26,9 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import aims, controls, disk, log, witness
 from dbbench.labs.powercut.aims import KILLED
 from dbbench.labs.powercut.controls import LYING, Control
+from dbbench.labs.powercut.disk_images import DESTAGE_S, Cut, Media, copied
 from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, serving
 from dbbench.labs.powercut.ground import end as end_server
-from dbbench.labs.powercut.images import DESTAGE_S, Cut, Media, copied
 from dbbench.labs.powercut.log import Log
 from dbbench.labs.powercut.recovery import Recovery, examined, harm_of_start, recovered
 from dbbench.labs.powercut.targets import LabTarget

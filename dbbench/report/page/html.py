@@ -19,9 +19,9 @@ from dbbench import __version__, units
 from dbbench.compare import remarks
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model.base import shipped
+from dbbench.report.page.headline import SIGNS
 from dbbench.report.page.model import PageModel
-from dbbench.report.page.powercut import HEADINGS
-from dbbench.report.page.verdict import SIGNS
+from dbbench.report.page.power_loss import HEADINGS
 
 LIBRARY: Final = "plotly-cartesian.min.js"
 # One function around these, in this order: what a file declares is seen by those after it, and by nobody else.

@@ -17,11 +17,12 @@ from dbbench.report.page.dots import DotPlot, dot_plots
 from dbbench.report.page.environment import Environment, environment
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
+from dbbench.report.page.headline import Verdict, verdict
 from dbbench.report.page.latency import Latency, latencies
 from dbbench.report.page.method import Method, method, subtitle
 from dbbench.report.page.nights import Course, NightPlot, night_plots
 from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
-from dbbench.report.page.powercut import PowerCuts, power_cuts
+from dbbench.report.page.power_loss import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redacted
 from dbbench.report.page.results import ResultTable, result_table
 from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
@@ -29,7 +30,6 @@ from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.telemetry import telemetry
 from dbbench.report.page.theme import DARK, LIGHT, Mark, template
 from dbbench.report.page.timeline import Timeline, timeline
-from dbbench.report.page.verdict import Verdict, verdict
 from dbbench.report.page.wear import WearTable, wear
 from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun

@@ -30,7 +30,7 @@ from dbbench.model import (
     TrialWarning,
     durability_class,
 )
-from dbbench.run.evaluate import ceiling, limits, work
+from dbbench.run.evaluate import headroom, limits, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
@@ -132,11 +132,11 @@ def _canary(trial: Record) -> None:
 def _conditions(trial: Record, observed: Observed) -> None:
     facts = trial.facts
     trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
-    limit = ceiling.with_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
+    limit = headroom.with_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
     share = None if limit.tps_share is None else 100 * limit.tps_share
     facts.ceiling, facts.summary = limit, {**facts.summary, "ceiling_pct": share}
     if trial.series is not None:
-        trial.warn(*ceiling.slower(limit, trial.series, trial.cell))
+        trial.warn(*headroom.slower(limit, trial.series, trial.cell))
     if limit.limited:
         trial.warn(TrialWarning("W042", limit.limited))
 

@@ -13,7 +13,7 @@ from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column, Series
 from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
 from dbbench.plan import workloads
-from dbbench.run.evaluate.ceiling import BUSY_PCT
+from dbbench.run.evaluate.headroom import BUSY_PCT
 from dbbench.run.meter import Meter
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import bytes_of, size_text

@@ -14,8 +14,8 @@ from typing import Any, Final, TextIO
 
 import click
 
-from dbbench import __version__
 from dbbench.commands.options import CONTEXT, Options, global_options
+from dbbench.commands.version import version_option
 from dbbench.errors import EXIT_INTERRUPTED, EXIT_TRIAL_FAILED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
 from dbbench.units import inert
 
@@ -93,7 +93,7 @@ class AllCommands(click.Group):
 
 
 @click.group(cls=AllCommands, context_settings=CONTEXT)
-@click.version_option(__version__, prog_name="dbbench", message="%(prog)s %(version)s")
+@version_option
 @global_options
 def group(**_given: Any) -> None:
     """Which filesystem should hold my database, by how much, and how sure are we?

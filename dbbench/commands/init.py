@@ -1,8 +1,10 @@
-"""`dbbench init`: write a commented plan.toml for the installed engines."""
+"""`dbbench init`: write a commented plan.toml for the installed engines, an example plan, or the systemd units."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ import click
 from dbbench.commands.options import Options, command_line
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import FileTaken, LiveServerUnreadable, ResultsUnwritable
+from dbbench.model.base import shipped
 from dbbench.report.text import put, put_json
 
 _HEAD: Final = """\
@@ -55,7 +58,18 @@ clients = 8
 """
 
 
+_EXAMPLES: Final = ("demo", "tiny")
+_PROGRAM: Final = "/usr/local/bin/dbbench"  # what the units start in the checkout
+
+
 @command_line()
+@click.option("--example", type=click.Choice(_EXAMPLES), help="Write this example plan instead.")
+@click.option(
+    "--units",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the systemd units of nightly runs to DIR instead.",
+)
 @click.option(
     "--engine",
     "engines",
@@ -75,16 +89,46 @@ clients = 8
 @click.option("--user", help="User to connect as [default: this account's name].")
 @click.option("--database", help="Database to read the sizes of.")
 def command(options: Options, engines: tuple[str, ...], output: str, from_running: bool, socket: Path | None,
-            user: str | None, database: str | None) -> None:  # fmt: skip
+            user: str | None, database: str | None, example: str | None, units: Path | None) -> None:  # fmt: skip
     """Write a commented plan.toml. An existing file is not overwritten."""
     path = Path(output)
     if not from_running and (socket or user or database):
         raise click.UsageError("--socket, --user and --database require --from-running")
-    if from_running:
+    if (example or units) and (engines or from_running or (example and units)):
+        raise click.UsageError("--example, --units, --engine and --from-running cannot be combined")
+    if units:
+        _write_units(options, units)
+        return
+    chosen: tuple[str, ...] = ()
+    if example:
+        text = (shipped() / "plans" / f"{example}.toml").read_text(encoding="utf-8")
+    elif from_running:
         chosen, text = _running(options, path, socket, user, database)
     else:
         chosen = engines or _installed() or SERVERS[:1]
         text = plan_text(path, tuple(name for name in SERVERS if name in chosen))
+    _write(path, text)
+    if options.json:
+        put_json({"path": str(path), "engines": list(chosen)})
+    else:
+        put(f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan {path}")
+
+
+def _write_units(options: Options, folder: Path) -> None:
+    """Write the units with the path of this program."""
+    started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
+    program = str(Path(started).absolute()) if started else _PROGRAM
+    texts = {folder / file.name: file.read_text(encoding="utf-8") for file in sorted((shipped() / "systemd").iterdir())}
+    for path, text in texts.items():
+        _write(path, text.replace(_PROGRAM, program))
+    if options.json:
+        put_json({"paths": [str(path) for path in texts], "program": program})
+    else:
+        put("\n".join([*(f"Wrote {path}" for path in texts), "Next:  systemctl daemon-reload"]))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that does not exist yet. Raises FileTaken, ResultsUnwritable."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -95,10 +139,6 @@ def command(options: Options, engines: tuple[str, ...], output: str, from_runnin
         raise ResultsUnwritable(f"{path} cannot be written: {error.strerror}", effect="Nothing was changed.") from None
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(text)
-    if options.json:
-        put_json({"path": str(path), "engines": list(chosen)})
-    else:
-        put(f"Wrote {path} for {', '.join(chosen)}. Review it, then run:  dbbench plan {path}")
 
 
 def plan_text(path: Path, engines: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from dbbench import cli
-from dbbench.commands import explain
+from dbbench import cli, packages, process
+from dbbench.commands import explain, version
 from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, all_errors
@@ -85,7 +86,7 @@ def test_being_stopped_has_its_exit_codes(
 
 def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """The handler raises in the main thread, so that everything is given back on the way out."""
-    assert cli.run(["--version"]) == 0
+    assert cli.run(["explain", "E104"]) == 0
     with pytest.raises(Terminated):
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -243,6 +244,66 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.run(["init", "--engine", "postgres", "-o", str(path)]) == 2
     assert path.read_text() == "mine"
     assert "E005" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["demo", "tiny"])
+def test_init_writes_the_example_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """They are part of the program, and can be expanded as they are."""
+    path = tmp_path / "plan.toml"
+    assert cli.run(["init", "--example", name, "-o", str(path)]) == 0
+    capsys.readouterr()
+    assert cli.run(["plan", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"]
+
+
+def test_init_writes_the_units_of_this_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the path that it was started by; files that are there stay as they are."""
+    program = tmp_path / "bin/dbbench"
+    program.parent.mkdir()
+    program.write_text("")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    assert cli.run(["init", "--units", str(tmp_path), "--json"]) == 0
+    paths = [Path(path) for path in json.loads(capsys.readouterr().out)["paths"]]
+    assert sorted({path.suffix for path in paths}) == [".service", ".timer"]
+    started = [line for path in paths for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
+    assert len(started) == 2 and all(line.startswith(f"ExecStart={program} nightly ") for line in started)
+    assert cli.run(["init", "--units", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("baked", "said"),
+    [
+        ("8511515 2026-11-23\n", "commit 8511515 of 2026-11-23"),
+        ("8511515 2026-11-23 with local changes\n", "commit 8511515 of 2026-11-23, with local changes"),
+        ("", "commit unknown"),
+        (None, "commit unknown"),
+    ],
+)
+def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, said: str) -> None:
+    """What the build wrote into the package; without that, and without a checkout, it is unknown."""
+    if baked is not None:
+        (tmp_path / version.BAKED).write_text(baked)
+    assert version.described(tmp_path) == said
+
+
+@pytest.mark.starts_processes
+@pytest.mark.skipif(packages.find("git") is None, reason="needs git")
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    """Git is asked, and changed files are mentioned; a damaged repository has no known commit."""
+    git = ["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (tmp_path / "dbbench").mkdir()
+    (tmp_path / "dbbench/a.py").write_text("1")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        process.run([*git, *words])
+    commit = version.described(tmp_path / "dbbench")
+    assert re.fullmatch(r"commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d", commit)
+    (tmp_path / "dbbench/a.py").write_text("2")
+    assert version.described(tmp_path / "dbbench") == f"{commit}, with local changes"
+    (tmp_path / ".git/HEAD").write_text("x")
+    assert version.described(tmp_path / "dbbench") == "commit unknown"
 
 
 def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,8 @@ def wanted(checkout: Path) -> set[str]:
     """All modules, py.typed, the studies, and every data file under `dbbench/data`, where the links lead."""
     modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
     data = {
-        f"dbbench/data/{path.relative_to(checkout)}"
-        for folder in ("fs_setups", "workloads", "reports")
+        f"dbbench/data/{path.relative_to((checkout / folder).parent)}"
+        for folder in ("fs_setups", "workloads", "reports", "docs/plans", "docs/systemd")
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }
@@ -82,11 +82,12 @@ def wanted(checkout: Path) -> set[str]:
 
 
 def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:
-    """Modules, TOML, Lua, templates, assets and py.typed; no tests, no documents, no benchmarks."""
+    """Modules, TOML, Lua, templates, assets, example plans, units and py.typed; no tests, documents or benchmarks."""
     assert files_of(wheel) == wanted(copy)
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed"])
+@pytest.mark.parametrize("suffix", [".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed",
+                                    ".timer"])  # fmt: skip
 def test_wheel_has_files_of_every_kind(wheel: Path, suffix: str) -> None:
     """A kind of file that is in none of the patterns would be missing without anybody noticing."""
     assert any(name.endswith(suffix) for name in files_of(wheel))

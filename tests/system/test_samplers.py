@@ -234,15 +234,16 @@ BURN = "import time\nwhile time.process_time() < {}: pass\ntime.sleep(60)"
 def test_a_clients_cpu_is_apart() -> None:
     """What the client burns is the client's, alive or ended, and neither dbbench's nor left out."""
     with process.running([sys.executable, "-c", BURN.format(1.0)], note=False) as client:
-        clock = CpuClock(client=(client.pid,))
+        clock, own = CpuClock(client=(client.pid,)), time.process_time()
         time.sleep(0.2)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (clock.difference()["client_cpu_s"] or 0) < 0.95 and time.monotonic() < deadline:
             time.sleep(0.2)
         alive = clock.difference()
-    ended = clock.difference()
+    ended, own = clock.difference(), time.process_time() - own
     assert alive["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
     assert ended["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
-    assert alive["dbbench_cpu_s"] is not None and alive["dbbench_cpu_s"] < 0.3
-    assert ended["dbbench_cpu_s"] is not None and ended["dbbench_cpu_s"] < 0.3
+    # Looking costs CPU, and the longer the machine takes for the client's second, the more often the test looks.
+    assert alive["dbbench_cpu_s"] is not None and alive["dbbench_cpu_s"] < own + 0.3
+    assert ended["dbbench_cpu_s"] is not None and ended["dbbench_cpu_s"] < own + 0.3
     assert alive["system_cpu_s"] is not None and alive["system_cpu_s"] > 0.8

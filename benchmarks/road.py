@@ -47,7 +47,7 @@ def trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple
     path = folder / "plan.toml"
     path.write_text(PLAN.format(warmup=warmup, measure=measure, scale=SCALE))
     plan = load(path, catalog())
-    cells, order = expand(plan, catalog())
+    cells, order, _ = expand(plan, catalog())
     run = Run(f"r{number}", "2026-01-01T00:00:00Z", plan, identity(plan, cells), cells, order)
     where = results.create_run(folder, run, path.read_text())
     marks: dict[str, float] = {}

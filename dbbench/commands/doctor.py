@@ -18,7 +18,7 @@ from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
 from dbbench.report.text import put, put_json
-from dbbench.run.preflight import free_bytes, in_use, lacking, nearest
+from dbbench.run.preflight import free_bytes, nearest, refusals
 from dbbench.units import size_text
 
 
@@ -33,13 +33,13 @@ def command(options: Options, plan_file: str | None, results_folder: str) -> int
     The list of devices has the identities that `dbbench run --wipe` requires. Nothing is changed.
     """
     folder = Path(results_folder)
-    blocking = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
-    rows = [*blocking, *checks(folder)]
+    of_this = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
+    rows = [*of_this, *checks(folder)]
     if options.json:
         put_json([row._asdict() for row in rows])
     else:
         _put(rows)
-    return EXIT_USAGE if blocking else EXIT_OK
+    return EXIT_OK if all(row.optional for row in of_this) else EXIT_USAGE
 
 
 def _put(rows: list[Probe]) -> None:
@@ -57,6 +57,8 @@ def _put(rows: list[Probe]) -> None:
 def _put_row(row: Probe, width: int) -> None:
     state = "ok" if row.ok else "not needed" if row.optional else "change" if row.purpose == Purpose.HOST else "missing"
     text = row.found or ""
+    if row.purpose == Purpose.PLAN and row.optional:
+        state = "skipped"
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
     put(f"  {state:<10}  {row.check:<{width}}  {text}".rstrip())
@@ -114,11 +116,13 @@ def checks(results_folder: Path) -> Iterator[Probe]:
 
 
 def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
-    """Yield what a plan needs and this machine lacks."""
+    """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
     from dbbench.plan.request import asked
 
     wanted = asked(file, paths, None, None, False, None)
-    for error in (*lacking(wanted.plan, wanted.expanded, results_folder), *in_use(wanted.plan)):
+    for arm, reason in wanted.skipped.items():
+        yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
+    for error in refusals(wanted, results_folder):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
         yield Probe(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
                     tuple(names))  # fmt: skip

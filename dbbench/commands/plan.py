@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dbbench.commands.options import Options, command_line, plan_argument, results_option
+from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, described, preview
 from dbbench.plan.forecast import Forecast, forecast
-from dbbench.plan.request import Asked, asked, plan_options, unsupported
+from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import size_text, time_text
 
@@ -32,17 +33,25 @@ def command(
 ) -> None:
     """Show what a run would do, without doing it.
 
-    Prints the trials in order, the commands, the devices with their identities, and estimates of the time, the disk
-    space and the bytes written.
+    Prints the trials in order, the commands, the devices with their identities, estimates of the time, the disk space
+    and the bytes written, the setups that are skipped, and everything that this machine lacks for the plan.
     """
+    from dbbench.run.preflight import refusals
+
     wanted = asked(plan_file, options.paths, fs, blocks, quick, seed)
     look = preview(wanted.plan, wanted.expanded)
     expected = forecast(wanted.plan, wanted.expanded, Path(results_folder))
+    lacking = unsupported(wanted, options.paths)
+    refused = refusals(able(wanted, options.paths), Path(results_folder))
     if options.json:
-        put_json({**_document(wanted, look, expected), "unsupported": unsupported(wanted, options.paths)})
+        problems = [{"id": one.id, "title": one.title, "evidence": one.evidence, "remedy": one.remedy}
+                    for one in refused]  # fmt: skip
+        put_json({**_document(wanted, look, expected), "skipped": wanted.skipped, "unsupported": lacking,
+                  "refused": problems})  # fmt: skip
     else:
         _put(wanted, look, expected)
-        _put_unsupported(unsupported(wanted, options.paths))
+        _put_skipped(wanted.skipped, lacking)
+        _put_refused(refused)
 
 
 def _document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, Any]:
@@ -105,12 +114,27 @@ def _put(wanted: Asked, look: Preview, expected: Forecast) -> None:
         put(f"  {arm}: {shlex.join(argv)}")
 
 
-def _put_unsupported(lacking: Mapping[str, str]) -> None:
-    """Name the filesystems that a run on this machine would skip; without its baseline it is refused."""
+def _put_skipped(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
+    """Name the filesystems that a run would skip: those that are another setup with these engines, and those that this
+    machine cannot make; without its baseline it is refused."""
+    if equal:
+        put("\nnot run, because nothing would differ")
+    for arm, reason in equal.items():
+        put(f"  {arm}: {reason}")
     if lacking:
         put("\nnot possible on this machine (a run skips them, and is refused if the baseline is among them)")
     for arm, reason in lacking.items():
         put(f"  {arm}: {reason}")
+
+
+def _put_refused(refused: Sequence[DbbenchError]) -> None:
+    """List everything for which a run on this machine would be refused, with what to do about it."""
+    if refused:
+        put("\na run on this machine would be refused")
+    for error in refused:
+        put(f"  {error.id} {error.title}: {error.evidence}")
+        for line in (error.remedy or "").splitlines():
+            put(f"    {line}")
 
 
 def _classes(wanted: Asked) -> dict[str, str | None]:

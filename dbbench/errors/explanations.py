@@ -121,6 +121,12 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "The device does not support discard, or fio is not installed.",
         "Choose another `condition` in `[device]`, or install fio.",
     ),
+    "E213": (
+        "`memory` is larger than the memory of this machine, or a server's own cache (`shared_buffers`, "
+        "`innodb_buffer_pool_size`) is larger than `memory` or the machine's. The server would swap or be killed, and "
+        "a dataset that is sized by `memory` would not be as large as its name says.",
+        "Reduce `memory` or the cache in the plan, or use a larger machine.",
+    ),
     "E220": (
         "Each server runs under a user ID between 60578 and 61183 that nothing else uses. All of them are in use, or "
         "this container does not map them.",

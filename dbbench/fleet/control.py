@@ -189,7 +189,7 @@ def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -
         name, "each" if order.mode == "each" else "spread", iso(time.time()), request.sha256, dealt, scheduler=address
     )
     run = Run(name, fleet.created, request.plan, request.sha256, request.expanded.cells, request.expanded.order,
-              dbbench_version=__version__, precision=order.precision)  # fmt: skip
+              dbbench_version=__version__, precision=order.precision, skipped=request.skipped)  # fmt: skip
     ledger.save(root, fleet)
     ledger.create_runs(root, fleet, run, request.text, _scripts(request))
     return fleet

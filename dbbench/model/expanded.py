@@ -89,7 +89,7 @@ class Run:
     precision: float | None = None  # of --until-precision, as a share: 0.02
     questions: dict[str, Question] = field(default_factory=dict)  # cell -> what became of its question, with precision
     settled: dict[str, str] = field(default_factory=dict)  # the same in words
-    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run, or not with each engine
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # its trials came from others: name -> facts
     schema: int = SCHEMA
 

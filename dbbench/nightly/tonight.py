@@ -66,16 +66,15 @@ class NightOutcome(NamedTuple):
 
 def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked:
     """The plan with its guard, in tonight's order."""
-    from dbbench.plan import expand, identity, load, narrowed
+    from dbbench.plan import load, narrowed
     from dbbench.plan.catalog import catalog
+    from dbbench.plan.request import of_plan
     from dbbench.plan.tomlfile import MOST_BYTES
     from dbbench.results.fileio import given_text
 
     entries = catalog(paths)
     plan = narrowed(load(Path(plan_file), entries), blocks=blocks, seed=int(today().replace("-", "")))
-    plan = guarded(plan)
-    expanded = expand(plan, entries)
-    return Asked(given_text(Path(plan_file), MOST_BYTES), plan, expanded, identity(plan, expanded.cells))
+    return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 
 def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:

@@ -15,6 +15,7 @@ from typing import Final
 from dbbench import durability
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
+from dbbench.errors import CoresMissing
 from dbbench.machine import host
 from dbbench.machine.limits import cgroup, cores
 from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
@@ -103,7 +104,11 @@ def _cores(cells: Sequence[Cell]) -> Iterator[str]:
     for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
         spec = next(cell.engine for cell in cells if cell.engine.name == engine)
         away = any(cell.client is not None for cell in cells)
-        found = cores.chosen(spec, os.sched_getaffinity(0), alone=away)
+        try:
+            found = cores.chosen(spec, os.sched_getaffinity(0), alone=away)
+        except CoresMissing as error:
+            yield f"{engine} cannot run on the requested cores: {error.evidence}."
+            continue
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
         if away:
             server = cores.written(found.server)

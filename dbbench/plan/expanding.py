@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dbbench.errors import PlanInvalid
@@ -27,32 +29,35 @@ from dbbench.model.base import NAME
 from dbbench.plan.arms import Variant, variants
 from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
 from dbbench.plan.checks import MOST_TRIALS, engines_of, too_many
+from dbbench.plan.server_settings import equal_setup, without_effect
 from dbbench.plan.workloads import dataset_of as dataset_from
 from dbbench.plan.workloads import own_values, placed, sized
 from dbbench.results.fileio import given
 
 
 class Expanded(NamedTuple):
-    """The cells of a plan and the order of its trials."""
+    """The cells of a plan, the order of its trials, and why arms have no cell with an engine."""
 
     cells: tuple[Cell, ...]
     order: tuple[TrialSpec, ...]
+    skipped: Mapping[str, str] = MappingProxyType({})  # arm -> why
 
 
 def expand(plan: Plan, catalog: Catalog) -> Expanded:
     """Return all cells of a plan, and its trials in the order in which they run.
 
-    A script next to its workload's file is named by its absolute path in the cell. Raises PlanInvalid if there are more
-    cells or trials than a run can have.
+    A script next to its workload's file is named by its absolute path in the cell. An arm that is the same as another
+    setup with an engine has no cells with it. Raises PlanInvalid if there are more cells or trials than a run can have,
+    or if the baseline is such an arm.
     """
     if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
         raise PlanInvalid(many, effect="Nothing was changed.")
-    cells = tuple(_cells(plan, catalog))
+    cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # it becomes the name of a folder
             raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names',
                               effect="Nothing was changed.")  # fmt: skip
-    return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
+    return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)), skipped)
 
 
 def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
@@ -86,6 +91,49 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
                     cell = _cell(plan, arm, setup, variant, spec, complete, loaded)
                     cells.append(dataclasses.replace(cell, wal_setup=log) if arm.wal else cell)
     return cells
+
+
+def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Cell, ...], dict[str, str]]:
+    """Return the cells without those that repeat another setup under the name of their own, and why, by arm.
+
+    A cell is compared with the plan's other cells of its engine, workload and variant, the baseline first. If its
+    setup's tuning has no effect there, it is compared with the setups of the catalogue that have none.
+    """
+    if not any(cell.setup.tuning for cell in cells):
+        return tuple(cells), {}
+    baseline = plan.baseline or plan.fs_setups[0].label
+    kept: dict[tuple[str, str, str, bool], list[FsSetup]] = {}
+    repeats: dict[str, str] = {}  # cell -> the setup that it repeats
+    for cell in sorted(cells, key=lambda cell: cell.arm != baseline):
+        group = kept.setdefault((cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), [])
+        equal = equal_setup(cell, group)
+        if equal is None and without_effect(cell):
+            equal = equal_setup(cell, _untuned(catalog))
+        if equal is None:
+            group.append(cell.setup)
+        else:
+            repeats[cell.id] = equal.name
+    skipped: dict[str, dict[str, None]] = {}
+    partly = {(cell.arm, cell.engine.name) for cell in cells if cell.id not in repeats}
+    for cell in cells:
+        if cell.id in repeats:
+            further = f" and {cell.title}" if (cell.arm, cell.engine.name) in partly else ""
+            where = cell.engine.name + further
+            why = f"with {where} it is the same as {repeats[cell.id]}: filesystem and server settings are equal"
+            skipped.setdefault(cell.arm, {})[why] = None
+    reasons = {arm: "; ".join(why) for arm, why in skipped.items()}
+    if baseline in reasons:
+        raise PlanInvalid(f'baseline "{baseline}": {reasons[baseline]}', effect="Nothing was changed.",
+                          remedy="Use that setup as the baseline, or an engine that the tuning is for.")  # fmt: skip
+    return tuple(cell for cell in cells if cell.id not in repeats), reasons
+
+
+def _untuned(catalog: Catalog) -> Iterator[FsSetup]:
+    """Yield the catalogue's setups without settings of a server; one that cannot be read is not of this plan."""
+    for name in catalog.setups:
+        with contextlib.suppress(PlanInvalid):
+            if not (setup := catalog.setup(name)).tuning:
+                yield setup
 
 
 def _cell(

@@ -27,7 +27,7 @@ class Asked:
     plan: Plan
     expanded: Expanded
     sha256: str
-    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why this machine cannot make it
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run, or not with each engine
 
 
 def plan_options(function: Function) -> Function:
@@ -65,12 +65,22 @@ precision_option = click.option(
 
 
 def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None) -> Asked:
-    """Read the plan and apply the command line. Raises FileMissing, PlanInvalid, UnknownName."""
+    """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
+
+    Raises FileMissing, PlanInvalid, UnknownName.
+    """
     known = catalog(paths)
     labels = [word.strip() for word in fs.split(",") if word.strip()] if fs else []
     plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, seed=seed, quick=quick)
+    return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
+
+
+def of_plan(text: str, plan: Plan, known: Catalog) -> Asked:
+    """Return the request for a plan; arms without a cell are not among its arms. Raises PlanInvalid."""
     expanded = expand(plan, known)
-    return Asked(given_text(Path(file), MOST_BYTES), plan, expanded, identity(plan, expanded.cells))
+    arms = {cell.arm for cell in expanded.cells}
+    plan = replace(plan, fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))
+    return Asked(text, plan, expanded, identity(plan, expanded.cells), dict(expanded.skipped))
 
 
 def able(wanted: Asked, paths: list[str]) -> Asked:
@@ -83,9 +93,8 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
         return wanted
-    plan = replace(plan, fs_setups=rest)
-    expanded = expand(plan, known)
-    return Asked(wanted.text, plan, expanded, identity(plan, expanded.cells), skipped)
+    less = of_plan(wanted.text, replace(plan, fs_setups=rest), known)
+    return replace(less, skipped={**wanted.skipped, **less.skipped, **skipped})
 
 
 def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:

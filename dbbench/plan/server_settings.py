@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dbbench.engines import ENGINES
-from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Settings, Workload, merged, spelt
+from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, Workload, merged, spelt
 from dbbench.plan.tomlfile import Document, Key
 
 
@@ -22,6 +23,34 @@ def settings_of(cell: Cell) -> Settings:
         ("fs_setup", cell.setup.tuning.get(name, {})),
         ("plan", cell.engine.settings),
     )
+
+
+def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
+    """Return the first of `others` that gives the cell the same filesystem and the same server settings, or None.
+
+    At least one of the two setups has tuning, which is for another engine, or is overridden by the plan.
+    """
+    filesystem, settings = _filesystem(cell.setup), _values(cell)
+    for other in others:
+        tuned = other.name != cell.setup.name and (cell.setup.tuning or other.tuning)
+        if tuned and _filesystem(other) == filesystem and _values(replace(cell, setup=other)) == settings:
+            return other
+    return None
+
+
+def without_effect(cell: Cell) -> bool:
+    """Return whether the setup has tuning, and none of it changes a setting of the cell's server."""
+    plain = replace(cell.setup, tuning={})
+    return bool(cell.setup.tuning) and _values(replace(cell, setup=plain)) == _values(cell)
+
+
+def _filesystem(setup: FsSetup) -> FsSetup:
+    """Return the setup with only what makes the filesystem."""
+    return replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
+
+
+def _values(cell: Cell) -> dict[str, Scalar]:
+    return {spelt(name): setting.value for name, setting in settings_of(cell).items()}
 
 
 def check_dropped(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import packages, process
-from dbbench.engines.settings import redo_bytes
+from dbbench.engines.settings import own_cache_bytes, redo_bytes
 from dbbench.errors import (
     CoresMissing,
     DbbenchError,
@@ -18,6 +18,7 @@ from dbbench.errors import (
     DeviceUnusable,
     DiskTooSmall,
     KernelLacks,
+    MemoryMissing,
     NotRoot,
     ProgramMissing,
     ResultsUnwritable,
@@ -63,10 +64,16 @@ def lacking(
         )
     yield from _sources(expanded)
     yield from _cores(plan)
+    yield from _memory(expanded)
     yield from _client(plan, expanded)
     yield from _writable(results)
     yield from _space(plan, expanded, results, images)
     yield from _device(plan)
+
+
+def refusals(wanted: Asked, results: Path) -> list[DbbenchError]:
+    """Return everything for which a new run would be refused here, for a dry run; nothing is changed."""
+    return [*lacking(wanted.plan, wanted.expanded, results), *in_use(wanted.plan)]
 
 
 def missing_programs(expanded: Expanded) -> list[str]:
@@ -106,8 +113,9 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
-        reason = filesystems.works(setup)
-        if reason is not None and not filesystems.missing_programs(setup):
+        missing = filesystems.missing_programs(setup)  # named above
+        reason = "; ".join(filesystems.obstacles(setup)) if missing else filesystems.works(setup)
+        if reason:
             yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
 
 
@@ -136,6 +144,26 @@ def _cores(plan: Plan) -> Iterator[DbbenchError]:
             cores.chosen(engine, os.sched_getaffinity(0))
         except CoresMissing as error:
             yield error
+
+
+def _memory(expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error for each memory limit above the machine's, and each server's cache above what it may use."""
+    from dbbench.machine import host
+
+    machine, named = host.memory_bytes(), set[str]()
+    for cell in expanded.cells:
+        limit, cache = cell.memory_bytes, own_cache_bytes(settings_of(cell)) or 0
+        most = min((size for size in (limit, machine) if size is not None), default=None)
+        texts = []
+        if limit is not None and machine is not None and limit > machine:
+            texts.append(f"memory = {size_text(limit)}, but this machine has {size_text(machine)}")
+        if most is not None and cache > most:
+            what = f"the cache of {cell.engine.name} has {size_text(cache)}"
+            texts.append(f"{what}, but {size_text(most)} is all that the server may use")
+        for text in texts:
+            if text not in named:
+                yield MemoryMissing(text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan.")
+            named.add(text)
 
 
 def _client(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
@@ -285,10 +313,11 @@ def _device(plan: Plan) -> Iterator[DbbenchError]:
     """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
     device = plan.device
     if device.real:
-        path = Path(device.path or next(iter(device.paths)))
-        if not path.is_block_device():
-            what = "not a block device" if path.exists() else "not there"
-            yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy="List the devices with: dbbench doctor")
+        for path in _disks(plan):
+            if not path.is_block_device():
+                what = "not a block device" if path.exists() else "not there"
+                remedy = "List the devices with: dbbench doctor"
+                yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
     elif device.existing and isinstance(device.paths, dict):
         from dbbench.storage.devices.directory import checked
 
@@ -304,10 +333,7 @@ def in_use(plan: Plan) -> Iterator[DbbenchError]:
     resumed may itself have left something on them, and the trial checks again."""
     from dbbench.storage.devices import guard
 
-    device = plan.device
-    paths = [device.path] if device.path else list(device.paths)
-    paths += [device.wal.path] if device.wal and device.wal.path else []
-    for path in map(Path, paths if device.real and os.geteuid() == 0 else []):
+    for path in _disks(plan) if plan.device.real and os.geteuid() == 0 else []:
         try:
             found = (
                 [reason.text for reason in guard.reasons(path) if reason.kind == "in use"]
@@ -320,6 +346,13 @@ def in_use(plan: Plan) -> Iterator[DbbenchError]:
         if found:
             yield DeviceInUse(f"{path} is in use: {'; '.join(found)}", effect=UNTOUCHED,
                               remedy="Unmount it or stop what uses it, or choose another device.")  # fmt: skip
+
+
+def _disks(plan: Plan) -> list[Path]:
+    """Return the block devices of the plan, with that of the log."""
+    device = plan.device
+    paths = [device.path] if device.path else list(device.paths)
+    return [Path(path) for path in (*paths, device.wal.path if device.wal else None) if path]
 
 
 def nearest(path: Path) -> Path:

@@ -222,6 +222,7 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: p
     assert lines[3] == "  Nothing was changed."
 
 
+@pytest.mark.starts_processes
 @pytest.mark.parametrize("engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")])
 def test_what_init_writes_is_a_good_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], engines: tuple[str, ...]
@@ -246,6 +247,7 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "E005" in capsys.readouterr().err
 
 
+@pytest.mark.starts_processes
 @pytest.mark.parametrize("name", ["demo", "tiny"])
 def test_init_writes_the_example_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     """They are part of the program, and can be expanded as they are."""
@@ -306,6 +308,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     assert version.described(tmp_path / "dbbench") == "commit unknown"
 
 
+@pytest.mark.starts_processes
 def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Keys that other people's scripts rely on; numbers with their units in the name."""
     path = tmp_path / "plan.toml"

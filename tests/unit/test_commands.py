@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages, results
+from dbbench.commands.doctor import of_plan
 from dbbench.commands.run import exit_status, is_finished
 from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
 from dbbench.model import Fault, Run, Status, Trial
@@ -396,6 +397,56 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KernelLacks) as caught:
         preflight.check(wanted.plan, wanted.expanded, tmp_path)
     assert "also E202" in caught.value.evidence and "also E203" in caught.value.evidence
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(("memory", "cache", "expected"), [
+    ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is all"]),
+    ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["the cache of postgres has 5 GiB, but 4 GiB is all"]),
+    ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but this machine has 8 GiB"]),
+])  # fmt: skip
+def test_memory_that_is_not_there(
+    memory: str, cache: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit above the machine's memory limits nothing, and a server with a larger cache would be killed."""
+    from dbbench.machine import host
+
+    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
+    text = f"{memory}\n" + PLAN.replace("[workload]", f'settings = {{ shared_buffers = "{cache}" }}\n[workload]')
+    wanted = plan_asked(tmp_path, text)
+    found = preflight.refusals(wanted, tmp_path / "results")
+    assert [error.id for error in found] == ["E213"] * len(expected)
+    assert all(part in error.evidence for part, error in zip(expected, found, strict=True))
+
+
+@pytest.mark.usefixtures("machine")
+def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cores, memory, each device, and why arms are skipped; `plan` describes the run nevertheless."""
+    from dbbench.machine import host
+    from dbbench.storage import filesystems
+
+    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
+    reasons = {"xfs": "mkfs.xfs not installed; no xfs"}
+    monkeypatch.setattr(filesystems, "works", lambda setup: reasons.get(setup.name))
+    device = f'[device]\nkind = "block"\npaths = ["{tmp_path}/a", "{tmp_path}/b"]\n'
+    text = PLAN.replace('"xfs"]', '"xfs", "ext4-prealloc"]')
+    text = text.replace("[engine]", f'memory = "16GiB"\n{device}[engine]\ncpus_server = "900"')
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    assert cli.run(["plan", str(path), "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert [part for part in (
+        "ext4-prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
+        "E211", "E213", f"{tmp_path}/a is not there", f"{tmp_path}/b is not there",
+    ) if part not in said] == []  # fmt: skip
+    assert cli.run(["plan", str(path), "--results", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in document["refused"]] == ["E211", "E213", "E101", "E101"]
+    assert (set(document["skipped"]), set(document["unsupported"])) == ({"ext4-prealloc"}, {"xfs"})
+    rows = list(of_plan(str(path), [], tmp_path))
+    assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
 
 
 @pytest.mark.usefixtures("machine")

@@ -65,6 +65,7 @@ def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
     assert detectable(0.03, 2, 3, 2) is None
 
 
+@pytest.mark.starts_processes
 def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The default, and the words say that it is one; too few blocks are said to be too few."""
     expected = forecast_of(tmp_path, capsys)
@@ -73,6 +74,7 @@ def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, capsys: py
     assert forecast_of(tmp_path, capsys, blocks=2).difference is None
 
 
+@pytest.mark.starts_processes
 def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts' runs do not count."""
     shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=(("postgres", "pgbench-tpcb"),))

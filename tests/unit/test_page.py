@@ -157,6 +157,14 @@ def test_unfinished_run_says_what_is_missing(tmp_path: Path) -> None:
     assert sum(row.missing for row in page.comparisons[0].table.rows) == 4
 
 
+def test_an_arm_that_was_not_run_is_named_with_its_reason(tmp_path: Path) -> None:
+    """A reader who looks for it finds why it is missing."""
+    loaded = load_run(synthetic.write(tmp_path / "run", Shape(work=TPCB)))
+    run = dataclasses.replace(loaded.run, skipped={"ext4-prealloc": "with postgres it is the same as ext4"})
+    said = notices(build([dataclasses.replace(loaded, run=run)]))
+    assert "ext4-prealloc was not run: with postgres it is the same as ext4." in said
+
+
 def test_run_without_any_trial_gives_a_page(tmp_path: Path) -> None:
     """A run that was interrupted at once has a page that says so."""
     page = Seen(render([loaded(tmp_path, Shape(work=TPCB, missing=9))]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Plan
+from dbbench.model import FsSetup, Needs, Plan
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.server_settings import settings_of
@@ -87,6 +87,89 @@ def flaws_of(tmp_path: Path, text: str, known: Catalog) -> str:
 def good(tmp_path: Path, known: Catalog) -> Expanded:
     """What the good plan expands to."""
     return expand(plan_of(tmp_path, GOOD, known), known)
+
+
+# --- arms that are another setup with an engine ----------------------------------------------------
+
+TUNED = """
+name = "x"
+fs_setups = ["xfs", {arms}]
+[[engine]]
+name = "{engine}"
+{settings}
+[workload]
+name = "{workload}"
+"""
+INSERTS = "sysbench-oltp-insert"
+LOADS = {"postgres": "pgbench-tpcb", "mariadb": INSERTS, "mysql": INSERTS, "files": "copy"}
+# Setups whose only difference from another one is their tuning, and what each is with the engines it is not for.
+ONLY_TUNED = {
+    "ext4-prealloc": ("ext4", {"postgres", "mariadb", "files"}),
+    "btrfs-prealloc": ("btrfs", {"postgres", "mariadb", "files"}),
+    "ext4-nodoublewrite": ("ext4", {"files"}),
+    "xfs-nodoublewrite": ("xfs", {"files"}),
+    "btrfs-nodoublewrite": ("btrfs", {"files"}),
+    "btrfs-tuned": ("btrfs", {"files"}),
+    "btrfs-nowalrecycle": ("btrfs", {"mariadb", "mysql", "files"}),
+    "zfs-8k-nofpw": ("zfs-8k", {"mariadb", "mysql", "files"}),
+    "zfs-16k-nodoublewrite": ("zfs-16k", {"postgres", "files"}),
+}
+
+
+def tuned(tmp_path: Path, known: Catalog, engine: str, *arms: str, settings: str = "", **keys: str) -> Expanded:
+    """What a plan of xfs and these arms expands to."""
+    quoted = ", ".join(f'"{arm}"' for arm in arms)
+    text = TUNED.format(arms=quoted, engine=engine, settings=settings, workload=LOADS[engine])
+    text = "".join(f'{key} = "{value}"\n' for key, value in keys.items()) + text
+    return expand(plan_of(tmp_path, text, known), known)
+
+
+def test_every_setup_whose_tuning_may_have_no_effect_is_known(known: Catalog) -> None:
+    """A setup with tuning is either in the table above, or its filesystem is its own."""
+
+    def filesystem(setup: FsSetup) -> FsSetup:
+        return dataclasses.replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
+
+    setups = [known.setup(name) for name in known.setups]
+    plain = [filesystem(setup) for setup in setups if not setup.tuning]
+    twins = {setup.name for setup in setups if setup.tuning and filesystem(setup) in plain}
+    assert twins == set(ONLY_TUNED)
+    rest = {setup.name for setup in setups if setup.tuning} - twins
+    assert rest == {"btrfs-nocow-attr", "btrfs-nodatacow", "raw"}
+
+
+@pytest.mark.parametrize("engine", LOADS)
+@pytest.mark.parametrize("setup", ONLY_TUNED)
+def test_an_arm_whose_tuning_has_no_effect_is_skipped(setup: str, engine: str, tmp_path: Path, known: Catalog) -> None:
+    """It would be another setup under a name that promises something else: it has no cell, and the reason is given."""
+    plain, without = ONLY_TUNED[setup]
+    found = tuned(tmp_path, known, engine, setup)
+    assert {cell.arm for cell in found.cells} == {"xfs", *(() if engine in without else (setup,))}
+    assert (f"with {engine} it is the same as {plain}:" in found.skipped.get(setup, "")) is (engine in without)
+
+
+def test_a_baseline_that_is_another_setup_is_refused(tmp_path: Path, known: Catalog) -> None:
+    """Every ratio would be named after a setup that was not measured."""
+    with pytest.raises(PlanInvalid, match="with mariadb it is the same as ext4"):
+        tuned(tmp_path, known, "mariadb", "ext4-prealloc", baseline="ext4-prealloc")
+    assert not tuned(tmp_path, known, "mysql", "ext4-prealloc", baseline="ext4-prealloc").skipped
+
+
+def test_two_arms_with_the_same_tuning_for_an_engine_are_one(tmp_path: Path, known: Catalog) -> None:
+    """The baseline stays, then the first; a setup that is listed twice on purpose stays twice."""
+    arms = ("btrfs-tuned", "btrfs-nodoublewrite")
+    assert set(tuned(tmp_path, known, "mariadb", *arms).skipped) == {"btrfs-nodoublewrite"}
+    assert set(tuned(tmp_path, known, "mariadb", *arms, baseline=arms[1]).skipped) == {"btrfs-tuned"}
+    assert not tuned(tmp_path, known, "postgres", *arms).skipped
+    assert not expand(plan_of(tmp_path, GOOD, known), known).skipped
+
+
+def test_the_plans_own_setting_makes_an_arm_the_same(tmp_path: Path, known: Catalog) -> None:
+    """The plan's settings override those of a setup; one that is left to the setup makes it another arm."""
+    off = "settings = { full_page_writes = false }"
+    both = tuned(tmp_path, known, "postgres", "xfs-nodoublewrite", "zfs-8k-nofpw", settings=off)
+    assert "it is the same as xfs" in both.skipped["xfs-nodoublewrite"]
+    assert "zfs-8k-nofpw" not in both.skipped  # which also creates its log files anew
 
 
 # --- reading ---------------------------------------------------------------------------------------

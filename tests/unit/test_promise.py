@@ -36,10 +36,9 @@ name = "{workload}"
         ("btrfs", "mysql", "innodb_flush_method = 'O_DIRECT'", "full"),
         ("ext4", "mariadb", "", "full"),
         ("ext4-nodoublewrite", "postgres", "", "torn-pages-possible"),
-        ("ext4-nodoublewrite", "postgres", "full_page_writes = true", "full"),  # the plan's word is the last
         ("ext4-nodoublewrite", "mysql", "", "torn-pages-possible"),
         ("btrfs-nodoublewrite", "mariadb", "", "full"),
-        ("btrfs-nodatacow", "postgres", "full_page_writes = false", "torn-pages-possible"),
+        ("btrfs-nodatacow", "postgres", "full_page_writes = false", "torn-pages-possible"),  # the plan's is the last
         ("btrfs-nocow-attr", "mariadb", "innodb_doublewrite = false", "torn-pages-possible"),
         ("btrfs-volumes", "postgres", "full_page_writes = false", "full"),  # +C is on the log alone
     ],
@@ -63,6 +62,7 @@ def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
     assert of_setup(SHIPPED.setup("btrfs-nobarrier")) == "no-barrier"
 
 
+@pytest.mark.starts_processes
 def test_plan_warns_of_mixed_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Within one comparison; not across engines, whose figures nobody compares."""
     path = tmp_path / "plan.toml"

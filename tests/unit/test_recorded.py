@@ -271,6 +271,7 @@ def test_the_share_of_calls_is_told() -> None:
     assert refusal("SELECT 1", tokens_of("SELECT 1", "postgres")) == ""
 
 
+@pytest.mark.starts_processes
 def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Files, coverage and what was left out; the workload is found by --path and expands to trials."""
     target = str(tmp_path / "mine/workloads/shop.toml")

@@ -25,7 +25,7 @@ SIGNS: Final = {  # never by colour alone
 
 
 Kind = Literal["short", "durability", "suspect", "unfinished", "damaged", "burst", "drain", "unsteady", "unequal",
-               "limited", "hosts"]  # fmt: skip
+               "limited", "hosts", "skipped"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
     return [
         *_damaged(groups),
         *_unfinished(groups),
+        *_skipped(groups),
         *_caveats(groups),
         *_unequal(groups),
         *(Notice("hosts", parts) for parts in disagreements(groups)),
@@ -202,6 +203,14 @@ def _unfinished(groups: Sequence[Group]) -> list[Notice]:
             text = f": {total - todo} of {total} trials are done. Run the same command again to resume."
             found.append(Notice("unfinished", ((f"{loaded.run.name} is not finished", True), (text, False))))
     return found
+
+
+def _skipped(groups: Sequence[Group]) -> list[Notice]:
+    return [
+        Notice("skipped", ((f"{arm} was not run", True), (f": {why}.", False)))
+        for loaded in _runs(groups)
+        for arm, why in loaded.run.skipped.items()
+    ]
 
 
 def _damaged(groups: Sequence[Group]) -> list[Notice]:

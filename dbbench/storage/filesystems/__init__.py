@@ -26,6 +26,7 @@ from dbbench.storage.filesystems.making import (
     make,
     missing_programs,
     mounted,
+    obstacles,
     verify_files,
     wal_directory,
     works,
@@ -37,7 +38,7 @@ from dbbench.storage.filesystems.volumes import character, growing_of, snapshots
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "Mounted", "Stored", "Traits", "apply_attributes", "character",
     "check_claim", "commands", "data_directory", "driver_flags", "existing", "family_of", "free_space", "give_back",
-    "growing_of", "healthy", "install", "least_read_share", "make", "missing_programs", "mounted",
+    "growing_of", "healthy", "install", "least_read_share", "make", "missing_programs", "mounted", "obstacles",
     "own_cache", "period_s", "shaped", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted",
     "verify_files", "wal_directory", "works",
 ]  # fmt: skip

@@ -28,38 +28,42 @@ _TRIED_BYTES: Final = 2**30  # of a sparse file: small-device limits begin below
 
 
 def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
-    """Return why this setup cannot work here, with what to install, or None.
+    """Return all reasons why this setup cannot work here, with what to install, or None.
 
     Checks the family (driver, checksums, blocks above the page size), programs, layers and kernel, and finally runs
     mkfs with the setup's options on sparse files, because only this version of mkfs knows what it supports. Mount
     options can only be tested by mounting.
     """
-    name = setup.mkfs.family
-    if name not in FAMILIES:
-        return f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"
-    family = FAMILIES[name]
-    if reason := family.lacks(setup):
-        return reason
-    if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
-        tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
-        return f"nothing tunes {name} after mkfs (only {', '.join(tuned)})"
+    family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
-    if missing := missing_programs(setup):
+    by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # names the programs' package
+    if family is not None and not by_driver and (missing := missing_programs(setup)):
         wanted = install(setup)
         lacking.append(f"{', '.join(missing)} not installed" + (f": apt install {' '.join(wanted)}" if wanted else ""))
-    if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
-        return f"layers of kind {', '.join(unknown)} are not known"
-    below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
-    module_of_family = (name,) if family.by_mkfs else ()
-    for module in dict.fromkeys((*below, *module_of_family, *setup.needs.kernel)):
-        if reason := layers.lacks(module, root):
-            lacking.append(reason)
-            break
+    lacking += obstacles(setup, root)
     if lacking:
         return "; ".join(lacking)
     if not isinstance(family, Formatted) or not family.tries_mkfs or setup.layers:
         return None
     return _refused(setup, family) if setup.mkfs.options or setup.mkfs.tune else None
+
+
+def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
+    """Return why the family, its layers or the kernel cannot make this setup; missing programs are not among it."""
+    name = setup.mkfs.family
+    if name not in FAMILIES:
+        return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
+    family = FAMILIES[name]
+    found = [reason] if (reason := family.lacks(setup)) else []
+    if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
+        tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
+        found.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
+    if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
+        return [*found, f"layers of kind {', '.join(unknown)} are not known"]
+    below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
+    module_of_family = (name,) if family.by_mkfs else ()
+    modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
+    return [*found, *(reason for module in modules if (reason := layers.lacks(module, root)))]
 
 
 def _refused(setup: FsSetup, family: Formatted) -> str | None:

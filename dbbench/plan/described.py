@@ -21,7 +21,7 @@ from dbbench.machine.limits import cgroup, cores
 from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
-from dbbench.plan.writes import dataset_bytes, used
+from dbbench.plan.writes import dataset_bytes, spares, used
 from dbbench.storage import filesystems
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
@@ -192,9 +192,13 @@ def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tup
 
 
 def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
-    """Name arms with different numbers of devices, and devices on one physical disk."""
+    """Name arms with different numbers of devices, devices that `grow` adds, and devices on one physical disk."""
     if plan.device.existing:
         return
+    added = {cell.arm: spares(plan, cell.setup) for cell in cells}
+    if any(added.values()):
+        each = ", ".join(f"{arm} by {number}" for arm, number in added.items() if number)
+        yield f'Devices that the operation "grow" adds after the load: {each}.'
     numbers = {cell.arm: used(plan, cell.setup) for cell in cells}
     if len(set(numbers.values())) > 1:
         each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())

@@ -26,7 +26,7 @@ from dbbench.model import (
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
-from dbbench.storage.filesystems import FAMILIES, growing_of
+from dbbench.storage.filesystems import FAMILIES, devices_to_add
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
 ANYWHERE = ("clone", "base-backup", "crash-recovery")  # operations that change no filesystem
@@ -160,8 +160,10 @@ def _check_operation(
 
 def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceSpec, setups: Iterable[FsSetup]) -> None:
     for setup in setups:
-        if growing_of(setup) is not None and device.given <= setup.devices.min:
-            document.flaw(key, (f'operation "grow" requires one device more than the {setup.devices.min} of fs setup '
+        more = devices_to_add(setup)
+        if more and device.given < setup.devices.min + more:
+            further = "one device" if more == 1 else f"{more} devices"
+            document.flaw(key, (f'operation "grow" requires {further} more than the {setup.devices.min} of fs setup '
                 f'"{setup.name}", but the plan has {device.given}'))  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
 from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.writes import dataset_bytes
-from dbbench.storage import filesystems
+from dbbench.storage import filesystems, layers
 
 MB: Final = 10**6
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the trial's own namespace
@@ -67,10 +67,19 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def targets_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that a setup uses, as the plan names them; loop devices have no names before they are made."""
-    device, number = plan.device, writes.used(plan, setup)
+    return _targets(plan.device)[: writes.used(plan, setup)]
+
+
+def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
+    """Return the devices that the operation `grow` adds, as the plan names them."""
+    first = writes.used(plan, setup)
+    return _targets(plan.device)[first : first + writes.spares(plan, setup)]
+
+
+def _targets(device: DeviceSpec) -> tuple[str, ...]:
     if device.imaged:
-        return ("LOOP",) if number == 1 else tuple(f"LOOP{index}" for index in range(1, number + 1))
-    return (device.path,) if device.path else tuple(device.paths)[:number]
+        return ("LOOP",) if device.count == 1 else tuple(f"LOOP{index}" for index in range(1, device.count + 1))
+    return (device.path,) if device.path else tuple(device.paths)
 
 
 def _image_bytes(device: DeviceSpec) -> int:
@@ -100,6 +109,8 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
     said = []
     for arm, (setup, log) in setups.items():
+        further = layers.commands(filesystems.layers_to_add(setup), spares_of(plan, setup), "-spare")[0]
+        said += [(arm, argv) for argv in further]  # for the operation `grow`
         said += [(arm, argv) for argv in filesystems.commands(setup, targets_of(plan, setup), MOUNT_POINT)]
         if log is not None and plan.device.wal is not None:
             target = plan.device.wal.path or "LOOP-WAL"

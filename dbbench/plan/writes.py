@@ -17,6 +17,7 @@ from dbbench.engines import profile_of
 from dbbench.model import Cell, FsSetup, Layer, Plan, Status, Trial
 from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, condition
+from dbbench.storage.filesystems import devices_to_add
 from dbbench.units import size_text
 
 MB: Final = 10**6
@@ -48,10 +49,15 @@ def dataset_bytes(cell: Cell) -> int:
     return generated.size_bytes(cell.dataset, cell.engine.name)
 
 
+def spares(plan: Plan, setup: FsSetup) -> int:
+    """Return the number of devices that the operation `grow` adds, which a setup leaves over."""
+    return devices_to_add(setup) if "grow" in plan.operations else 0
+
+
 def used(plan: Plan, setup: FsSetup) -> int:
-    """Return the number of devices that a setup uses; the operation `grow` needs one that is left over."""
-    given = plan.device.given - ("grow" in plan.operations and plan.device.given > 1)
-    return 1 if plan.device.existing else min(given, setup.devices.max)
+    """Return the number of devices that a setup uses at first."""
+    given, spare = plan.device.given, spares(plan, setup)
+    return 1 if plan.device.existing else min(given - spare if given > spare else given, setup.devices.max)
 
 
 def device_bytes(plan: Plan) -> list[int]:

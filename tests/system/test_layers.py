@@ -20,10 +20,11 @@ from dbbench.model import FsSetup, Layer, Mkfs, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import guard, identity, loop
-from dbbench.storage.devices.port import Device, joint
+from dbbench.storage.devices.port import Device, as_one, joint
 from dbbench.storage.layers import lvm, md
 from dbbench.storage.layers.volume import let_go
 from tests.support.leftovers import layers_of
+from tests.support.setups import ALL
 
 MIB = 2**20
 SIZE = 320 * MIB
@@ -313,6 +314,26 @@ def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
             lvm.extend(facts_of(volume), spare)
             assert int(read(f"/sys/block/{volume.path.name}/size")) * 512 > 1.9 * SIZE
         assert guard.signatures_of(spare.fd) == []
+
+
+@pytest.mark.needs("root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
+def test_a_volume_on_mirrors_grows_by_a_mirror(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+    """The striped volume continues on a third mirror, its filesystem is larger, and all of it is gone afterwards."""
+    setup = ALL.setup("ext4-lvm-striped-md1")
+    with disks(6) as device:
+        whole = replace(as_one(device.each[:4]), spare=as_one(device.each[4:]))
+        with layers.stacked(setup.layers, whole, journal, filesystems.layers_to_add(setup)) as volume:
+            assert volume.spare is not None and volume.spare.layers[-1]["level"] == 1
+            filesystems.make(setup, volume)
+            with filesystems.mounted(setup, volume, tmp_path / "mnt") as fs:
+                (fs.path / "file").write_bytes(b"content" * MIB)
+                before = os.statvfs(fs.path).f_blocks
+                lvm.extend(facts_of(volume), volume.spare)
+                process.run(["resize2fs", volume.path])
+                assert os.statvfs(fs.path).f_blocks > 1.4 * before
+                assert (fs.path / "file").read_bytes() == b"content" * MIB
+        assert [guard.signatures_of(disk.fd) for disk in device.each] == [[]] * 6
+    assert journal.outstanding("layer") == []
 
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4")

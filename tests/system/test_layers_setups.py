@@ -119,7 +119,7 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
     """One run: each has its class and says what it lay on; checked, snapshot with a second server, rolled back,
     grown by a device: none fails, and nothing is left."""
     names = working(wanted)
-    most = 1 + max(ALL.setup(name).devices.min for name in names)
+    most = max(ALL.setup(name).devices.min + filesystems.devices_to_add(ALL.setup(name)) for name in names)
     dbbench.plan(layered(names, "fsck", "snapshot", "grow", count=most))
     dbbench("run", "plan.toml", "--name", "r", timeout_s=300 + 60 * len(names))
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}

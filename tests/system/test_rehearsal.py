@@ -47,6 +47,7 @@ INSIDE: Final = (
     "test_layers.py::test_a_snapshot_is_copied_merged_and_dropped[classic]",
     "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
     "test_layers.py::test_layers_lie_on_layers",
+    "test_layers.py::test_a_volume_on_mirrors_grows_by_a_mirror",
     *(f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
       for name in ("f2fs", "nilfs2", "xfs-md0-4k", "ext4-md1", "xfs-md10", "ext4-on-lvm-snapshot",
                    "xfs-on-lvm-thin-snapshot", "ext4-crypt", "ext4-lvm-striped-md1")),

@@ -73,6 +73,13 @@ def test_commands_of_layers_on_layers_name_what_lies_below() -> None:
     assert volumes == ("/dev/dbbench/data",)
 
 
+def test_a_striped_volume_continues_without_stripes() -> None:
+    """The mirror that `grow` adds is one device: as many stripes as before would not fit on it."""
+    argv = lvm._extension({"name": "g", "segtype": "striped"})
+    assert argv == ("lvextend", "--stripes", "1", "-l", "+100%FREE", "g/data")
+    assert lvm._extension({"name": "g", "segtype": "linear"}) == ("lvextend", "-l", "+100%FREE", "g/data")
+
+
 def test_what_lvm_says_of_a_thin_volume() -> None:
     """Sizes in bytes, the pool's chunk in kB, and that a full pool is an error."""
     assert lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text()) == {

@@ -20,7 +20,7 @@ from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import FAMILIES, bcachefs, growing_of, snapshots_of
+from dbbench.storage.filesystems import FAMILIES, bcachefs, devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.port import Mounted
@@ -204,7 +204,22 @@ def test_the_filesystem_comes_before_its_layers() -> None:
     assert name(FsSetup("t", Mkfs("ext4"), layers=layers)) == "lvm"
     assert name(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is None
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is not None
+    assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers)) is None  # dm-crypt on it would stay as small
     assert name(EXT4) is growing_of(EXT4) is None
+
+
+def test_what_grow_adds() -> None:
+    """A device, or a mirror where the volume lies on mirrors; nothing where nothing can grow."""
+    shipped = catalog()
+    setups = {name: shipped.setup(name) for name in shipped.setups}
+    added = {name: devices_to_add(setup) for name, setup in setups.items()}
+    assert {name for name, number in added.items() if number > 1} == {"ext4-lvm-striped-md1", "xfs-lvm-striped-md1"}
+    assert (added["ext4-lvm-striped-md1"], added["ext4-lvm"], added["ext4-md10"], added["btrfs"]) == (2, 1, 1, 1)
+    assert added["ext4"] == added["ext4-crypt"] == 0
+    assert layers_to_add(setups["ext4-lvm-striped-md1"]) == (Layer("md", level=1),)
+    assert layers_to_add(setups["ext4-lvm"]) == layers_to_add(setups["btrfs"]) == ()
+    encrypted = FsSetup("t", Mkfs("btrfs"), layers=(Layer("crypt"),))
+    assert (layers_to_add(encrypted), devices_to_add(encrypted)) == ((Layer("crypt"),), 1)
 
 
 def test_exclusive_bytes_of_btrfs() -> None:

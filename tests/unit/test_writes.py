@@ -96,6 +96,19 @@ def test_grow_leaves_a_device_over(tmp_path: Path) -> None:
     assert mkfs[-2:] == ("LOOP1", "LOOP2")
 
 
+@pytest.mark.parametrize(("setup", "count", "added"), [
+    ("ext4-lvm-striped-md1", 6, ["/dev/md/dbbench-spare", "LOOP5", "LOOP6"]), ("ext4-lvm", 3, []), ("ext4", 2, []),
+])  # fmt: skip
+def test_grow_adds_what_the_layers_below_need(setup: str, count: int, added: list[str], tmp_path: Path) -> None:
+    """A volume on mirrors gets another mirror; the others use all devices but the last one."""
+    asked, _ = read(tmp_path, setup, device={"size": "1GiB", "count": count}, operations=["grow"])
+    argvs = [argv for _, argv in preview(asked, expand(asked, catalog())).commands]
+    made = [argv for argv in argvs if "mdadm" in argv and "-spare" in argv[2]]
+    assert [[argv[2], *argv[-2:]] for argv in made] == ([added] if added else [])
+    used = {word for argv in argvs for word in argv if word.startswith("LOOP")}
+    assert used == ({"LOOP1"} if setup == "ext4" else {f"LOOP{n}" for n in range(1, count + bool(added))})
+
+
 @pytest.mark.parametrize(("counted", "reported"), [(100, False), (201, True), (49, True), (None, False)])
 def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
     """By more than a factor of two, either way, over all trials that did not fail."""

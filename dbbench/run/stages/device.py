@@ -27,7 +27,7 @@ _STATE = "state"  # in the journal: host and block layer at the begin of the run
 def attached(job: Job) -> Iterator[Device]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     spec, images = wal.wanted(job.cell, job.run.plan.device, job.images)
-    permit, spare = RunPermit(job.wipe, job.journal), "grow" in job.run.plan.operations
+    permit, spare = RunPermit(job.wipe, job.journal), writes.spares(job.run.plan, job.cell.setup)
     asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
     with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):
         permit.note(device)

@@ -27,11 +27,12 @@ def layered(job: Job, device: Device) -> Iterator[Device]:
 
     The journal records that the content of the disks may be incomplete from now on.
     """
+    setup = job.cell.setup
     for disk in device.disks:
         if disk.facts.real:
             job.journal.note("making", device=devices.identity(disk.path))
     with (
-        layers.stacked(job.cell.setup.layers, device, job.journal) as volume,
+        layers.stacked(setup.layers, device, job.journal, filesystems.layers_to_add(setup)) as volume,
         wal.layered(job.cell, volume, job.journal) as whole,
     ):
         yield whole

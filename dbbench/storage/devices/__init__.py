@@ -39,22 +39,23 @@ __all__ = [
 
 
 def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str = "", most: int = 1,
-             spare: bool = False) -> AbstractContextManager[Device]:  # fmt: skip
+             spare: int = 0) -> AbstractContextManager[Device]:  # fmt: skip
     """Attach the plan's device for one trial, locked until the block ends.
 
-    Of several devices the first `most` become one, with that of `[device.wal]` next to it. `spare`: also attach a
-    device that is left over, and leave one over even if `most` would use all. `images` are the run's (kind loop), `arm`
-    is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working directory as
-    `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceLocked, DeviceInUse,
-    DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
+    Of several devices the first `most` become one, with that of `[device.wal]` next to it. `spare`: also attach so many
+    devices that are left over, and leave them over even if `most` would use all. `images` are the run's (kind loop),
+    `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
+    directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceLocked,
+    DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
     """
-    if not spare or spec.given < 2:
+    if not spare or spec.given <= spare:
         return KINDS[spec.kind](spec, images, permit, arm, most)
-    most = min(most, spec.given - 1)
-    alone = dataclasses.replace(spec, paths=tuple(spec.paths)[most : most + 1], path=None, identity=None, wal=None)
-    last = Images(images.data[most : most + 1]) if images else None
+    most = min(most, spec.given - spare)
+    left = slice(most, most + spare)
+    alone = dataclasses.replace(spec, paths=tuple(spec.paths)[left], path=None, identity=None, wal=None)
+    last = Images(images.data[left]) if images else None
     whole = KINDS[spec.kind](spec, images, permit, arm, most)
-    return with_spare(whole, KINDS[spec.kind](alone, last, permit, arm, 1))
+    return with_spare(whole, KINDS[spec.kind](alone, last, permit, arm, spare))
 
 
 def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int

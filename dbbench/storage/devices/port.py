@@ -29,7 +29,7 @@ class Device:
     members: tuple[Device, ...] = ()  # where the plan's filesystem may lie on several: all of them, this one first
     wal: Device | None = None  # of `[device.wal]`
     layers: tuple[dict[str, Scalar], ...] = ()  # between the disks and this volume, as made; bottom first
-    spare: Device | None = None  # one more than the fs setup takes, for the operation "grow"
+    spare: Device | None = None  # what the fs setup leaves over for the operation "grow"
 
     @property
     def argument(self) -> str:

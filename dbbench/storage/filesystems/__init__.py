@@ -33,12 +33,19 @@ from dbbench.storage.filesystems.making import (
 )
 from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored
 from dbbench.storage.filesystems.shape import free_space, healthy, least_read_share, own_cache, shaped, space, sync
-from dbbench.storage.filesystems.volumes import character, growing_of, snapshots_of, unmounted
+from dbbench.storage.filesystems.volumes import (
+    character,
+    devices_to_add,
+    growing_of,
+    layers_to_add,
+    snapshots_of,
+    unmounted,
+)
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "Mounted", "Stored", "Traits", "apply_attributes", "character",
-    "check_claim", "commands", "data_directory", "driver_flags", "existing", "family_of", "free_space", "give_back",
-    "growing_of", "healthy", "install", "least_read_share", "make", "missing_programs", "mounted", "obstacles",
-    "own_cache", "period_s", "shaped", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted",
-    "verify_files", "wal_directory", "works",
+    "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing", "family_of",
+    "free_space", "give_back", "growing_of", "healthy", "install", "layers_to_add", "least_read_share", "make",
+    "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "shaped", "snapshots_of", "space", "sync",
+    "tears_pages_of", "traits", "unmounted", "verify_files", "wal_directory", "works",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from dbbench import process
 from dbbench.errors import OperationFailed
 from dbbench.machine.pagecache import syncfs
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import FsSetup, Layer, Scalar
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
 from dbbench.storage.filesystems.formatted import Formatted
@@ -143,9 +143,28 @@ def snapshots_of(setup: FsSetup) -> Snapshots | None:
 
 
 def growing_of(setup: FsSetup) -> Growing | None:
-    """Return what can add a device, or None if neither the filesystem nor a layer supports it."""
+    """Return what can add a device, or None if neither the filesystem nor the layer right below it supports it."""
     family = families.FAMILIES.get(setup.mkfs.family)
-    return (family.growing if family else None) or _uppermost(setup, _LAYERS_GROWING)
+    layer = _LAYERS_GROWING.get(setup.layers[-1].kind) if setup.layers else None
+    return (family.growing if family else None) or layer
+
+
+def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
+    """Return the layers that `grow` makes of further devices, bottom first, before what grows can use them.
+
+    Another mirror for a volume that lies on mirrors; () if it uses the device itself.
+    """
+    family = families.FAMILIES.get(setup.mkfs.family)
+    below = setup.layers if family and family.growing else setup.layers[:-1]
+    return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()
+
+
+def devices_to_add(setup: FsSetup) -> int:
+    """Return how many devices `grow` adds: one, or as many as one group of the array below has; 0 if it cannot grow."""
+    if growing_of(setup) is None:
+        return 0
+    below = setup.layers[: len(layers_to_add(setup))]
+    return next((setup.devices.min // layer.groups for layer in below if layer.kind == "md"), 1)
 
 
 def character(setup: FsSetup) -> Character | None:

@@ -28,16 +28,22 @@ HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
 
 
 @contextlib.contextmanager
-def stacked(layers: Sequence[Layer], device: Device, journal: Journal) -> Iterator[Device]:
+def stacked(
+    layers: Sequence[Layer], device: Device, journal: Journal, of_spare: Sequence[Layer] = ()
+) -> Iterator[Device]:
     """Yield the volume that the layers make of a device or its members, bottom first; without layers the device itself.
 
     Its `leaves` are still the disks below, where flushes and bytes are counted; its `layers` describe what was made.
-    Raises LayerFailed, LayerStuck, SnapshotLost.
+    `of_spare`: the layers of its `spare`, which are removed after those that it may have joined. Raises LayerFailed,
+    LayerStuck, SnapshotLost.
     """
     if not layers:
         yield device
         return
     with contextlib.ExitStack() as stack:
+        if device.spare is not None:
+            spare = stack.enter_context(stacked(of_spare, device.spare, journal))
+            device = dataclasses.replace(device, spare=spare)
         devices, facts = device.each, list[dict[str, Scalar]]()
         for layer in layers:
             volumes: list[Device] = []
@@ -59,16 +65,19 @@ def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
                  for facts in volume.layers)  # fmt: skip
 
 
-def commands(layers: Sequence[Layer], targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Return the commands that make the layers on these targets, and the resulting volumes."""
+def commands(
+    layers: Sequence[Layer], targets: tuple[str, ...], mark: str = ""
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the commands that make the layers on these targets, and the resulting volumes, whose names end with
+    `mark`."""
     said: list[tuple[str, ...]] = []
     for layer in layers:
         volumes: list[str] = []
         for number, group in enumerate(dealt(targets, layer.groups)):
             more, given = KINDS[layer.kind].commands(layer, group)
-            mark = str(number + 1) if layer.groups > 1 else ""
-            said += [tuple(word + mark if word in given else word for word in argv) for argv in more]
-            volumes += [name + mark for name in given]
+            own = str(number + 1) if layer.groups > 1 else mark
+            said += [tuple(word + own if word in given else word for word in argv) for argv in more]
+            volumes += [name + own for name in given]
         targets = tuple(volumes)
     return said, targets
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -203,7 +204,10 @@ def merge(facts: dict[str, Scalar], name: str) -> None:
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add another device to the group and extend the volume by it (thin: its pool first). Raises LayerFailed."""
+    """Add another device to the group and extend the volume by it (thin: its pool first). Raises LayerFailed.
+
+    A striped volume continues on it without stripes, because these would need as many further devices.
+    """
     group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wiped(spare.fd)
@@ -212,9 +216,15 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
         _lvm(("vgextend", "--yes", group, str(spare.path)), names)
         if facts["snapshot"] == "thin":
             _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{_POOL}"), names)
-            _lvm(("lvextend", "-L", f"+{spare.facts.size_bytes // 2**20}m", f"{group}/{DATA}"), names)
+            _lvm(("lvextend", "-L", f"+{os.lseek(spare.fd, 0, os.SEEK_END) // 2**20}m", f"{group}/{DATA}"), names)
         else:
-            _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{DATA}"), names)
+            _lvm(_extension(facts), names)
+
+
+def _extension(facts: dict[str, Scalar]) -> tuple[str, ...]:
+    """Return lvextend over all that is free."""
+    plain = ("--stripes", "1") if facts["segtype"] == "striped" else ()
+    return ("lvextend", *plain, "-l", "+100%FREE", f"{facts['name']}/{DATA}")
 
 
 def used_bytes(facts: dict[str, Scalar], name: str) -> int:

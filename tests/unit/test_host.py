@@ -77,6 +77,24 @@ def times(
     return ProcessTimes(pid, f"p{pid}", parent, started, kernel, own, reaped)
 
 
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("/usr/bin/python3 -m dbbench run plan.toml", True),
+        ("/usr/bin/python3 -m dbbench.run.worker trial", True),
+        ("/usr/bin/python3 /usr/local/bin/dbbench run plan.toml", True),
+        ("/home/a/dbbench/.venv/bin/python -m dask_worker --preload dbbench.fleet.preload", True),
+        ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
+        ("make -C /home/a/dbbench test", False),
+        ("vi dbbench-notes", False),
+    ],
+)
+def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
+    """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
+    write(tmp_path, "7/cmdline", words.replace(" ", "\0") + "\0")
+    assert load._is_dbbench(tmp_path, 7) is ours
+
+
 def test_a_tree_leaves_branches_out() -> None:
     """The server's branch is not dbbench's."""
     table = {p.pid: p for p in (times(1, 0, 0), times(2, 1, 0), times(3, 2, 0), times(4, 1, 0), times(5, 4, 0))}

@@ -212,10 +212,17 @@ def _inner_pid(where: Path, pid: int) -> int | None:
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:
+    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`).
+
+    A directory of that name in a command line says nothing: a shell or an editor may have been started from a checkout.
+    """
     try:
-        return b"dbbench" in (where / str(pid) / "cmdline").read_bytes()
+        words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+    return any(word.endswith(b"/dbbench") for word in words[:2]) or any(
+        word == b"dbbench" or word.startswith(b"dbbench.") for word in words
+    )
 
 
 def _grown(before: Mapping[tuple[int, int], ProcessTimes], after: Mapping[tuple[int, int], ProcessTimes]) -> float:

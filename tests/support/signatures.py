@@ -67,9 +67,29 @@ def ext4_with_md(disk: Disk) -> None:
 
 
 def zpool(disk: Disk) -> None:
-    """Uberblocks of a pool in all four labels (magic at each KiB of the second half of a label of 256 KiB)."""
+    """All four labels of a pool, of 256 KiB each: what it is called (an nvlist in XDR, from 16 KiB on), which newer
+    versions of wipefs look for, and its uberblocks (magic at each KiB of the second half), which older ones count."""
+
+    def pair(name: bytes, kind: int, value: bytes) -> bytes:
+        padded = (struct.pack(">I", len(name)) + name).ljust(4 + -(-len(name) // 4) * 4, b"\0")
+        body = padded + struct.pack(">II", kind, 1) + value
+        return struct.pack(">II", 8 + len(body), 8 + len(body)) + body
+
+    def number(value: int) -> bytes:
+        return struct.pack(">Q", value)
+
+    pairs = [
+        pair(b"version", 8, number(5000)),
+        pair(b"name", 9, struct.pack(">I", 4) + b"tank"),
+        pair(b"state", 8, number(1)),
+        pair(b"txg", 8, number(100)),
+        pair(b"pool_guid", 8, number(0x1122334455667788)),
+        pair(b"guid", 8, number(0x2233445566778899)),
+    ]
+    names = bytes((1, 1, 0, 0)) + struct.pack(">II", 0, 1) + b"".join(pairs) + bytes(8)
     uberblock = struct.pack("<QQQQQ", 0x00BAB10C, 5000, 100, 1, 1).ljust(1024, b"\0")
     for label in (0, 256 * 1024, SIZE - 512 * 1024, SIZE - 256 * 1024):
+        put(disk, label + 16 * 1024, names)
         put(disk, label + 128 * 1024, uberblock * 8)
 
 

@@ -4,9 +4,9 @@
     sudo .venv/bin/python -m tests.releases ubuntu2604 --command "make demo"
 
 A bare root of the release is built once, by debootstrap, and kept in the user's cache; a damaged or outdated one is
-built again. Everything runs in a mount namespace of its own, on an overlay of the root: nothing is left mounted, and
-the kept root stays as it is. `--command` runs a command in a fresh clone of this checkout in the bare root, as a new
-user would.
+built again. Everything runs in a mount namespace of its own: nothing is left mounted, and the kept root stays as it is,
+as trials run on an overlay of it. `--command` runs a command in a fresh clone of this checkout in a copy of the bare
+root, as a new user would.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ TRUSTED: Final = Path("/etc/dbbench-certificates.crt")  # there, where no packag
 KEPT: Final = ("http_proxy", "https_proxy", "no_proxy", STALE)
 FIRST: Final = "git make python3"  # what the README asks a new user for
 VENV: Final = "/opt/dbbench"
+# The root of the namespace, as on a machine of that release: a chroot may not make user namespaces, and a program that
+# enters the mount namespace of a trial would see the files of this machine.
+INTO: Final = 'cd "$0" && pivot_root . run/host && umount -l /run/host && exec "$@"'
 # Facts that a release may lack, by the beginning of their path: not ours to find.
 DIFFERENT: Final = (
     "warnings", "error", "commands", "effective_settings", "settings", "host_state", "engine_features",
@@ -211,15 +214,19 @@ def entered(root: Path, work: Path | None = None) -> Iterator[Inside]:
             namespaces.mount("overlay", merged, "overlay", data=layers)
             root = merged
             namespaces.mount(temporary, root / "tmp", flags=namespaces.MS_BIND)
+        else:
+            namespaces.mount(root, root, flags=namespaces.MS_BIND)  # pivot_root(2) takes a mount point only
         for tree in ("proc", "sys", "dev"):
             namespaces.mount(f"/{tree}", root / tree, flags=namespaces.MS_BIND | namespaces.MS_REC)
         for place in ("dev/shm", "run"):
             namespaces.mount("tmpfs", root / place, "tmpfs")
+        (root / "run/host").mkdir()
         namespaces.mount(CHECKOUT, root / "mnt", flags=namespaces.MS_BIND)
 
         def inside(*argv: str, cwd: str = "/", shown: bool = False) -> None:
             trusted = [f"PIP_CERT={TRUSTED}"] if (root / TRUSTED.relative_to("/")).exists() else []
-            _run(["chroot", str(root), "env", "-C", cwd, *trusted, *argv], shown)
+            apart = ["unshare", "--mount", "--propagation", "unchanged"]
+            _run([*apart, "sh", "-c", INTO, str(root), "env", "-C", cwd, *trusted, *argv], shown)
 
         yield inside
 
@@ -312,9 +319,11 @@ def compared(name: str, work: Path) -> list[str]:
 
 
 def as_a_new_user(name: str, command: str, work: Path) -> None:
-    """Run a command in a fresh clone, in the bare root."""
-    with entered(bare(name), work) as inside:
-        _run(["git", "-c", "safe.directory=*", "clone", "-q", str(CHECKOUT), str(work / "tmp/dbbench")])
+    """Run a command in a fresh clone, in a copy of the bare root."""
+    root = work / "root"
+    _run(["cp", "-a", str(bare(name)), str(root)])
+    _run(["git", "-c", "safe.directory=*", "clone", "-q", str(CHECKOUT), str(root / "tmp/dbbench")])
+    with entered(root) as inside:
         inside("sh", "-c", command, cwd="/tmp/dbbench", shown=True)
 
 

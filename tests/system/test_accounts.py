@@ -122,6 +122,9 @@ def test_a_container_without_the_numbers_is_refused() -> None:
         "    except NoAccountFree as error:\n"
         "        print(error.id, error.evidence, error.remedy)\n"
     )
-    argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", script]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    enter = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces, which a chroot and some kernels refuse")
+    said = subprocess.run([*enter, sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+                          ).stdout  # fmt: skip
     assert said.startswith("E220 none of the account numbers") and "uid_map" in said

@@ -39,8 +39,8 @@ def mount_of(pid: int) -> Path:
 
 
 def within(pid: int, *argv: str) -> None:
-    """Run a program in the trial's namespace of mounts."""
-    subprocess.run(["nsenter", "-t", str(below(pid, "postgres")[0].pid), "-m", *argv], check=True)
+    """Run a program in the trial's namespace of mounts, with its root."""
+    subprocess.run(["nsenter", "-t", str(below(pid, "postgres")[0].pid), "-m", "-r", *argv], check=True)
 
 
 def shut_down(pid: int) -> None:

@@ -31,8 +31,8 @@ Plant = Callable[[int], None]
 
 
 def within(server: psutil.Process, *argv: str, **env: str) -> None:
-    """Run a program in the trial's mount namespace as root."""
-    argv = ("nsenter", "-t", str(server.pid), "-m", *argv)
+    """Run a program in the trial's mount namespace as root, with its root."""
+    argv = ("nsenter", "-t", str(server.pid), "-m", "-r", *argv)
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **env})
     assert done.returncode == 0, done
 

@@ -99,10 +99,18 @@ class Running:
 
 
 def user(*names: str) -> User:
-    """Return the first account of `names` that this machine has; without root, the caller's own."""
-    if os.geteuid() != 0:
-        me = pwd.getpwuid(os.geteuid())
-        return User(me.pw_name, me.pw_uid, me.pw_gid)
+    """Return the first account of `names` that this machine has; without root, the caller's own.
+
+    Raises ProgramMissing if there is none; a container may run under a number that /etc/passwd does not have.
+    """
+    if (number := os.geteuid()) != 0:
+        with contextlib.suppress(KeyError):
+            me = pwd.getpwuid(number)
+            return User(me.pw_name, me.pw_uid, me.pw_gid)
+        raise ProgramMissing(
+            f"user ID {number} has no entry in /etc/passwd, which database servers require",
+            remedy="Add one, in a container to its image:  useradd --uid NUMBER dbbench",
+        )
     for name in names:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)

@@ -68,6 +68,12 @@ def test_what_lies_on_a_disk_is_found_through_partitions(sys_tree: Path) -> None
     assert sysfs.name_of(os.makedev(0, 39)) is None
 
 
+def test_a_directory_that_a_container_hides_has_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman lets nobody search /sys/dev/block; any error of a look there means unknown."""
+    monkeypatch.setattr(sysfs, "SYS", tmp_path / ("x" * 300))  # root may search what others may not
+    assert sysfs.name_of(os.makedev(8, 2)) is None
+
+
 def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) -> None:
     """A disk that is sent no flushes makes the sum unknown, with the reason."""
     assert sysfs.flushes(["sda", "sdb"]) == 450

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dbbench import process
 from dbbench.engines import accounts
-from dbbench.errors import NoAccountFree
+from dbbench.errors import NoAccountFree, ProgramMissing
 
 
 def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
@@ -38,3 +39,10 @@ def test_processes_accounts_and_groups_take_their_numbers() -> None:
     """This process's own number is in use, and it has a name."""
     assert 0 in accounts._of_processes() and not accounts._unnamed(0)
     assert accounts._unnamed(4_000_000_000 - 1)
+
+
+def test_a_user_without_an_entry_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod may run under any number, but a database server asks for its name."""
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000_000)
+    with pytest.raises(ProgramMissing, match="user ID 4000000000 has no entry in /etc/passwd"):
+        process.user("postgres")

@@ -35,7 +35,7 @@ def read(path: Path) -> str | None:
 def name_of(number: int) -> str | None:
     """Return the kernel name (sda1, loop7) of a device number, or None without a block device (btrfs, tmpfs)."""
     entry = SYS / f"dev/block/{os.major(number)}:{os.minor(number)}"
-    return entry.resolve().name if entry.exists() else None
+    return entry.resolve().name if os.path.lexists(entry) else None  # Podman hides the directory
 
 
 def number_of(name: str) -> int | None:

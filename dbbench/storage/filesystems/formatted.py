@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
@@ -303,4 +304,4 @@ def _wait_until_free(device: Device) -> None:
 def _kernel_name(number: str) -> str:
     """Return "loop7" for "7:7"; "" for the anonymous numbers of btrfs."""
     link = Path(f"/sys/dev/block/{number}")
-    return link.resolve().name if link.exists() else ""
+    return link.resolve().name if os.path.lexists(link) else ""

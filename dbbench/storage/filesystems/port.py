@@ -299,7 +299,7 @@ class Family:
         default is the size of the volume − free − blocks of the files, for a filesystem on one volume.
         """
         size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
-        if not size_of.exists():
+        if not os.path.lexists(size_of):
             return None
         total, content = os.statvfs(fs.path), content_bytes(fs.path)
         taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize

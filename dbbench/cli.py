@@ -174,8 +174,8 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
 
 
 def _fault(error: Exception) -> DbbenchError:
-    told = f"{type(error).__name__}: {error}"
-    return DbbenchError(told, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
+    text = f"{type(error).__name__}: {error}"
+    return DbbenchError(text, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
 
 
 def _terminated(_number: int, _frame: object) -> None:

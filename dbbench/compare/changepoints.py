@@ -49,9 +49,9 @@ def changepoints(series: Sequence[float | None]) -> list[int]:
     """
     import numpy
 
-    known = [index for index, value in enumerate(series) if _usable(value)]
-    logs = numpy.log(numpy.array([series[index] for index in known], dtype=float))
-    return [known[place] for place in _places(logs)]
+    usable = [index for index, value in enumerate(series) if _usable(value)]
+    logs = numpy.log(numpy.array([series[index] for index in usable], dtype=float))
+    return [usable[place] for place in _places(logs)]
 
 
 def _usable(value: float | None) -> bool:
@@ -59,15 +59,15 @@ def _usable(value: float | None) -> bool:
 
 
 def _places(logs: Nights) -> list[int]:
-    found: list[int] = []
+    places: list[int] = []
     for end in range(2 * LEAST_NIGHTS, len(logs) + 1):
-        if found and end - found[-1] <= SETTLED:
-            found[-1] = _moved(logs, found, end)
-        begin = max(found[-1] if found else 0, end - MOST_NIGHTS)
+        if places and end - places[-1] <= SETTLED:
+            places[-1] = _moved(logs, places, end)
+        begin = max(places[-1] if places else 0, end - MOST_NIGHTS)
         place = _change(logs[begin:end].tobytes()) if end - begin >= 2 * LEAST_NIGHTS else None
         if place is not None:
-            found.append(begin + place)
-    return found
+            places.append(begin + place)
+    return places
 
 
 @functools.lru_cache(maxsize=4096)
@@ -130,8 +130,8 @@ def cleaned(nights: Nights) -> Nights:
     median[:, -2:] = numpy.sort(nights[:, -3:], axis=1)[:, 1:2]
     off = nights - median
     bound = OUTLIER * numpy.median(numpy.abs(off), axis=1, keepdims=True)
-    found: Nights = median + numpy.clip(off, -bound, bound)
-    return found
+    limited: Nights = median + numpy.clip(off, -bound, bound)
+    return limited
 
 
 def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
@@ -159,16 +159,18 @@ def _inflation(residual: Nights) -> Nights:
     assumed, weight = MEMORY
     # + 2: two fitted means pull the estimate down by about 2/count
     memory = numpy.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
-    found: Nights = numpy.sqrt((1 + memory) / (1 - memory))
-    return found
+    factor: Nights = numpy.sqrt((1 + memory) / (1 - memory))
+    return factor
 
 
 def _around_a_curve(clean: Nights) -> Nights:
     """Squares around the best curve of degree CURVE: what it fits better than two levels do is a drift, not a step."""
     import numpy
 
-    found: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(axis=1)
-    return found
+    squares: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(
+        axis=1
+    )
+    return squares
 
 
 @functools.cache
@@ -176,8 +178,8 @@ def _axes(count: int) -> Nights:
     """Curves of degree 0 to CURVE over so many nights, orthonormal."""
     import numpy
 
-    found: Nights = numpy.linalg.qr(numpy.vander(numpy.linspace(-1, 1, count), CURVE + 1))[0]
-    return found
+    basis: Nights = numpy.linalg.qr(numpy.vander(numpy.linspace(-1, 1, count), CURVE + 1))[0]
+    return basis
 
 
 def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights) -> NDArray[Any]:
@@ -187,5 +189,5 @@ def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nig
     higher = (nights > middle[:, None]) == (shift > 0)[:, None]
     follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
     stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)
-    found: NDArray[Any] = numpy.logical_and(follow, stay)
-    return found
+    taking_part: NDArray[Any] = numpy.logical_and(follow, stay)
+    return taking_part

@@ -16,10 +16,10 @@ Told = Callable[[Trial], str | None]
 
 def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Remark, ...]:
     """A remark for each condition that differs between the good trials of two arms of one group."""
-    one, other = _good(baseline), _good(candidate)
-    if not one or not other:
+    base, other = _good(baseline), _good(candidate)
+    if not base or not other:
         return ()
-    return (*_host(one, other), *_plain(one, other), *_checkpoints(one, other))
+    return (*_host(base, other), *_plain(base, other), *_checkpoints(base, other))
 
 
 def limited(trials: Sequence[Trial]) -> bool:
@@ -37,32 +37,35 @@ def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
     differing = []
     for name in names:
-        mine, theirs = ({t.host_state[name] for t in trials} for trials in (one, other))
-        if mine != theirs:
-            differing.append(_unequal(name, mine, theirs))
+        values, other_values = ({t.host_state[name] for t in trials} for trials in (one, other))
+        if values != other_values:
+            differing.append(_unequal(name, values, other_values))
     yield from differing[:MOST_TOLD]
     if len(differing) > MOST_TOLD:
         yield remark(Kind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
 
 
 def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    for what, told in CONDITIONS.items():
-        mine, theirs = ({told(t) for t in trials} - {None} for trials in (one, other))
-        if mine and theirs and mine != theirs:
-            yield _unequal(what, mine, theirs)
+    for what, value_of in CONDITIONS.items():
+        values, other_values = ({value_of(t) for t in trials} - {None} for trials in (one, other))
+        if values and other_values and values != other_values:
+            yield _unequal(what, values, other_values)
 
 
 def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """A checkpoint more in one arm is work that the other was spared; halves are of an even number of trials."""
-    mine, theirs = (_median_checkpoints(trials) for trials in (one, other))
-    if mine is not None and theirs is not None and abs(mine - theirs) >= 1:
-        yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=theirs, baseline=mine)
+    median, other_median = (_median_checkpoints(trials) for trials in (one, other))
+    if median is not None and other_median is not None and abs(median - other_median) >= 1:
+        yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
     """InnoDB's checkpoint moves on all the time: only the cycles that a full redo forced are counted."""
     facts = [t.checkpoints for t in trials if t.checkpoints is not None and t.checkpoints.ended is not None]
-    ended = [(one.ended or 0) if one.begun is not None else one.by_cause.get("redo full", 0) for one in facts]
+    ended = [
+        (checkpoint.ended or 0) if checkpoint.begun is not None else checkpoint.by_cause.get("redo full", 0)
+        for checkpoint in facts
+    ]
     return statistics.median(ended) if ended else None
 
 

@@ -32,22 +32,22 @@ class Curve:
     def crosses(self) -> tuple[Point, Point] | None:
         """Neighbouring decided points of which one is ahead of the baseline and the other behind; None where none."""
         decided = [point for point in self.points if point.row.verdict in (*AHEAD, *BEHIND)]
-        for one, other in itertools.pairwise(decided):
-            if (one.row.verdict in AHEAD) != (other.row.verdict in AHEAD):
-                return one, other
+        for before, other in itertools.pairwise(decided):
+            if (before.row.verdict in AHEAD) != (other.row.verdict in AHEAD):
+                return before, other
         return None
 
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
     """Every arm's curve over each numeric parameter that has two values at least; points ascending."""
-    found: dict[tuple[str, str, str, str, str], list[Point]] = {}
+    points_of: dict[tuple[str, str, str, str, str], list[Point]] = {}
     for row in rows:
-        for parameter, at, rest in _numbers(row.variant):
+        for parameter, value, rest in _numbers(row.variant):
             key = (row.fs_setup, row.engine, row.workload, parameter, rest)
-            found.setdefault(key, []).append(Point(at, row))
+            points_of.setdefault(key, []).append(Point(value, row))
     return [
         Curve(*key, tuple(sorted(points, key=lambda point: point.at)))
-        for key, points in found.items()
+        for key, points in points_of.items()
         if len({point.at for point in points}) > 1
     ]
 
@@ -59,11 +59,11 @@ def crossings(rows: Sequence[Row]) -> list[Curve]:
 
 def _numbers(variant: str) -> list[tuple[str, float, str]]:
     """(parameter, value, the other parts) of each numeric part of a variant."""
-    parts, found = [part for part in variant.split("+") if part], []
+    parts, numbers = [part for part in variant.split("+") if part], []
     for part in parts:
         name, _, text = part.partition("=")
         try:
-            found.append((name, float(text), "+".join(other for other in parts if other != part)))
+            numbers.append((name, float(text), "+".join(other for other in parts if other != part)))
         except ValueError:
             continue
-    return found
+    return numbers

@@ -33,7 +33,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
     trials = [_trial(entry) for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
     pairs = paired(trials, baseline, candidate)
-    values = [(b, c) for one, other in pairs if (b := one.summary["tps"]) and (c := other.summary["tps"])]
+    values = [(b, c) for base, other in pairs if (b := base.summary["tps"]) and (c := other.summary["tps"])]
     result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
     result |= {"wins": sum(c > b for b, c in values), "notes": list(texts(_notes(trials, pairs, values)))}
     if values:

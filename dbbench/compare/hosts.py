@@ -79,22 +79,22 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
 
 def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]:
     """Each arm's ratio on each host, of trials that come from several hosts; [] where there is one host."""
-    found = []
+    disagreements = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):
         names = sorted({trial.host for trial in group})
         for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(names) > 1 else []:
-            known = {name: guess for name in names if (guess := _estimate(group, name, baseline, arm, metric))}
-            ratios = tuple(_ratio(name, guess) for name, guess in known.items())
-            found.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(known.values()))))
-    return found
+            guesses = {name: guess for name in names if (guess := _estimate(group, name, baseline, arm, metric))}
+            ratios = tuple(_ratio(name, guess) for name, guess in guesses.items())
+            disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
+    return disagreements
 
 
 def _estimate(group: Sequence[Trial], host: str, baseline: str, arm: str, metric: str) -> Estimate | None:
-    mine = [trial for trial in group if trial.host == host]
+    on_host = [trial for trial in group if trial.host == host]
     values = [
         (b, c)
-        for one, other in paired(mine, baseline, arm)
-        if (b := one.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
+        for base, other in paired(on_host, baseline, arm)
+        if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
     ]
     return estimate(values) if values else None
 

@@ -70,9 +70,9 @@ class Estimate:
     def more_blocks(self, level: float) -> int | None:
         """How many further blocks would settle it if mean and scatter stay: until the interval excludes 1 or
         lies within ±5 %. None: more than MOST_BLOCKS."""
-        wanted = max(abs(self.mean), SAME - abs(self.mean))
+        half_width = max(abs(self.mean), SAME - abs(self.mean))
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
-            if self.half_width(level, n) <= wanted:
+            if self.half_width(level, n) <= half_width:
                 return n - self.n
         return None
 

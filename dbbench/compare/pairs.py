@@ -11,10 +11,10 @@ Group = tuple[str, str, str]  # engine, workload, variant
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
     """Trials by (engine, workload, variant): comparisons never cross these."""
-    found: dict[Group, list[Trial]] = {}
+    groups_of: dict[Group, list[Trial]] = {}
     for trial in trials:
-        found.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
-    return found
+        groups_of.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
+    return groups_of
 
 
 def chosen(trials: Sequence[Trial]) -> list[Trial]:
@@ -30,10 +30,10 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
             inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
             whole = _whole_attempt(inside, arms)
             for arm in arms:
-                mine = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
+                of_arm = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
                 pick = next(
-                    (t for t in mine if t.attempt == whole),
-                    next((t for t in mine if t.status is Status.OK), mine[0] if mine else None),
+                    (t for t in of_arm if t.attempt == whole),
+                    next((t for t in of_arm if t.status is Status.OK), of_arm[0] if of_arm else None),
                 )
                 if pick is not None:
                     keep.add(pick.id)
@@ -67,6 +67,6 @@ def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[
 def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
     """The first of each arm that share an attempt; `across`: else the first of each arm at all."""
     ours = [t for t in trials if t.fs_setup == baseline]
-    theirs = [t for t in trials if t.fs_setup == candidate]
-    shared = next(((one, other) for one in ours for other in theirs if one.attempt == other.attempt), None)
-    return shared or ((ours[0], theirs[0]) if across and ours and theirs else None)
+    candidates = [t for t in trials if t.fs_setup == candidate]
+    shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)
+    return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)

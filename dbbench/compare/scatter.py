@@ -53,8 +53,8 @@ def _scatters(guess: Estimate) -> bool:
 
 def _usable_df(guess: Estimate, prior_df: float, pairs: int) -> float:
     """The part of the prior that counts for a pair: at most half of what the other pairs have together."""
-    own = guess.n - 1
-    return 0.0 if prior_df < LEAST * own else min(PART * prior_df, MOST * own, (pairs - 1) / 2 * own)
+    pair_df = guess.n - 1
+    return 0.0 if prior_df < LEAST * pair_df else min(PART * prior_df, MOST * pair_df, (pairs - 1) / 2 * pair_df)
 
 
 def _prior(pairs: list[Estimate]) -> tuple[float, float]:
@@ -98,8 +98,8 @@ CLEAR: Final = 8.0  # × the scatter within: of cells with one level 1 in 2000 a
 
 def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | None:
     """The trials' figures as (lower, higher) where they lie on two levels with nothing between, else None."""
-    known = sorted(value for value in values if value > 0)
-    logs = [math.log(value) for value in known]
+    positive = sorted(value for value in values if value > 0)
+    logs = [math.log(value) for value in positive]
     splits = range(LEAST_ON_LEVEL, len(logs) - LEAST_ON_LEVEL + 1)
     if not splits:
         return None
@@ -109,7 +109,7 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
     within = math.sqrt((_squares(lower) + _squares(higher)) / max(1, len(logs) - 2))
     if shift < APART or shift < CLEAR * within:
         return None
-    return known[:cut], known[cut:]
+    return positive[:cut], positive[cut:]
 
 
 def levels(values: Sequence[float]) -> Iterator[Remark]:

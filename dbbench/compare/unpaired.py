@@ -31,21 +31,23 @@ def unpaired_rows(
     table: list[Row] = []
     for (engine, workload, variant), group in groups(trials).items():
         for arm in dict.fromkeys(trial.fs_setup for trial in group):
-            mine = [t for t in _counted(group, value_of) if t.fs_setup == arm]
-            values = list(dict.fromkeys(value_of[trial.id] for trial in mine))
+            of_arm = [t for t in _counted(group, value_of) if t.fs_setup == arm]
+            values = list(dict.fromkeys(value_of[trial.id] for trial in of_arm))
             if len(values) > 1:
                 first = baseline if baseline in values else values[0]
-                found = _arm_rows(arm, [first, *(v for v in values if v != first)], mine, value_of, METRICS[metric])
-                table += [replace(row, engine=engine, workload=workload, variant=variant) for row in found]
+                arm_rows = _arm_rows(
+                    arm, [first, *(v for v in values if v != first)], of_arm, value_of, METRICS[metric]
+                )
+                table += [replace(row, engine=engine, workload=workload, variant=variant) for row in arm_rows]
     return table
 
 
 def _counted(group: Sequence[Trial], value_of: Mapping[str, str]) -> list[Trial]:
     """The attempts that count, by block within each value."""
-    found: list[Trial] = []
+    counted: list[Trial] = []
     for value in dict.fromkeys(value_of[trial.id] for trial in group):
-        found += chosen([trial for trial in group if value_of[trial.id] == value])
-    return found
+        counted += chosen([trial for trial in group if value_of[trial.id] == value])
+    return counted
 
 
 def _arm_rows(
@@ -56,9 +58,9 @@ def _arm_rows(
         for value in values
     }
     base, others = logs[values[0]], values[1:]
-    found = {value: welch(base, logs[value]) for value in others}
+    comparisons = {value: welch(base, logs[value]) for value in others}
     enough = [value for value in others if min(len(base), len(logs[value])) >= LEAST_BLOCKS]
-    levels = dict(zip(enough, holm_levels([found[value].p_value() for value in enough]), strict=True))
+    levels = dict(zip(enough, holm_levels([comparisons[value].p_value() for value in enough]), strict=True))
     table = [_row(arm, values[0], logs[values[0]], trials, value_of)]
     table[0] = replace(table[0], ratio=1.0 if base else None, verdict="baseline")
     for value in others:
@@ -66,14 +68,14 @@ def _arm_rows(
         if not base or not logs[value]:
             table.append(replace(row, notes=(remark(Kind.NOTHING_TO_COMPARE), NOTE)))
             continue
-        row = replace(row, ratio=math.exp(found[value].mean), notes=(NOTE,))
+        row = replace(row, ratio=math.exp(comparisons[value].mean), notes=(NOTE,))
         if value in levels:
-            half = found[value].half_width(levels[value])
-            low, high = found[value].mean - half, found[value].mean + half
+            half = comparisons[value].half_width(levels[value])
+            low, high = comparisons[value].mean - half, comparisons[value].mean + half
             row = replace(
                 row, lo=math.exp(low), hi=math.exp(high), level=levels[value], verdict=word(low, high, metric)
             )
-            row = replace(row, df=found[value].freedom, df_shared=0.0)
+            row = replace(row, df=comparisons[value].freedom, df_shared=0.0)
         else:
             row = replace(row, notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
         table.append(row)

@@ -75,10 +75,10 @@ def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         if any(trial.summary.get(judged.name) is not None for trial in group):
             measured[key] = judged, group
-    found = {key: _estimates(group, baseline, judged) for key, (judged, group) in measured.items()}
-    combined = shared({key: {arm: guess for arm, (guess, _) in of.items() if guess} for key, of in found.items()})
+    estimates = {key: _estimates(group, baseline, judged) for key, (judged, group) in measured.items()}
+    combined = shared({key: {arm: guess for arm, (guess, _) in of.items() if guess} for key, of in estimates.items()})
     for key, (judged, group) in measured.items():
-        pairs = {arm: (combined[key].get(arm), wins) for arm, (_, wins) in found[key].items()}
+        pairs = {arm: (combined[key].get(arm), wins) for arm, (_, wins) in estimates[key].items()}
         table += _group_rows(key, group, baseline, judged, pairs)
     return table
 
@@ -143,14 +143,14 @@ def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
 
 
 def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tuple[Estimate | None, int]:
-    known = [
+    pairs = [
         (b, c)
-        for one, other in paired(group, baseline, arm)
-        if (b := one.summary.get(metric.name)) is not None and (c := other.summary.get(metric.name)) is not None
+        for base, other in paired(group, baseline, arm)
+        if (b := base.summary.get(metric.name)) is not None and (c := other.summary.get(metric.name)) is not None
     ]
-    if known and not any(b or c for b, c in known):  # no stalls in either: nothing differs
-        return Estimate(len(known), 0.0, 0.0), 0
-    values = [(b, c) for b, c in known if b > 0 and c > 0]
+    if pairs and not any(b or c for b, c in pairs):  # no stalls in either: nothing differs
+        return Estimate(len(pairs), 0.0, 0.0), 0
+    values = [(b, c) for b, c in pairs if b > 0 and c > 0]
     wins = sum((c > b) == (metric.better == "higher") for b, c in values if c != b)
     return (estimate(values) if values else None), wins
 
@@ -179,13 +179,13 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
 
 
 def _has(trial: Trial, warning: str) -> bool:
-    return any(found.id == warning for found in trial.warnings)
+    return any(trial_warning.id == warning for trial_warning in trial.warnings)
 
 
 def _class_of(group: list[Trial], arm: str) -> str:
-    found = {t.filesystem.durability_class for t in group if t.fs_setup == arm and t.filesystem is not None
+    classes = {t.filesystem.durability_class for t in group if t.fs_setup == arm and t.filesystem is not None
              and t.status is not Status.FAILED}  # fmt: skip
-    return " / ".join(sorted(found)) or UNKNOWN
+    return " / ".join(sorted(classes)) or UNKNOWN
 
 
 def _mean(values: list[float]) -> float | None:
@@ -232,8 +232,8 @@ class Comparison:
     def rows(self, group: Group, metric: str | None = None) -> list[Row]:
         """The rows of one engine, workload and variant, by default by the workload's own metric; [] where no trial
         of it has the metric."""
-        own = metric is None or metric == self._primary.get(group[1], "tps")
-        return self._table(_OWN if own or metric is None else metric).get(group, [])
+        by_primary = metric is None or metric == self._primary.get(group[1], "tps")
+        return self._table(_OWN if by_primary or metric is None else metric).get(group, [])
 
     def _table(self, metric: str) -> dict[Group, list[Row]]:
         if metric not in self._tables:

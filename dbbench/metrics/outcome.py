@@ -55,8 +55,8 @@ Floats = NDArray[np.float64]
 
 def buckets_of(latency_us: Floats) -> Ints:
     """Return `histogram.bucket_of` for many latencies; the last bucket also holds all longer ones."""
-    found = (PER_E * np.log(np.maximum(latency_us, 1.0))).astype(np.int64)
-    return np.minimum(found, BUCKETS - 1)
+    buckets = (PER_E * np.log(np.maximum(latency_us, 1.0))).astype(np.int64)
+    return np.minimum(buckets, BUCKETS - 1)
 
 
 @dataclass(frozen=True)

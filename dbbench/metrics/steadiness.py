@@ -38,7 +38,7 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
     """Return the trend of the measured seconds, or None for less than 60 s or no progress."""
     if len(tps) < LEAST_S:
         return None
-    means = [statistics.fmean(known) for known in _batches(tps, BATCH_S) if known]
+    means = [statistics.fmean(batch) for batch in _batches(tps, BATCH_S) if batch]
     n, mean = len(means), statistics.fmean(means) if means else 0.0
     if n < 4 or mean <= 0:
         return None
@@ -72,13 +72,13 @@ def slope(rates: Sequence[float | None]) -> Slope | None:
     size = min(BATCH_S, len(rates) // LEAST_MEANS)
     if size < 2:
         return None
-    means = [statistics.fmean(known) for known in _batches(rates, size) if known]
+    means = [statistics.fmean(batch) for batch in _batches(rates, size) if batch]
     n = len(means)
     if n < LEAST_MEANS:
         return None
-    found = line(range(n), means)
+    fitted = line(range(n), means)
     scale = 60 / size
-    return None if found is None else Slope(found.slope * scale, found.low * scale, found.high * scale)
+    return None if fitted is None else Slope(fitted.slope * scale, fitted.low * scale, fitted.high * scale)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def settled_after_s(tps: Sequence[float | None]) -> int | None:
 
     A cut beyond half of the window is not valid (White's rule).
     """
-    means = [statistics.fmean(known) for known in _batches(tps, _MSER_BATCH) if known]
+    means = [statistics.fmean(batch) for batch in _batches(tps, _MSER_BATCH) if batch]
     half = len(means) // 2
     if half < 2:
         return None

@@ -32,8 +32,8 @@ def latencies(outcome: Outcome) -> dict[str, float | None]:
     """Return percentiles of the merged histogram of the window; never means of per-second percentiles."""
     if outcome.histogram is None:
         return {}
-    wanted = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
-    return {name: outcome.histogram.percentile_ms(percent) for name, percent in wanted.items()}
+    percentiles = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
+    return {name: outcome.histogram.percentile_ms(percent) for name, percent in percentiles.items()}
 
 
 def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
@@ -45,11 +45,11 @@ def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
 
 def stalled_seconds(window: Window, tps: Column) -> float | None:
     """Return the seconds of the window below STALL × its median, or None without throughput per second."""
-    known = [value for value in measured_seconds(window, tps) if value is not None]
-    if not known:
+    measured = [value for value in measured_seconds(window, tps) if value is not None]
+    if not measured:
         return None
-    median = statistics.median(known)
-    return float(sum(value < STALL * median for value in known)) if median else float(len(known))
+    median = statistics.median(measured)
+    return float(sum(value < STALL * median for value in measured)) if median else float(len(measured))
 
 
 def per_hour(stalled_s: float | None, seconds: float) -> float | None:
@@ -69,17 +69,17 @@ def space(found: SpaceFacts) -> dict[str, float | None]:
 
 def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50."""
-    known = [value for value in measured_seconds(window, tps) if value is not None]
+    measured = [value for value in measured_seconds(window, tps) if value is not None]
     p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
-    found: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
-    median = statistics.median(known) if known else 0.0
-    if len(known) < 2 or not median:
-        return {**found, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
-    floor = sorted(known)[max(0, math.ceil(len(known) / 100) - 1)]
-    longest = max((len(list(run)) for stalled, run in itertools.groupby(v < STALL * median for v in known) if stalled),
-                  default=0)  # fmt: skip
-    cv = statistics.stdev(known) / statistics.fmean(known)
-    return {**found, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
+    ratios: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
+    median = statistics.median(measured) if measured else 0.0
+    if len(measured) < 2 or not median:
+        return {**ratios, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
+    floor = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
+    stalls = [v < STALL * median for v in measured]
+    longest = max((len(list(run)) for stalled, run in itertools.groupby(stalls) if stalled), default=0)
+    cv = statistics.stdev(measured) / statistics.fmean(measured)
+    return {**ratios, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
 
 
 def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
@@ -88,7 +88,7 @@ def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
         return {}
     looked_at = [point for point in found.points if point.asked is not None]
     first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
-    slope = next((one.per_factor for one in found.slopes if one.metric == "tps"), None)
+    slope = next((slope_of.per_factor for slope_of in found.slopes if slope_of.metric == "tps"), None)
     return {
         "aged_tps": last.tps if last else None,
         "aged_p99_ms": last.p99_ms if last else None,

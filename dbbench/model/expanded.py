@@ -132,12 +132,12 @@ def merged(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
 
     This is the only place that merges settings. The value `DROPPED` removes a setting.
     """
-    found: Settings = {}
+    settings: Settings = {}
     for origin, layer in layers:
         dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}
-        found = {name: setting for name, setting in found.items() if spelt(name) not in dropped}
-        found |= {name: Setting(value, origin) for name, value in layer.items() if value != DROPPED}
-    return found
+        settings = {name: setting for name, setting in settings.items() if spelt(name) not in dropped}
+        settings |= {name: Setting(value, origin) for name, value in layer.items() if value != DROPPED}
+    return settings
 
 
 def spelt(name: str) -> str:

@@ -116,24 +116,26 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     stepped = bool(recent) and abs(_median_log(values[recent[-1] :]) - math.log(level)) >= SHIFT
     if not tonight.good or not (abs(away) > max(SHIFT, bound) or (stepped and abs(away) >= SHIFT)):
         return NightFinding(key, "ok", value.ratio, level, None, worse)
-    at = dates[recent[-1]] if stepped else tonight.night
-    changes = [change for night in (*past, tonight) if night.night == at for change in night.changes]
+    change_date = dates[recent[-1]] if stepped else tonight.night
+    changes = [change for night in (*past, tonight) if night.night == change_date for change in night.changes]
     notes = tuple(f"the same night: {change.text}" for change in changes)
     state = past[-1].states.get(key, "") if past else ""
     still = "regression" if worse else "improvement"
     if state == still:
-        at = next((n.night for n in _run_of(past, key, still)), at)
-    return NightFinding(key, still if state == still else "suspect", value.ratio, level, at, worse, notes, margin)
+        change_date = next((n.night for n in _run_of(past, key, still)), change_date)
+    return NightFinding(
+        key, still if state == still else "suspect", value.ratio, level, change_date, worse, notes, margin
+    )
 
 
 def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
     """Return the nights at the end of `past` in which the series was in that state."""
-    found: list[Night] = []
+    run_of_nights: list[Night] = []
     for night in reversed(past):
         if night.states.get(key) != state:
             break
-        found.insert(0, night)
-    return found
+        run_of_nights.insert(0, night)
+    return run_of_nights
 
 
 def _level(
@@ -144,7 +146,7 @@ def _level(
 
     With few nights their own intervals provide both: the level is that of the accepted run, or the median so far.
     """
-    logs = [math.log(one.ratio) for one in settled]
+    logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
         return math.exp(middle), FAR * 1.4826 * statistics.median(abs(value - middle) for value in logs), 0.0
@@ -153,8 +155,8 @@ def _level(
         return base.ratio, _few(_half(base), _half(tonight)), _half(base)
     if not settled:
         return None, 0.0, 0.0
-    known = statistics.median(_half(one) for one in settled)
-    return math.exp(statistics.median(logs)), _few(known, _half(tonight)), known
+    half_width = statistics.median(_half(ratio) for ratio in settled)
+    return math.exp(statistics.median(logs)), _few(half_width, _half(tonight)), half_width
 
 
 def _few(known: float, tonight: float) -> float:
@@ -184,7 +186,7 @@ def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] |
 
     Raises ResultDamaged; with `damaged`, errors are added to it instead.
     """
-    found: list[Course] = []
+    courses: list[Course] = []
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:
             nights, accepted_runs = known(results, path.stem), all_accepted(results).get(path.stem, ())
@@ -194,9 +196,9 @@ def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] |
             damaged.append(error)
             continue
         if any(night.run in runs for night in nights):
-            accepted = tuple((one.created[:10], one.reason) for one in accepted_runs)
-            found += [_course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)]
-    return tuple(found)
+            accepted = tuple((acceptance.created[:10], acceptance.reason) for acceptance in accepted_runs)
+            courses += [_course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)]
+    return tuple(courses)
 
 
 def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], ...]) -> Course:
@@ -286,8 +288,8 @@ def changed(results: Path, plan: str, word: str, findings: Sequence[NightFinding
     series = {finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings}
     try:
         before = sound_json(read_bytes(path, results))
-        told, known = before["state"], before["series"]
+        known_state, known_series = before["state"], before["series"]
     except (OSError, ValueError, KeyError, TypeError, ResultDamaged):
-        told, known = "ok", {}
+        known_state, known_series = "ok", {}
     write_json(path, {"state": word, "series": series})
-    return bool(told != word or any(dict(known).get(key, "ok") != state for key, state in series.items()))
+    return bool(known_state != word or any(dict(known_series).get(key, "ok") != state for key, state in series.items()))

@@ -36,7 +36,7 @@ def all_accepted(results: Path) -> dict[str, list[Accepted]]:
         return {}
     try:
         content: dict[str, list[dict[str, Any]]] = sound_json(read_bytes(path, results))
-        return {plan: [_entry(one) for one in entries] for plan, entries in content.items()}
+        return {plan: [_entry(entry) for entry in entries] for plan, entries in content.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
 
@@ -51,9 +51,12 @@ def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
     """Accept a run's level for its plan from now on."""
     night = night_of(loaded)
     entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
-    known = all_accepted(results)
-    known.setdefault(loaded.run.plan.name, []).append(entry)
-    write_json(results / FILE, {plan: [plain(one) for one in entries] for plan, entries in known.items()})
+    all_entries = all_accepted(results)
+    all_entries.setdefault(loaded.run.plan.name, []).append(entry)
+    write_json(
+        results / FILE,
+        {plan: [plain(entry_of_plan) for entry_of_plan in entries] for plan, entries in all_entries.items()},
+    )
     return entry
 
 

@@ -96,7 +96,7 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     ratios: dict[str, Ratio] = {}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
         title, metric = f"{engine} {titled(workload, variant)}", _metric(loaded.run, workload)
-        reasons += [f"{said} ({title})" for said in _guard_says(group, loaded.run.baseline, metric)]
+        reasons += [f"{sentence} ({title})" for sentence in _guard_says(group, loaded.run.baseline, metric)]
         ratios |= {f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)}
     facts = _facts(loaded)
     changes = () if before is None else tuple(_changes(before.facts, facts))
@@ -121,8 +121,8 @@ def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[t
 
 def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
     """Return the geometric mean of the arm's valid trials, with the t interval of their logarithms."""
-    mine = [trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm]
-    guess = estimate([(1.0, value) for value in mine if value])
+    values = [trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm]
+    guess = estimate([(1.0, value) for value in values if value])
     if guess.n < LEAST_BLOCKS:
         return Ratio(guess.ratio, None, None, guess.n, metric.better)
     half = guess.half_width(LEVEL)
@@ -132,12 +132,12 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
 def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
     """Yield a line if the guard differs from the reference."""
     values = [
-        (one.summary.get(metric.name), other.summary.get(metric.name))
-        for one, other in paired(group, baseline, baseline + GUARD)
+        (base.summary.get(metric.name), other.summary.get(metric.name))
+        for base, other in paired(group, baseline, baseline + GUARD)
     ]
-    known = [(b, c) for b, c in values if b and c]
-    if known:
-        guess = estimate(known)
+    measured = [(b, c) for b, c in values if b and c]
+    if measured:
+        guess = estimate(measured)
         if guess.p_value() < GUARD_P and abs(guess.mean) >= GUARD_SHIFT:
             yield f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was not quiet"
 
@@ -176,13 +176,13 @@ def known(results: Path, plan: str) -> list[Night]:
         lines = read_bytes(path, results).splitlines()
     except OSError as error:
         raise ResultDamaged(f"{path} cannot be read: {error.strerror}") from error
-    found = []
+    known_plans = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(_night(sound_json(line)))
+            known_plans.append(_night(sound_json(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ResultDamaged(f"{path}:{number}: {error}", remedy="Restore the file from a copy.") from error
-    return sorted(found, key=lambda night: night.created)
+    return sorted(known_plans, key=lambda night: night.created)
 
 
 def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Night]]:
@@ -203,7 +203,7 @@ def append(results: Path, plan: str, night: Night) -> None:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         sync(results)
-    lines = [json.dumps(document_of(one), ensure_ascii=False, allow_nan=False) for one in (*nights, night)]
+    lines = [json.dumps(document_of(entry), ensure_ascii=False, allow_nan=False) for entry in (*nights, night)]
     write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
 
 
@@ -267,7 +267,7 @@ def guarded(plan: Plan) -> Plan:
 
 def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[str]:
     """Remove expired data from the runs of these nights, never from other runs; return one line for each run."""
-    told = []
+    pruned = []
     for night in nights:
         age = (today - datetime.date.fromisoformat(night.night)).days
         trials = results / night.run / "trials"
@@ -276,8 +276,8 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
         folders = [folder for folder in sorted(trials.glob("[!.]*")) if folder.is_dir() and not folder.is_symlink()]
         removed = sum(_pruned(folder, age > SERIES_DAYS) for folder in folders)
         if removed:
-            told.append(f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of {removed} trials")
-    return told
+            pruned.append(f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of {removed} trials")
+    return pruned
 
 
 def _pruned(trial: Path, seconds_too: bool) -> bool:

@@ -92,16 +92,17 @@ def bencher(report: Report) -> str:
 
     It has every measured value, and the ratio with its bounds if it has an interval.
     """
-    found: dict[str, dict[str, Any]] = {}
+    benchmarks: dict[str, dict[str, Any]] = {}
     for entry in report.entries:
-        measures = found.setdefault(entry.name, {})
+        measures = benchmarks.setdefault(entry.name, {})
         if entry.value is not None:
             measures[entry.metric.replace("_", "-")] = {"value": entry.value}
         if entry.ratio is not None and entry.lo is not None and entry.hi is not None:
             bounds = {"value": entry.ratio, "lower_value": entry.lo, "upper_value": entry.hi}
             measures[f"{entry.metric.replace('_', '-')}-ratio"] = bounds
     return (
-        json.dumps({name: measures for name, measures in found.items() if measures}, indent=1, allow_nan=False) + "\n"
+        json.dumps({name: measures for name, measures in benchmarks.items() if measures}, indent=1, allow_nan=False)
+        + "\n"
     )
 
 
@@ -199,16 +200,16 @@ def openmetrics(report: Report) -> str:
     """
     lines: list[str] = []
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
-        mine = [entry for entry in report.entries if entry.metric == metric]
+        of_metric = [entry for entry in report.entries if entry.metric == metric]
         label = METRICS[metric].label if metric in METRICS else metric
         unit = f" in {METRICS[metric].unit}" if metric in METRICS and METRICS[metric].unit else ""
-        lines += _family(f"dbbench_{metric}", f"{label}{unit}", mine, lambda entry: entry.value)
+        lines += _family(f"dbbench_{metric}", f"{label}{unit}", of_metric, lambda entry: entry.value)
         lines += _family(
-            f"dbbench_{metric}_ratio", f"{label}, candidate divided by baseline", mine, lambda entry: entry.ratio
+            f"dbbench_{metric}_ratio", f"{label}, candidate divided by baseline", of_metric, lambda entry: entry.ratio
         )
-        lines += _family(f"dbbench_{metric}_ratio_lower", "lower bound of the ratio", mine, lambda entry: entry.lo)
-        lines += _family(f"dbbench_{metric}_ratio_upper", "upper bound of the ratio", mine, lambda entry: entry.hi)
-        lines += _family(f"dbbench_{metric}_bad", "1 for a regression, else 0", mine,
+        lines += _family(f"dbbench_{metric}_ratio_lower", "lower bound of the ratio", of_metric, lambda entry: entry.lo)
+        lines += _family(f"dbbench_{metric}_ratio_upper", "upper bound of the ratio", of_metric, lambda entry: entry.hi)
+        lines += _family(f"dbbench_{metric}_bad", "1 for a regression, else 0", of_metric,
                          lambda entry: float(entry.state in FAILS))  # fmt: skip
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
@@ -219,14 +220,14 @@ def openmetrics(report: Report) -> str:
 def _family(
     name: str, about: str, entries: list[ArmFigures], value: Callable[[ArmFigures], float | None]
 ) -> Iterator[str]:
-    known = [(entry, found) for entry in entries if (found := value(entry)) is not None]
-    if known:
+    measured = [(entry, amount) for entry in entries if (amount := value(entry)) is not None]
+    if measured:
         yield f"# TYPE {name} gauge"
         yield f"# HELP {name} {_escaped(about)}"
-    for entry, found in known:
+    for entry, amount in measured:
         labels = {"engine": entry.engine, "workload": entry.workload, "fs_setup": entry.fs_setup}
         inside = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
-        yield f"{name}{{{inside}}} {found!r}"
+        yield f"{name}{{{inside}}} {amount!r}"
 
 
 def _escaped(words: str) -> str:

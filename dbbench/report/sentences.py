@@ -37,8 +37,8 @@ def freedom(row: Row) -> str:
     if row.df is None:
         return ""
     shared = row.df_shared or 0.0
-    own = f"{row.df - shared:.3g} degrees of freedom from this pair's blocks"
-    return f"{own}, {shared:.1f} from other pairs of the run" if shared else own
+    from_blocks = f"{row.df - shared:.3g} degrees of freedom from this pair's blocks"
+    return f"{from_blocks}, {shared:.1f} from other pairs of the run" if shared else from_blocks
 
 
 def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
@@ -108,7 +108,7 @@ def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
 
 def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
     """(kind, sentence) of what a reader must know next to the verdict of these rows."""
-    found: list[tuple[str, Parts]] = []
+    all_caveats: list[tuple[str, Parts]] = []
     for row in rows[1:]:
         if row.mixed_durability:
             size = "" if row.ratio is None else f" ({change(row.ratio)})"
@@ -116,13 +116,13 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
                 f"{size} is not ranked: its durability class is {row.durability_class}, that of {rows[0].fs_setup} is "
                 f"{rows[0].durability_class}. After a power loss they do not preserve the same data."
             )
-            found.append((DURABILITY, ((row.fs_setup, True), (text, False))))
+            all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
     suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
     counted = sum(row.n for row in rows)
     if 2 * suspect > counted:
         text = f" of {count(counted, 'trial')} are suspect: read these results with care."
-        found.append((SUSPECT, ((f"{suspect}", True), (text, False))))
-    return found
+        all_caveats.append((SUSPECT, ((f"{suspect}", True), (text, False))))
+    return all_caveats
 
 
 def remarks(row: Row) -> str:

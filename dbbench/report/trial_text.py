@@ -38,8 +38,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield from _wear(trial)
     yield from _operations(trial)
     for warning in trial.warnings:
-        at = f" at second {warning.second}" if warning.second is not None else ""
-        yield f"  ! {warning.id}{at}: {warning.text}"
+        when = f" at second {warning.second}" if warning.second is not None else ""
+        yield f"  ! {warning.id}{when}: {warning.text}"
     yield f"  raw output of the tools: {run.path / 'trials' / trial.id / 'raw'}"
 
 
@@ -48,7 +48,7 @@ def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
     histogram = run.histogram(trial)
     if histogram is None or not histogram.total:
         return
-    cells = {name: number(percentile_ms(histogram, at)) for name, at in PERCENTILES.items()}
+    cells = {name: number(percentile_ms(histogram, percent)) for name, percent in PERCENTILES.items()}
     cells["max"] = number(trial.summary.get("max_ms"))
     widths = {name: max(len(name), len(cell)) for name, cell in cells.items()}
     yield f"  latency of {count(histogram.total, 'transaction')}, ms"
@@ -72,7 +72,7 @@ def _shape(trial: Trial) -> Iterator[str]:
 def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
     if histogram is None:
         return "unknown"
-    extents, size = sum(one.extents for one in histogram), sum(one.bytes for one in histogram)
+    extents, size = sum(extent.extents for extent in histogram), sum(extent.bytes for extent in histogram)
     return f"{size_text(size)} in {_extents(extents)}"
 
 
@@ -90,12 +90,12 @@ def _snapshots(trial: Trial) -> Iterator[str]:
         return
     cost = f"; the load kept {facts.cost_ratio:.3f} of its rate meanwhile" if facts.cost_ratio is not None else ""
     yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
-    for one in facts.taken:
-        dropped = f", the oldest dropped in {duration_text(one.drop_s)}" if one.drop_s is not None else ""
-        held = f", holds {size_text(one.bytes)}" if one.bytes is not None else ""
+    for snapshot in facts.taken:
+        dropped = f", the oldest dropped in {duration_text(snapshot.drop_s)}" if snapshot.drop_s is not None else ""
+        held = f", holds {size_text(snapshot.bytes)}" if snapshot.bytes is not None else ""
         yield (
-            f"    second {one.at_s:.1f}: taken in {duration_text(one.snapshot_s)}, "
-            f"answered after {duration_text(one.ready_s)} ({one.text}){held}{dropped}"
+            f"    second {snapshot.at_s:.1f}: taken in {duration_text(snapshot.snapshot_s)}, "
+            f"answered after {duration_text(snapshot.ready_s)} ({snapshot.text}){held}{dropped}"
         )
 
 
@@ -128,8 +128,8 @@ def _filesystem(trial: Trial) -> Iterator[str]:
         return
     yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
     if fs.wal is not None:
-        own = fs.wal.durability_class
-        yield f"  log on {fs.wal.family}, durability class {own}; mounted {','.join(fs.wal.mount_options_effective)}"
+        options = ",".join(fs.wal.mount_options_effective)
+        yield f"  log on {fs.wal.family}, durability class {fs.wal.durability_class}; mounted {options}"
     for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
         yield f"  {' '.join(argv)}"
     if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:

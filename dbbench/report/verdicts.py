@@ -74,9 +74,9 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         engine, workload, variant = key
         for judged in METRICS if metric == ALL else [metric or primary.get(workload, "tps")]:
             if rows := comparison.rows(key, judged):
-                said = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
-                tables.append(VerdictTable(engine, workload, variant, METRICS[judged], said))
-                hosts += [(METRICS[judged], one) for one in compare.by_host(group, chosen, judged)]
+                cautioned = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
+                tables.append(VerdictTable(engine, workload, variant, METRICS[judged], cautioned))
+                hosts += [(METRICS[judged], by_host) for by_host in compare.by_host(group, chosen, judged)]
     cells = [cell for run in runs for cell in run.run.cells]
     planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
@@ -118,8 +118,8 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
         judged = METRICS[metric or primary.get(workload, "tps")]
         rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
         for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
-            mine = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
-            tables.append(VerdictTable(engine, workload, variant, judged, mine))
+            rows_of_arm = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
+            tables.append(VerdictTable(engine, workload, variant, judged, rows_of_arm))
     return Verdicts(baseline or values[0], tables)
 
 
@@ -160,7 +160,11 @@ def as_document(found: Verdicts) -> dict[str, Any]:
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [{**document_of(row), "metric": table.metric.name} for table in found.tables for row in table.rows],
         "findings": found.findings,
-        **({"hosts": [{**plain(one), "metric": metric.name} for metric, one in found.hosts]} if found.hosts else {}),
+        **(
+            {"hosts": [{**plain(by_host), "metric": metric.name} for metric, by_host in found.hosts]}
+            if found.hosts
+            else {}
+        ),
     }
 
 

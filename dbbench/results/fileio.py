@@ -188,8 +188,8 @@ def read_summed(path: Path, below: Path) -> bytes:
     """Return the JSON that `write_summed` wrote. Raises OSError, ValueError if it was altered, and what `read_bytes`
     raises."""
     whole = read_bytes(path, below)
-    body, mark, told = whole.rpartition(_SUM)
-    if mark and hashlib.sha256(body).hexdigest().encode() != told[:64]:
+    body, mark, checksum = whole.rpartition(_SUM)
+    if mark and hashlib.sha256(body).hexdigest().encode() != checksum[:64]:
         raise ValueError("its checksum does not match its content")
     return whole
 
@@ -267,10 +267,10 @@ def _whole_number(word: str) -> int:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a key is listed twice")
-    return found
+    return entries
 
 
 _KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -290,16 +290,16 @@ def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.Buffere
 
     Below the directory `below` symbolic links are refused; without it, links are followed as usual.
     """
-    at = _located(path, below)
+    fd = _located(path, below)
     try:
-        found = os.fstat(at)
-        if not stat.S_ISREG(found.st_mode):
-            raise NotRegular(errno.EINVAL, f"it is {kind_of(found.st_mode)}, not a regular file", str(path))
-        if found.st_size > most_bytes:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegular(errno.EINVAL, f"it is {kind_of(status.st_mode)}, not a regular file", str(path))
+        if status.st_size > most_bytes:
             raise _too_large(path, most_bytes)
-        return os.fdopen(os.open(f"/proc/self/fd/{at}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     finally:
-        os.close(at)
+        os.close(fd)
 
 
 def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
@@ -360,18 +360,18 @@ def _located(path: Path, below: Path | None) -> int:
     *folders, name = path.absolute().relative_to(below.absolute()).parts
     if ".." in folders:
         raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
-    at = os.open(below, flags | os.O_DIRECTORY)
+    fd = os.open(below, flags | os.O_DIRECTORY)
     try:
         for folder in folders:
-            inner = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = inner
-            mode = os.fstat(at).st_mode
+            inner = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+            mode = os.fstat(fd).st_mode
             if not stat.S_ISDIR(mode):
                 raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {_part(mode)}, not a directory', str(path))
-        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=fd)
     finally:
-        os.close(at)
+        os.close(fd)
 
 
 def _part(mode: int) -> str:

@@ -27,20 +27,20 @@ def rows(results: Path, runs: list[Path], make: Callable[[Path], Row], maker: st
     A trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
     removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again.
     """
-    known = _known(results)
-    found, now, changed = list[Row](), dict[str, tuple[str, Row]](), False
+    indexed = _known(results)
+    all_rows, now, changed = list[Row](), dict[str, tuple[str, Row]](), False
     for run in runs:
         stamp = _stamp(run, maker)
-        before = known.pop(run.name, None)
+        before = indexed.pop(run.name, None)
         if before is not None and before[0] == stamp and fits(before[1]):
-            found.append(before[1])
+            all_rows.append(before[1])
         else:
-            found.append(make(run))
+            all_rows.append(make(run))
             changed = True
-        now[run.name] = (stamp, found[-1])
-    if changed or known:
+        now[run.name] = (stamp, all_rows[-1])
+    if changed or indexed:
         _keep(results, now)
-    return found
+    return all_rows
 
 
 def _stamp(run: Path, maker: str) -> str:

@@ -133,8 +133,8 @@ class Journal:
         return self._last(device, "wipe", "had") == "had"
 
     def _last(self, device: str, *events: str) -> str | None:
-        found = [str(entry["event"]) for entry in self._about(device, *events)]
-        return found[-1] if found else None
+        last_events = [str(entry["event"]) for entry in self._about(device, *events)]
+        return last_events[-1] if last_events else None
 
     def had(self, device: str) -> bool:
         """Whether this run has held the device with that identity exclusively."""

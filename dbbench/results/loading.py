@@ -133,12 +133,12 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
 def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
     """Return one error for all damaged trials of a run, or for those damaged `since`, of the kind of the first one."""
     damaged = {name: error for name, error in loaded.damaged.items() if since is None or name not in since.damaged}
-    told = [f"{trial_id}: {error.evidence}" for trial_id, error in damaged.items()]
-    if len(told) > _MOST_TOLD:
-        told[_MOST_TOLD:] = [f"and {len(told) - _MOST_TOLD} more trials"]
+    lines = [f"{trial_id}: {error.evidence}" for trial_id, error in damaged.items()]
+    if len(lines) > _MOST_TOLD:
+        lines[_MOST_TOLD:] = [f"and {len(lines) - _MOST_TOLD} more trials"]
     first, folder = next(iter(damaged)), loaded.path
     error = type(damaged[first])(
-        f"{folder}: " + "; ".join(told),
+        f"{folder}: " + "; ".join(lines),
         effect="Nothing was changed.",
         remedy=(
             f"Restore the folder from a copy, or remove the damaged trial (rm -r {folder / 'trials' / first}) and "
@@ -159,8 +159,8 @@ def _trial(folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool) -> Trial 
     if faults:
         raise ResultDamaged("; ".join(faults))
     trial = load_trial(folder)
-    wanted = (spec.id, cell.arm, cell.engine.name, cell.workload.name, cell.variant, spec.block, spec.attempt)
-    if wanted != (trial.id, trial.fs_setup, trial.engine, trial.workload, trial.variant, trial.block, trial.attempt):
+    expected = (spec.id, cell.arm, cell.engine.name, cell.workload.name, cell.variant, spec.block, spec.attempt)
+    if expected != (trial.id, trial.fs_setup, trial.engine, trial.workload, trial.variant, trial.block, trial.attempt):
         raise ResultDamaged(f"{folder / 'trial.json'} belongs to another trial")
     return trial
 

@@ -34,10 +34,10 @@ def sources(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise RunMissing(f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder.")
     folder = folder.resolve()  # what is named may be a link; from here on none is followed
-    found = [folder] if os.path.lexists(folder / "run.json") else folders(folder)
-    if not found:
+    folders_found = [folder] if os.path.lexists(folder / "run.json") else folders(folder)
+    if not folders_found:
         raise RunMissing(f"{folder} contains no run", remedy="Name the folder of a run, or a results folder.")
-    return found
+    return folders_found
 
 
 def merge(source: Path, results: Path) -> Merged:
@@ -46,22 +46,22 @@ def merge(source: Path, results: Path) -> Merged:
     Everything is verified before anything is written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken
     if the name belongs to a run of another plan here.
     """
-    theirs = load_spec(_plain_folder(source))
-    folder = results / checked_name(theirs.name)
-    finished = _finished(source, theirs)
+    their_run = load_spec(_plain_folder(source))
+    folder = results / checked_name(their_run.name)
+    finished = _finished(source, their_run)
     if folder.exists():
-        ours = _same_plan(folder, theirs)
+        ours = _same_plan(folder, their_run)
         for trial in finished:
             standing(trial, folder / "trials" / trial.name)
     else:
         ours = None
     scripts = _scripts(source)
     if ours is None:
-        ours = dataclasses.replace(theirs, hosts=facts_of(theirs), cells=own_scripts(theirs.cells, folder))
+        ours = dataclasses.replace(their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder))
         create_run(results, ours, _text(source, "plan.toml"))
     with locked(folder):
         keep_scripts(folder, scripts)
-        save_spec(folder, united(ours, theirs))
+        save_spec(folder, united(ours, their_run))
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
         new = {trial.name: take(trial, folder) for trial in finished}
@@ -70,11 +70,11 @@ def merge(source: Path, results: Path) -> Merged:
 
 def united(ours: Run, theirs: Run) -> Run:
     """Return a run with the orders and the host facts of both. Raises ImportRefused if two trials have the same id."""
-    known = {spec.id: spec for spec in ours.order}
+    specs = {spec.id: spec for spec in ours.order}
     for spec in theirs.order:
-        if known.setdefault(spec.id, spec) != spec:
+        if specs.setdefault(spec.id, spec) != spec:
             raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs", effect=UNCHANGED)
-    order = sorted(known.values(), key=_rank)
+    order = sorted(specs.values(), key=_rank)
     return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
 
 
@@ -97,13 +97,13 @@ def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
     """Write scripts into the run's directory once. Raises ImportRefused if a different script has the same name."""
     for name, content in scripts.items():
-        own = folder / "scripts" / checked_name(name)
-        if not os.path.lexists(real_folder(own, folder.parent)):
-            with writing(own):
-                own.parent.mkdir(exist_ok=True)
-            write_text(own, content)
+        script = folder / "scripts" / checked_name(name)
+        if not os.path.lexists(real_folder(script, folder.parent)):
+            with writing(script):
+                script.parent.mkdir(exist_ok=True)
+            write_text(script, content)
         elif _text(folder, f"scripts/{name}") != content:
-            raise ImportRefused(f"{own} exists already and has other contents", effect=UNCHANGED)
+            raise ImportRefused(f"{script} exists already and has other contents", effect=UNCHANGED)
 
 
 def _rank(spec: TrialSpec) -> tuple[int, int, str]:
@@ -122,15 +122,15 @@ def _plain_folder(source: Path) -> Path:
 
 def _finished(source: Path, run: Run) -> list[Path]:
     """Return the finished, undamaged trials of the run. Unknown directories next to them are ignored."""
-    found = []
+    finished = []
     for spec in run.order:
         path = source / "trials" / checked_name(spec.id)
         if path.is_symlink() or (path.exists() and not stat.S_ISDIR(path.lstat().st_mode)):
             raise ImportRefused(f"{path} is not a directory", effect=UNCHANGED)
         if path.is_dir():
             must_be_whole(path)
-            found.append(path)
-    return found
+            finished.append(path)
+    return finished
 
 
 def _same_plan(folder: Path, theirs: Run) -> Run:
@@ -228,11 +228,11 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(found.st_mode):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
                     pending.append(Path(entry.path))
-                elif stat.S_ISREG(found.st_mode):
-                    yield Path(entry.path).relative_to(folder).as_posix(), found.st_size
+                elif stat.S_ISREG(status.st_mode):
+                    yield Path(entry.path).relative_to(folder).as_posix(), status.st_size
                 else:
                     raise ImportRefused(f"{entry.path} is not a regular file", effect=UNCHANGED)
 

@@ -130,10 +130,10 @@ def pending(folder: Path, run: Run) -> list[TrialSpec]:
 
 def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
     """Return the newest run of the same plan with unfinished trials, or None."""
-    mine = [
+    same_plan = [
         (run.created, folder) for folder, run in _specs(results, plan_sha256) if drivable(run) and pending(folder, run)
     ]
-    return max(mine)[1] if mine else None
+    return max(same_plan)[1] if same_plan else None
 
 
 def drivable(run: Run) -> bool:

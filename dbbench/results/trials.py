@@ -89,9 +89,9 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
         lines = read_bytes(folder / SUMS, below).decode(errors="replace").splitlines()
     except OSError as error:
         return [f"{SUMS}: {error.strerror}"]
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
     faults = []
-    for name, digest in wanted.items():
+    for name, digest in expected.items():
         path = folder / name
         if str(PurePosixPath(name)) != name or ".." in path.parts or "\0" in name or not path.is_relative_to(folder):
             faults.append(f"{name} points outside the folder")
@@ -100,17 +100,17 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
             faults += [] if sha256(path, below) == digest else [f"{name} is altered or truncated"]
         except OSError as error:
             faults.append(f"{name} is missing" if error.errno == errno.ENOENT else f"{name}: {error.strerror}")
-    return faults + ([] if least in wanted else [f"{SUMS} is truncated: it does not list {least}"])
+    return faults + ([] if least in expected else [f"{SUMS} is truncated: it does not list {least}"])
 
 
 def leftovers(run_folder: Path) -> list[Path]:
     """Return the directories of interrupted trials and of parts that a trial kept next to its filesystem. Links are not
     followed."""
     beside, trials = run_folder / ELSEWHERE, run_folder / "trials"
-    found = [beside] if beside.is_dir() and not beside.is_symlink() else []
+    folders = [beside] if beside.is_dir() and not beside.is_symlink() else []
     if trials.is_symlink() or not trials.is_dir():
-        return found
+        return folders
     with os.scandir(trials) as entries:
         cut_off = [Path(entry.path) for entry in entries
                    if entry.name.startswith(".partial-") and entry.is_dir(follow_symlinks=False)]  # fmt: skip
-    return found + sorted(cut_off)
+    return folders + sorted(cut_off)

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     began, created = time.monotonic(), iso(time.time())
     run = results.load_spec(folder)
-    wanted, skipped = targets(run.cells, run.plan.device.given)
+    lab_targets, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     lab = Lab(workdir, Journal(folder / "journal.jsonl"))
     bench = Bench(lab, folder, order.seed, _telling(emit), lying=order.lying)
@@ -54,13 +54,13 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
             round(time.monotonic() - began, 1), complete, __version__,
         ))  # fmt: skip
 
-    for engine in _one_of_each_engine(wanted):
-        for one in controls.of(engine.engine.name, order.controls):
-            teeth.append(control(bench, one, engine, *controls.how_often(order.cuts)))
+    for engine in _one_of_each_engine(lab_targets):
+        for weakened in controls.of(engine.engine.name, order.controls):
+            teeth.append(control(bench, weakened, engine, *controls.how_often(order.cuts)))
             save(False)
-    for number, target in enumerate(wanted):
+    for number, target in enumerate(lab_targets):
         if until is not None:  # what is left of the time, in equal shares
-            bench.until = time.monotonic() + max(0.0, until - time.monotonic()) / (len(wanted) - number)
+            bench.until = time.monotonic() + max(0.0, until - time.monotonic()) / (len(lab_targets) - number)
         tallies.append(examine(bench, target, order.cuts))
         save(False)
     save(True)
@@ -71,7 +71,7 @@ def _one_of_each_engine(wanted: list[LabTarget]) -> list[LabTarget]:
 
 
 def _rows(tallies: list[Tally], teeth: list[ControlFacts]) -> tuple[LabRow, ...]:
-    blind = {one.engine for one in teeth if one.blind}
+    blind = {facts.engine for facts in teeth if facts.blind}
     return tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
 
 

@@ -33,7 +33,7 @@ def chosen(log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, ai
     held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
     commits = [place for place in flushes if held[place] > 0]
     large = [place for place in commits if held[place] >= LARGE * BLOCK]
-    found = []
+    cuts = []
     for number in range(count):
         aim = aims[number % len(aims)]
         if aim == "checkpoint" and not large:
@@ -47,8 +47,8 @@ def chosen(log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, ai
         else:
             place = _any(log, spans, chance)
         unit = chance.choice((SECTOR, BLOCK))
-        found.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}"))
-    return sorted(found, key=lambda cut: cut.position)
+        cuts.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}"))
+    return sorted(cuts, key=lambda cut: cut.position)
 
 
 def _any(log: Log, spans: Sequence[tuple[int, int]], chance: random.Random) -> int:

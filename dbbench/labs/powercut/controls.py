@@ -41,8 +41,10 @@ _EVERYWHERE: Final = (
 
 def of(engine: str, only: Sequence[str] | None = None) -> list[Control]:
     """Return the controls of an engine; `only`: those of these names."""
-    own = (Control(each.name, each.what, each.cuts, settings=each.settings) for each in profile_of(engine).weakenings)
-    return [control for control in (*_EVERYWHERE, *own) if only is None or control.name in only]
+    weakened = (
+        Control(each.name, each.what, each.cuts, settings=each.settings) for each in profile_of(engine).weakenings
+    )
+    return [control for control in (*_EVERYWHERE, *weakened) if only is None or control.name in only]
 
 
 def how_often(cuts: int | None) -> tuple[int, int]:
@@ -52,6 +54,6 @@ def how_often(cuts: int | None) -> tuple[int, int]:
 
 def target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
-    own = ENGINES[engine.name]
-    settings = merged(("default", {**own.defaults(None), **own.window_settings(1, 1)}))
+    server = ENGINES[engine.name]
+    settings = merged(("default", {**server.defaults(None), **server.window_settings(1, 1)}))
     return LabTarget(control.name, known.setup(control.setup), engine, sized(settings, engine.name, control.settings))

@@ -101,18 +101,18 @@ def served(
     Afterwards their log is complete. `program`: another program that serves disks, as arguments for Python; its second
     argument is `log`. Raises LabUnavailable if it does not start, DeadlinePassed if its process does not end.
     """
-    at = folder / "fuse"
-    at.mkdir(exist_ok=True)
-    argv: list[str | Path] = [sys.executable, *program, at, log, *images]
+    mount_point = folder / "fuse"
+    mount_point.mkdir(exist_ok=True)
+    argv: list[str | Path] = [sys.executable, *program, mount_point, log, *images]
     env = {"FUSE_LIBRARY_PATH": str(library()), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
     with process.running(argv, stdout=output, env=env, note=False) as server:
-        _await(server, at, output)
+        _await(server, mount_point, output)
         try:
-            yield tuple(at / str(number) for number in range(len(images)))
+            yield tuple(mount_point / str(number) for number in range(len(images)))
         except BaseException:
-            namespaces.unmount(at, lazy=True)
+            namespaces.unmount(mount_point, lazy=True)
             raise
-        namespaces.unmount(at)
+        namespaces.unmount(mount_point)
         if status := server.wait(READY_S):
             raise LabUnavailable(f"the lab's disks ended with status {status}: {_said(output)}")
 
@@ -148,5 +148,5 @@ def serve(disks: Disks, at: str) -> None:
 
 def main(argv: list[str]) -> None:
     """Serve until unmounted."""
-    at, log, *images = argv
-    serve(Disks([Path(image) for image in images], Path(log)), at)
+    mount_point, log, *images = argv
+    serve(Disks([Path(image) for image in images], Path(log)), mount_point)

@@ -117,16 +117,16 @@ def copied(source: Path, target: Path) -> None:
     """Copy a file into a new inode, without its holes. Raises OSError."""
     target.unlink(missing_ok=True)
     with source.open("rb") as old, target.open("xb") as new:
-        size, at = os.fstat(old.fileno()).st_size, 0
+        size, offset = os.fstat(old.fileno()).st_size, 0
         os.truncate(new.fileno(), size)
-        while at < size:
+        while offset < size:
             try:
-                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
+                offset = os.lseek(old.fileno(), offset, os.SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole up to the end
                     return
                 raise
-            end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
-            os.lseek(new.fileno(), at, os.SEEK_SET)
-            while at < end:
-                at += os.sendfile(new.fileno(), old.fileno(), at, min(_COPY, end - at))
+            end = os.lseek(old.fileno(), offset, os.SEEK_HOLE)
+            os.lseek(new.fileno(), offset, os.SEEK_SET)
+            while offset < end:
+                offset += os.sendfile(new.fileno(), old.fileno(), offset, min(_COPY, end - offset))

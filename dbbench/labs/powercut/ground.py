@@ -70,10 +70,10 @@ class Lab:
     def volumes(self, target: LabTarget, device: Device) -> list[tuple[FsSetup, Device, Path]]:
         """Return setup, device and mount point of the filesystem of the data, and of the log if that has its
         own disk."""
-        found = [(target.setup, device, self.workdir.mount)]
+        volumes = [(target.setup, device, self.workdir.mount)]
         if target.log is not None and device.wal is not None:
-            found.append((target.log, device.wal, self.workdir.wal_mount))
-        return found
+            volumes.append((target.log, device.wal, self.workdir.wal_mount))
+        return volumes
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
         with image.open("xb") as file:
             os.truncate(file.fileno(), IMAGE_BYTES)
     with phase("prepare"), devices.over(base) as device:
-        for setup, one, _ in lab.volumes(target, device):
-            filesystems.make(setup, one, lab.journal)
+        for setup, volume, _ in lab.volumes(target, device):
+            filesystems.make(setup, volume, lab.journal)
         with _new(lab, target, device) as fs:
             datadir = filesystems.data_directory(target.setup, fs)
             filesystems.apply_attributes(target.setup, datadir)
@@ -129,12 +129,12 @@ def _new(lab: Lab, target: LabTarget, device: Device) -> Iterator[Mounted]:
     """Mount the new filesystems within the block: that of the data, with that of the log as its `wal`. Raises
     ClaimWrong."""
     with contextlib.ExitStack() as stack:
-        found = []
-        for setup, one, at in lab.volumes(target, device):
-            fs = stack.enter_context(filesystems.mounted(setup, one, at, lab.journal, stays=True))
+        mounted_volumes = []
+        for setup, volume, mount_point in lab.volumes(target, device):
+            fs = stack.enter_context(filesystems.mounted(setup, volume, mount_point, lab.journal, stays=True))
             filesystems.check_claim(setup, fs)
-            found.append(fs)
-        yield replace(found[0], wal=found[1] if len(found) > 1 else None)
+            mounted_volumes.append(fs)
+        yield replace(mounted_volumes[0], wal=mounted_volumes[1] if len(mounted_volumes) > 1 else None)
 
 
 def _template(lab: Lab, target: LabTarget) -> Path:
@@ -197,8 +197,8 @@ def end(server: Server) -> None:
 def _hopeless(log: Path) -> None:
     """Raise EngineStartFailed if a starting server has reported unreadable pages."""
     with contextlib.suppress(OSError):
-        if found := _UNREADABLE.search(log.read_text(errors="replace")):
-            raise EngineStartFailed(f"it does not answer, and its log has: {found[0]}")
+        if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
+            raise EngineStartFailed(f"it does not answer, and its log has: {unreadable[0]}")
 
 
 @contextmanager

@@ -78,13 +78,13 @@ class Bench:
     def cut(self, ground: Ground, recording: Recording, log: Log, cuts: Sequence[Cut], number: int) -> list[CutFacts]:
         """Make these cuts from one recording and check each."""
         media = media_of(self.lab, ground, log)
-        found = []
+        recoveries = []
         for count, cut in enumerate(cuts):
             if self.over:
                 break
             self.tell(f"{ground.target.key}: cut {number + count}")
-            found.append(self._one(ground, recording, log, media, cut, number + count))
-        return found
+            recoveries.append(self._one(ground, recording, log, media, cut, number + count))
+        return recoveries
 
     def _one(self, ground: Ground, recording: Recording, log: Log, media: Media, cut: Cut, number: int) -> CutFacts:
         left, seen = self.lab.disks("cut", ground.target), recording.acknowledged.before(log.entries[cut.position].ns)
@@ -284,20 +284,20 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)
     for base, image in zip(ground.base.all, live.all, strict=True):
         copied(base, image)
-    found: list[Recovery] = []
+    recoveries: list[Recovery] = []
     with (
         disk.served(lab.workdir.root, live.all, folder, lab.workdir.logs / "disk.log") as files,
         devices.over(Images(files[: len(live.data)], files[-1] if live.wal else None)) as device,
         mounted(lab, ground.target, device) as datadir,
     ):
-        end = _rounds(lab, ground, datadir, seen, found, kills, chance)
+        end = _rounds(lab, ground, datadir, seen, recoveries, kills, chance)
     for image in live.all:
         image.unlink()
     if seen.count < LEAST:
         raise DbbenchError(f"the witness saw only {seen.count} commits: {_said(lab)}")
     written, rounds = log.read(folder), seen.rounds()
     spans = [(written.at(first + int(DESTAGE_S * 1e9)), written.at(last)) for first, last in rounds]
-    return Recording(written, (written.at(rounds[0][0]), written.at(end)), tuple(spans), seen, tuple(found),
+    return Recording(written, (written.at(rounds[0][0]), written.at(end)), tuple(spans), seen, tuple(recoveries),
                      time.monotonic() - began)  # fmt: skip
 
 
@@ -366,10 +366,10 @@ def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability]) -> str:
     """Describe the first harm that the flags of the class do not allow; "" if there is none."""
     allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags))
     for cut in cuts:
-        beyond = {kind: said for kind, said in cut.harms.items() if kind not in allowed}
+        beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}
         if beyond and not cut.invalid:
-            kind, said = next(iter(beyond.items()))
-            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {said.strip().splitlines()[0]}"
+            kind, evidence = next(iter(beyond.items()))
+            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {evidence.strip().splitlines()[0]}"
     return ""
 
 

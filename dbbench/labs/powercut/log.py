@@ -70,10 +70,10 @@ class Log:
 
     @cached_property
     def _flushes_of(self) -> defaultdict[int, list[int]]:
-        found = defaultdict[int, list[int]](list)
+        flushes = defaultdict[int, list[int]](list)
         for number in self._flushes:
-            found[self.entries[number].disk].append(number)
-        return found
+            flushes[self.entries[number].disk].append(number)
+        return flushes
 
     @cached_property
     def _times(self) -> list[int]:
@@ -81,9 +81,9 @@ class Log:
 
     def flushed_up_to(self, position: int, disk: int = 0) -> int:
         """Return the entry after the disk's last flush before `position`: later writes may still be lost."""
-        own = self._flushes_of[disk]
-        before = bisect.bisect_left(own, position)
-        return own[before - 1] + 1 if before else 0
+        flushes = self._flushes_of[disk]
+        before = bisect.bisect_left(flushes, position)
+        return flushes[before - 1] + 1 if before else 0
 
     def unflushed(self, position: int, disk: int = 0) -> list[int]:
         """Return the writes that the disk may lose if power is lost before `position`."""

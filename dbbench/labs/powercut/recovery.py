@@ -56,24 +56,24 @@ def recovered(
     lab, not of the filesystem.
     """
     began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
-    found = Recovery(count)
+    recovery = Recovery(count)
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)  # what it says is to be of this recovery
     try:
         with devices.over(disks) as device:
             try:
                 with mounted(lab, ground.target, device) as datadir:
-                    found = _served(lab, ground, datadir, acknowledged)
+                    recovery = _served(lab, ground, datadir, acknowledged)
             except MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"
-                found = Recovery(count, count)
-            if not quick and not harms and not found.harms:
+                recovery = Recovery(count, count)
+            if not quick and not harms and not recovery.harms:
                 with phase("fsck"):
                     _fsck(lab, ground, device, harms)
     except (DbbenchError, OSError) as error:
         if stopping(error):
             raise
         return Recovery(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
-    return Recovery(count, found.lost, {**found.harms, **harms}, "", time.monotonic() - began)
+    return Recovery(count, recovery.lost, {**recovery.harms, **harms}, "", time.monotonic() - began)
 
 
 def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, int]) -> Recovery:
@@ -92,8 +92,8 @@ def harm_of_start(error: DbbenchError, acknowledged: Mapping[int, int]) -> Recov
     """Return the finding for a server that does not start, or that crashes when queried: nothing is accessible."""
     if not isinstance(error, EngineStartFailed | EngineDied):
         raise error
-    count, said = sum(acknowledged.values()), str(error)
-    harms = {"unrecovered": said, **({"torn": said} if _TORN.search(said) else {})}
+    count, evidence = sum(acknowledged.values()), str(error)
+    harms = {"unrecovered": evidence, **({"torn": evidence} if _TORN.search(evidence) else {})}
     return Recovery(count, count, harms)
 
 
@@ -129,8 +129,8 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
 
 def _fsck(lab: Lab, ground: Ground, device: Device, harms: dict[str, str]) -> None:
     """Run the checks that require an unmounted filesystem; a scrub reads again what the server has read."""
-    for setup, one, at in lab.volumes(ground.target, device):
-        stored = Stored(setup, one, ground.fs, at / "data", lab.scratch)
+    for setup, volume, mount_point in lab.volumes(ground.target, device):
+        stored = Stored(setup, volume, ground.fs, mount_point / "data", lab.scratch)
         for check in filesystems.family_of(setup).checks():
             if not check.mounted:
                 try:

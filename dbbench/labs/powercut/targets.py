@@ -33,10 +33,12 @@ class LabTarget:
     @property
     def deciding(self) -> dict[str, Scalar]:
         """Return the settings that affect durability and differ from the engine's default."""
-        own = ENGINES[self.engine.name].defaults(None)
-        found = {name: self.settings[name].value for name in DECIDING if name in self.settings}
-        dropped: dict[str, Scalar] = {name: DROPPED for name in DECIDING if name in own and name not in self.settings}
-        return {**{name: value for name, value in found.items() if own.get(name) != value}, **dropped}
+        defaults = ENGINES[self.engine.name].defaults(None)
+        deciding = {name: self.settings[name].value for name in DECIDING if name in self.settings}
+        dropped: dict[str, Scalar] = {
+            name: DROPPED for name in DECIDING if name in defaults and name not in self.settings
+        }
+        return {**{name: value for name, value in deciding.items() if defaults.get(name) != value}, **dropped}
 
     @property
     def key(self) -> str:
@@ -50,7 +52,7 @@ def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[st
 
     `given`: the devices of the plan; each setup uses as many of the lab's disks as a trial would use of them.
     """
-    found: dict[tuple[str, str], LabTarget] = {}
+    targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
         if reason := not_examined(cell):
@@ -58,14 +60,14 @@ def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[st
             continue
         target = LabTarget(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name),
                         max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
-        found.setdefault((target.key, cell.engine.bin or ""), target)
-    return list(found.values()), skipped
+        targets_by_key.setdefault((target.key, cell.engine.bin or ""), target)
+    return list(targets_by_key.values()), skipped
 
 
 def sized(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
     """Return the settings with the lab's sizes, and `more` of a control, over them."""
-    own = {name: Setting(value, "lab") for name, value in {**profile_of(engine).lab, **(more or {})}.items()}
-    return {**settings, **own}
+    sizes = {name: Setting(value, "lab") for name, value in {**profile_of(engine).lab, **(more or {})}.items()}
+    return {**settings, **sizes}
 
 
 def not_examined(cell: Cell) -> str | None:

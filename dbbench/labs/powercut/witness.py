@@ -69,10 +69,10 @@ class Acknowledged:
 
     def rounds(self) -> list[tuple[int, int]]:
         """Return the start and end in ns of the answers of each round of sessions."""
-        found: dict[int, list[int]] = {}
+        rounds: dict[int, list[int]] = {}
         for session, times in self.times.items():
-            found.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
-        return [(min(times), max(times)) for times in found.values() if times]
+            rounds.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
+        return [(min(times), max(times)) for times in rounds.values() if times]
 
 
 def made(server: Server) -> None:
@@ -142,10 +142,12 @@ def unequal(server: Server) -> int:
 
 
 def _statements(session: int, n: int) -> list[str]:
-    one = move(session, n)
-    changes = sorted([(one.debit, -one.amount), (one.credit, one.amount)])  # in one order: no deadlocks
+    transfer = move(session, n)
+    changes = sorted(
+        [(transfer.debit, -transfer.amount), (transfer.credit, transfer.amount)]
+    )  # in one order: no deadlocks
     return [
-        f"INSERT INTO ledger VALUES ({session}, {n}, {one.debit}, {one.credit}, {one.amount})",
+        f"INSERT INTO ledger VALUES ({session}, {n}, {transfer.debit}, {transfer.credit}, {transfer.amount})",
         *(_UPDATE.format(amount, account) for account, amount in changes),
     ]
 

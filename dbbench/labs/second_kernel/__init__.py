@@ -85,14 +85,16 @@ def run_inside(
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    said = booted(order, timeout_s, stdout, stderr)
-    if "status" not in said:
-        last = "\n  ".join(said.get("console", [])[-12:]) or "it printed nothing"
+    answer = booted(order, timeout_s, stdout, stderr)
+    if "status" not in answer:
+        last = "\n  ".join(answer.get("console", [])[-12:]) or "it printed nothing"
         raise RehearsalFailed(
-            f"the second kernel ended (status {said.get('ended')}) before the command did: {last}",
+            f"the second kernel ended (status {answer.get('ended')}) before the command did: {last}",
             effect="Nothing of it is left.",
         )
-    return CommandEnd(said["status"], said["kernel"], said["boot_s"], said["command_s"], tuple(said["faults"]))
+    return CommandEnd(
+        answer["status"], answer["kernel"], answer["boot_s"], answer["command_s"], tuple(answer["faults"])
+    )
 
 
 def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:

@@ -129,12 +129,12 @@ def _headers(root: Path, version: str) -> Path:
 
 
 def _module(root: Path, openzfs: Path, source: Path) -> None:
-    at, linux = f"/{openzfs.relative_to(root)}", f"/{source.relative_to(root)}"
+    build_folder, linux = f"/{openzfs.relative_to(root)}", f"/{source.relative_to(root)}"
     (openzfs / "configure").chmod(0o755)
     um = {"ARCH": "um"}
     options = ("--with-config=kernel", f"--with-linux={linux}", f"--with-linux-obj={linux}")
-    _inside(root, "./configure", *options, env=um, cwd=at)
-    _inside(root, "make", "-s", _jobs(), env=um, cwd=at)
+    _inside(root, "./configure", *options, env=um, cwd=build_folder)
+    _inside(root, "make", "-s", _jobs(), env=um, cwd=build_folder)
 
 
 def _keep(root: Path, version: str, openzfs: Path) -> Path:
@@ -204,7 +204,9 @@ def _sections(executable: bytes) -> dict[str, _Section]:
     table, count, names = header[6], header[12], header[13]
     raw = [_SECTION.unpack_from(executable, table + _SECTION_BYTES * number) for number in range(count)]
     strings = raw[names][4]
-    return {_text(executable, strings + name): _Section(at, offset, size) for name, _, _, at, offset, size in raw}
+    return {
+        _text(executable, strings + name): _Section(address, offset, size) for name, _, _, address, offset, size in raw
+    }
 
 
 def _at(executable: bytes, sections: dict[str, _Section], address: int) -> str:
@@ -239,10 +241,10 @@ class BootOrder:
 def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
     """Build in `making`; return the key of the build. Raises RehearsalBuildFailed."""
     key = ""
-    for said in _child("build", {"making": str(making), "mirror": mirror}, None):
-        if "tell" in said:
-            tell(said["tell"])
-        key = said.get("key", key)
+    for message in _child("build", {"making": str(making), "mirror": mirror}, None):
+        if "tell" in message:
+            tell(message["tell"])
+        key = message.get("key", key)
     return key
 
 
@@ -252,8 +254,8 @@ def booted(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path 
     An empty `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed.
     """
     report: dict[str, Any] = {}
-    for said in _child("boot", asdict(order), timeout_s, stdout, stderr):
-        report.update(said)
+    for message in _child("boot", asdict(order), timeout_s, stdout, stderr):
+        report.update(message)
     return report
 
 
@@ -277,11 +279,11 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
         if timeout_s is not None:
             child.wait(timeout_s)  # its few reports fit into the pipe
         for line in reports:
-            said = json.loads(line)
-            if "error" in said:
-                kind = all_errors()[said.pop("error")]
-                raise kind(said.pop("evidence"), **said)
-            yield said
+            message = json.loads(line)
+            if "error" in message:
+                kind = all_errors()[message.pop("error")]
+                raise kind(message.pop("evidence"), **message)
+            yield message
         child.wait(_GRACE_S)
 
 
@@ -342,8 +344,8 @@ def _boot(order: BootOrder) -> dict[str, Any]:
         )
         status = stack.enter_context(kernel).popen.wait()
         lines = console.read_text(errors="replace").replace("\r", "").splitlines()
-        told = json.loads(answer.read_text()) if answer.exists() else {}
-        return {**told, "ended": status, "console": lines[-200:]}
+        boot_answer = json.loads(answer.read_text()) if answer.exists() else {}
+        return {**boot_answer, "ended": status, "console": lines[-200:]}
 
 
 def _formatted(fd: int) -> None:

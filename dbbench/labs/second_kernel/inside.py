@@ -56,11 +56,11 @@ def main(control: str) -> NoReturn:
 
 
 def _order(folder: Path) -> BootOrder:
-    found: dict[str, Any] = json.loads((folder / "order.json").read_text())
-    for name, value in found.items():
+    order: dict[str, Any] = json.loads((folder / "order.json").read_text())
+    for name, value in order.items():
         if isinstance(value, list):
-            found[name] = tuple(value)
-    return BootOrder(**found)
+            order[name] = tuple(value)
+    return BootOrder(**order)
 
 
 def _furnish(order: BootOrder, control: Path) -> None:
@@ -162,8 +162,8 @@ def _copied(reading: int, terminal: str) -> None:
 
 def _faults() -> list[str]:
     """Return the kernel log's lines about faults of the kernel: nothing else checks how the module was built."""
-    said = process.run(["dmesg"], note=False).stdout
-    return [line for line in said.splitlines() if FAULTS.search(line)]
+    printed = process.run(["dmesg"], note=False).stdout
+    return [line for line in printed.splitlines() if FAULTS.search(line)]
 
 
 def _uptime_s() -> float:

@@ -79,9 +79,9 @@ def _cell(cell: Cell) -> Cell:
 
 def _less(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Return parameters with reduced sizes; smaller values stay, and so does 0 ("derived from others")."""
-    found = dict(parameters)
+    smaller = dict(parameters)
     for name, most in MOST.items():
-        value = found.get(name)
+        value = smaller.get(name)
         if isinstance(value, str) or (isinstance(value, int | float) and value > most):
-            found[name] = most
-    return found
+            smaller[name] = most
+    return smaller

@@ -113,15 +113,15 @@ class DrawnChart:
 
 def drawn_charts(group: Group, seconds: Telemetry) -> tuple[DrawnChart, ...]:
     """Every chart with what this group has for it. One without a panel stays, with its reason, in the first five."""
-    found = []
+    drawn = []
     for chart in CHARTS:
         panels = tuple(DrawnPanel(p, source) for p in chart.panels if (source := _source(p, seconds)))
         if panels:
-            found.append(DrawnChart(chart, panels, _caption(chart, panels, group, seconds)))
+            drawn.append(DrawnChart(chart, panels, _caption(chart, panels, group, seconds)))
         elif chart in CHARTS[:5]:
             why = chart.recorder if seconds.series else "no trial left a series"
-            found.append(DrawnChart(chart, (), f"Not drawn: {why}."))
-    return tuple(found)
+            drawn.append(DrawnChart(chart, (), f"Not drawn: {why}."))
+    return tuple(drawn)
 
 
 def _source(panel: Panel, seconds: Telemetry) -> Sum | None:
@@ -153,12 +153,12 @@ def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> Values:
 
 
 def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry, named: bool) -> str:
-    found = [(arm, window_values(drawn, arm, seconds)) for arm in group.arms]
-    parts = [f"{arm} {number(float(np.median(values)))}" for arm, values in found if values.size]
+    values_of = [(arm, window_values(drawn, arm, seconds)) for arm in group.arms]
+    parts = [f"{arm} {number(float(np.median(values)))}" for arm, values in values_of if values.size]
     if not parts:
         return ""
     subject = drawn.panel.title if named else "Median second of the window"
-    without = [arm for arm, values in found if not values.size and seconds.used(arm)]
+    without = [arm for arm, values in values_of if not values.size and seconds.used(arm)]
     rest = f"; {listed(without)}: none" if without else ""
     note = f" ({drawn.note})" if drawn.note else ""
     return f"{subject}{note}: {', '.join(parts)}{GROUP}{drawn.panel.unit}{rest}."
@@ -176,6 +176,6 @@ def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> s
 
 
 def _stalled(group: Group, seconds: Telemetry) -> str:
-    found = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
-    parts = [f"{arm} {count(n, 'second')}" for arm, n in found if n]
+    stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
+    parts = [f"{arm} {count(n, 'second')}" for arm, n in stalls_of if n]
     return f"Stalled (below a tenth of the median): {', '.join(parts)}." if parts else "No stalled seconds."

@@ -63,9 +63,9 @@ def _row(group: Group, arm: str) -> Row | None:
 
 
 def _choice(arm: str, groups: Sequence[Group]) -> Choice:
-    mine = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
-    first, row = mine[0]
-    apart = any(group.apart(row) for group, row in mine)
+    rows_of_arm = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
+    first, row = rows_of_arm[0]
+    apart = any(group.apart(row) for group, row in rows_of_arm)
     setup = next(cell.setup for cell in first.cells if cell.arm == arm)
     able = character(setup)
     return Choice(
@@ -77,7 +77,7 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
         disk=METRICS["disk_bytes"].text(_value(first, arm, "disk_bytes")),
         cpu=_cpu(arm, groups),
         abilities=_abilities(able, arm, groups),
-        trade=_trade(arm, apart, row.durability_class, mine, able),
+        trade=_trade(arm, apart, row.durability_class, rows_of_arm, able),
     )
 
 
@@ -85,10 +85,10 @@ def _stability(arm: str, groups: Sequence[Group]) -> str:
     """Stalled seconds over all used trials with a fixed window."""
     stalls = [trial.summary.get("stall_s") for group in groups if group.cells[0].window.kind == "fixed"
               for trial in group.used_of(arm)]  # fmt: skip
-    known = [stalled for stalled in stalls if stalled is not None]
-    if not known:
+    measured = [stalled for stalled in stalls if stalled is not None]
+    if not measured:
         return MISSING
-    stalled = math.fsum(known)
+    stalled = math.fsum(measured)
     return f"{duration_text(stalled)} stalled" if stalled else "no stalls"
 
 
@@ -154,8 +154,8 @@ def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, R
 
 def _ratio(group: Group, arm: str, metric: str) -> float | None:
     """Of an arm's figure to the baseline's, where the interval excludes 1."""
-    found = next((row for row in group.rows_of(metric) if row.fs_setup == arm), None)
-    return found.ratio if found is not None and found.verdict in (*AHEAD, *BEHIND) else None
+    arm_row = next((row for row in group.rows_of(metric) if row.fs_setup == arm), None)
+    return arm_row.ratio if arm_row is not None and arm_row.verdict in (*AHEAD, *BEHIND) else None
 
 
 def _of_baseline(group: Group) -> Character | None:

@@ -78,7 +78,7 @@ Points = list[tuple[Trial, float, bool]]  # trial, ratio to the baseline of its 
 
 def _ratios(group: Group) -> dict[str, Points]:
     """Each candidate's trials. An excluded trial is held against the baseline of its own block and attempt."""
-    name, found = group.metric.name, {}
+    name, ratios = group.metric.name, {}
     for arm in group.arms:
         if arm == group.baseline:
             continue
@@ -91,8 +91,8 @@ def _ratios(group: Group) -> dict[str, Points]:
             base_trial = _beside(group, trial)
             if trial.id not in counted and base_trial is not None:
                 points += _point(trial, base_trial, name, False)
-        found[arm] = sorted(points, key=lambda point: (point[0].block, point[0].attempt))
-    return found
+        ratios[arm] = sorted(points, key=lambda point: (point[0].block, point[0].attempt))
+    return ratios
 
 
 def _point(trial: Trial, base: Trial, metric: str, counts: bool) -> Points:

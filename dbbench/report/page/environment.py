@@ -68,12 +68,12 @@ def environment(groups: Sequence[Group]) -> Environment:
     differs, same = _compared(arms, {arm: [facts(t) for t in trials if t.fs_setup == arm] for arm in arms})
     engines = []
     for engine in dict.fromkeys(group.engine for group in groups):
-        own = [trial for trial in trials if trial.engine == engine]
+        of_engine = [trial for trial in trials if trial.engine == engine]
         title = profile_of(engine).title
-        unlike, _ = _compared(arms, {arm: [_server(t) for t in own if t.fs_setup == arm] for arm in arms})
+        unlike, _ = _compared(arms, {arm: [_server(t) for t in of_engine if t.fs_setup == arm] for arm in arms})
         differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
-        engines.append(_settings(title, own, {fact.name for fact in unlike}))
-        same += _versions(title, own)
+        engines.append(_settings(title, of_engine, {fact.name for fact in unlike}))
+        same += _versions(title, of_engine)
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
     machines = _machines(list(runs))
     host_differs, host = _across([flat(facts) for _, facts, _ in machines])
@@ -93,30 +93,30 @@ def environment(groups: Sequence[Group]) -> Environment:
 
 def _machines(runs: Sequence[Run]) -> list[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
     """(name, facts, versions) of each run's machine; of a run of several hosts, each of them."""
-    found: list[tuple[str, Mapping[str, Any], Mapping[str, str]]] = []
+    machines: list[tuple[str, Mapping[str, Any], Mapping[str, str]]] = []
     for run in runs:
         for name, facts in run.hosts.items():
-            own = {key: value for key, value in facts.items() if key not in ("versions", "hostname")}
-            found.append((name, own, facts.get("versions", {})))
+            host_facts = {key: value for key, value in facts.items() if key not in ("versions", "hostname")}
+            machines.append((name, host_facts, facts.get("versions", {})))
         if not run.hosts:
-            found.append((run.name, run.host, {**run.versions, "dbbench": run.dbbench_version}))
-    return found
+            machines.append((run.name, run.host, {**run.versions, "dbbench": run.dbbench_version}))
+    return machines
 
 
 def facts(trial: Trial) -> dict[str, str]:
     """What a trial recorded about its filesystem, device and cold start, as flat text."""
-    found = {**_conditions(trial), "fs setup": trial.setup}
+    facts_of = {**_conditions(trial), "fs setup": trial.setup}
     if (fs := trial.filesystem) is not None:
-        found |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
+        facts_of |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
     if (device := trial.device) is not None:
-        found |= _device(device)
-        found |= {f"log: {key}": value for key, value in _device(device.wal).items()} if device.wal else {}
+        facts_of |= _device(device)
+        facts_of |= {f"log: {key}": value for key, value in _device(device.wal).items()} if device.wal else {}
     if trial.dataset is not None:
-        found |= _dataset(trial.dataset)
+        facts_of |= _dataset(trial.dataset)
     if trial.cache is not None:
         proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
-        found["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
-    return {key: value for key, value in found.items() if value}
+        facts_of["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
+    return {key: value for key, value in facts_of.items() if value}
 
 
 def _made(fs: FilesystemFacts) -> dict[str, str]:
@@ -154,33 +154,33 @@ def _device(device: DeviceFacts) -> dict[str, str]:
 
 def _conditions(trial: Trial) -> dict[str, str]:
     """What must be equal between arms. First of all facts: where one differs, it affects the ratio."""
-    found = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
-    found |= {name: value for name, told in CONDITIONS.items() if (value := told(trial)) is not None}
+    shown_facts = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
+    shown_facts |= {name: value for name, value_of in CONDITIONS.items() if (value := value_of(trial)) is not None}
     if trial.memory is not None and trial.memory.label:
-        found["dataset ÷ memory"] = trial.memory.label
+        shown_facts["dataset ÷ memory"] = trial.memory.label
     if trial.client is not None:
-        found["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
-    return found
+        shown_facts["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
+    return shown_facts
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
     """Each version of an engine that ran, with what of it decides how it reads and writes."""
-    told = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
+    features_of = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
     return [
-        Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in own.items()),))
-        for version, own in sorted(told.items())
+        Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in features.items()),))
+        for version, features in sorted(features_of.items())
     ]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested facts as `a.b: value`; what is not known is left out."""
-    found: dict[str, str] = {}
+    flattened: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         elif value is not None:
-            found[f"{prefix}{key}"] = shown(value, str(key))
-    return found
+            flattened[f"{prefix}{key}"] = shown(value, str(key))
+    return flattened
 
 
 def _server(trial: Trial) -> dict[str, str]:
@@ -188,8 +188,8 @@ def _server(trial: Trial) -> dict[str, str]:
     asked = {name: shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
     effective = {name: value for name, value in trial.effective_settings.items()
                  if name not in asked and not _PLACES.search(name)}  # fmt: skip
-    found = {"version": trial.engine_version} | asked | effective
-    return found if trial.effective_settings else {}
+    settings = {"version": trial.engine_version} | asked | effective
+    return settings if trial.effective_settings else {}
 
 
 def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettings:
@@ -206,12 +206,12 @@ def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettin
 
 def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tuple[list[Fact], list[Fact]]:
     """(facts that differ between arms, facts that do not). Trials and arms without any facts are left out."""
-    told = {arm: [trial for trial in trials if trial] for arm, trials in found.items()}
-    told = {arm: trials for arm, trials in told.items() if trials}
-    names = dict.fromkeys(name for trials in told.values() for facts in trials for name in facts)
+    counted = {arm: [trial for trial in trials if trial] for arm, trials in found.items()}
+    counted = {arm: trials for arm, trials in counted.items() if trials}
+    names = dict.fromkeys(name for trials in counted.values() for facts in trials for name in facts)
     differs, same = [], []
     for name in names:
-        values = {arm: dict.fromkeys(f[name] for f in trials if name in f) for arm, trials in told.items()}
+        values = {arm: dict.fromkeys(f[name] for f in trials if name in f) for arm, trials in counted.items()}
         if len({tuple(sorted(v)) for v in values.values()}) > 1:
             differs.append(Fact(name, tuple(_joined(list(values.get(arm, {}))) for arm in arms)))
         else:

@@ -20,8 +20,8 @@ def sentences(groups: Sequence[Group]) -> tuple[str, ...]:
 def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
     """(arm, conditions in which it differs from the baseline), from the trials that were used."""
     used = {arm: group.used_of(arm) for arm in group.arms}
-    found = [(arm, texts(unequal(used.get(group.baseline, []), trials))) for arm, trials in used.items()]
-    return [(arm, lines) for arm, lines in found if lines and arm != group.baseline]
+    sentences = [(arm, texts(unequal(used.get(group.baseline, []), trials))) for arm, trials in used.items()]
+    return [(arm, lines) for arm, lines in sentences if lines and arm != group.baseline]
 
 
 def _unequal(groups: Sequence[Group]) -> Iterator[str]:

@@ -36,8 +36,8 @@ class Finding:
 
     def texts(self) -> list[tuple[str, int]]:
         """The different evidences, each with how many trials have it."""
-        said = [place.text for place in self.places]
-        return [(text, said.count(text)) for text in dict.fromkeys(said)]
+        texts = [place.text for place in self.places]
+        return [(text, texts.count(text)) for text in dict.fromkeys(texts)]
 
 
 def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
@@ -54,11 +54,11 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                 link = None if warning.second is None else _link(group, trial, warning.second)
                 place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, warning.suspect)
                 warnings.setdefault(warning.id, []).append(place)
-    known = all_errors()
-    found = [
+    errors_by_id = all_errors()
+    all_findings = [
         Finding(
             ident,
-            known[ident].title if ident in known else "the trial failed",
+            errors_by_id[ident].title if ident in errors_by_id else "the trial failed",
             "",
             True,
             _whose(places, total),
@@ -69,8 +69,8 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     for ident, places in sorted(warnings.items()):
         kind = WARNINGS.get(ident, WarningKind("a warning of another version of dbbench", "", ""))
         grave = any(place.suspect for place in places)
-        found.append(Finding(ident, kind.title, kind.explanation, grave, _whose(places, total), tuple(places)))
-    return tuple(found)
+        all_findings.append(Finding(ident, kind.title, kind.explanation, grave, _whose(places, total), tuple(places)))
+    return tuple(all_findings)
 
 
 def _name(trial: Trial, group: Group) -> str:

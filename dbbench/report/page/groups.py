@@ -75,10 +75,10 @@ class Group:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The primary metric's rows, the baseline first, then the best first."""
-        found = self.rows_of(self.metric.name)
-        seen = {row.fs_setup for row in found}
+        rows = self.rows_of(self.metric.name)
+        seen = {row.fs_setup for row in rows}
         missing = [self._without_figures(arm) for arm in self.arms if arm not in seen]
-        return tuple(sorted([*found, *missing], key=lambda row: row.fs_setup != self.baseline))
+        return tuple(sorted([*rows, *missing], key=lambda row: row.fs_setup != self.baseline))
 
     def rows_of(self, metric: str) -> list[Row]:
         """The rows of this group by that metric; [] where no trial has it."""
@@ -93,8 +93,8 @@ class Group:
 
     def apart(self, row: Row) -> bool:
         """Whether the arm has another durability class than the baseline, so that they are never ranked together."""
-        known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
-        return row.mixed_durability and known
+        class_known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
+        return row.mixed_durability and class_known
 
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.fs_setup == arm]
@@ -132,17 +132,19 @@ def reason(trial: Trial) -> str:
 def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     """All groups in the order of the plans. Runs are never compared with each other here."""
     marks = marks_of(runs)
-    found: list[Group] = []
+    page_groups: list[Group] = []
     for loaded in runs:
         cells: dict[tuple[str, str, str], list[Cell]] = {}
         for cell in loaded.run.cells:
             cells.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
         primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
         comparison = Comparison(loaded.trials, loaded.run.baseline, primary)
-        for key, own in cells.items():
+        for key, cells_of in cells.items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
-            found.append(Group(len(found), loaded, tuple(own), trials, marks, len(runs) > 1, comparison))
-    return found
+            page_groups.append(
+                Group(len(page_groups), loaded, tuple(cells_of), trials, marks, len(runs) > 1, comparison)
+            )
+    return page_groups
 
 
 def marks_of(runs: Sequence[LoadedRun]) -> dict[str, Mark]:

@@ -88,8 +88,8 @@ def verdict(groups: Sequence[Group], found: Sequence[Finding]) -> Verdict:
 def _ranked(group: Group) -> list[Row]:
     """Rows with a value of the baseline's class, best first."""
     sign = -1 if group.metric.better == "higher" else 1
-    known = [(row.value, row) for row in group.rows if row.value is not None and not group.apart(row)]
-    return [row for _, row in sorted(known, key=lambda pair: sign * pair[0])]
+    measured = [(row.value, row) for row in group.rows if row.value is not None and not group.apart(row)]
+    return [row for _, row in sorted(measured, key=lambda pair: sign * pair[0])]
 
 
 def _best(group: Group) -> Figure | None:
@@ -163,7 +163,7 @@ def _quality(groups: Sequence[Group], found: Sequence[Finding]) -> Card:
         f"{'; '.join(odd)}." if odd else "No failed, suspect or missing trials.",
         f"{listed([count(n, 'block') for _, n in blocks])}, in random order.",
     ]
-    links = tuple((f"{one.ident} {one.title}", f"#{one.ident}") for one in found)
+    links = tuple((f"{finding.ident} {finding.title}", f"#{finding.ident}") for finding in found)
     figure = Figure(
         "",
         f"{used} of {len(trials) + missing + damaged}",
@@ -196,13 +196,13 @@ def _runs(groups: Sequence[Group]) -> list[LoadedRun]:
 
 
 def _unfinished(groups: Sequence[Group]) -> list[Notice]:
-    found = []
+    sentences = []
     for loaded in _runs(groups):
         todo, total = len(loaded.unfinished), len(loaded.run.order)
         if todo:
             text = f": {total - todo} of {total} trials are done. Run the same command again to resume."
-            found.append(Notice("unfinished", ((f"{loaded.run.name} is not finished", True), (text, False))))
-    return found
+            sentences.append(Notice("unfinished", ((f"{loaded.run.name} is not finished", True), (text, False))))
+    return sentences
 
 
 def _skipped(groups: Sequence[Group]) -> list[Notice]:
@@ -214,13 +214,13 @@ def _skipped(groups: Sequence[Group]) -> list[Notice]:
 
 
 def _damaged(groups: Sequence[Group]) -> list[Notice]:
-    found = []
+    sentences = []
     for loaded in _runs(groups):
         if loaded.damaged:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
             head = f"Damaged trials of {loaded.run.name} are left out"
-            found.append(Notice("damaged", ((head, True), (f": {trials}.", False))))
-    return found
+            sentences.append(Notice("damaged", ((head, True), (f": {trials}.", False))))
+    return sentences
 
 
 def _caveats(groups: Sequence[Group]) -> list[Notice]:
@@ -234,12 +234,12 @@ def _caveats(groups: Sequence[Group]) -> list[Notice]:
 
 
 def _unequal(groups: Sequence[Group]) -> list[Notice]:
-    found = []
+    sentences = []
     for group in groups:
         for arm, lines in differences(group):
             text = f" and {group.baseline}: {'; '.join(lines)}. The ratio includes this. {group.title}."
-            found.append(Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False))))
-    return found
+            sentences.append(Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False))))
+    return sentences
 
 
 _WARNED: Final[tuple[tuple[Kind, str, str, str], ...]] = (
@@ -280,9 +280,9 @@ def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:
     same: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups:
         same.setdefault((group.engine, group.workload, group.baseline), []).append(group)
-    for (_, _, baseline), mine in same.items():
-        trials = [trial for group in mine for trial in group.trials]
-        metric = mine[0].metric
+    for (_, _, baseline), same_groups in same.items():
+        trials = [trial for group in same_groups for trial in group.trials]
+        metric = same_groups[0].metric
         for arm in by_host(trials, baseline, metric.name):
             if parts := disagreement(arm, metric, baseline):
-                yield (*parts, (f" {mine[0].title}.", False))
+                yield (*parts, (f" {same_groups[0].title}.", False))

@@ -19,7 +19,7 @@ from dbbench.units import number
 FRAME: Final = Frame(358, 232, 46.0, 350.0, 10.0, 194.0)  # a phone of 390 px less its margins
 FIRST, LAST = 50.0, 99.99
 STEPS: Final = 80  # points of a line
-SHOWN: Final = {name: at for name, at in PERCENTILES.items() if name not in ("p75", "p95")}  # at the axis
+SHOWN: Final = {name: share for name, share in PERCENTILES.items() if name not in ("p75", "p95")}  # at the axis
 DIGITS: Final = (1, 2, 5)
 
 
@@ -62,7 +62,7 @@ class Latency:
 
 def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
     """One for each group that recorded latencies. ResultDamaged if a histogram cannot be read."""
-    found = []
+    distributions = []
     for group in groups:
         rows = sorted(group.rows, key=group.apart)
         histograms = {row.fs_setup: merged(map(group.loaded.histogram, group.used_of(row.fs_setup))) for row in rows}
@@ -74,19 +74,21 @@ def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
                     durability=row.durability_class,
                     apart=group.apart(row),
                     transactions=histograms[row.fs_setup].total,
-                    percentiles={name: percentile_ms(histograms[row.fs_setup], at) for name, at in PERCENTILES.items()},
+                    percentiles={
+                        name: percentile_ms(histograms[row.fs_setup], share) for name, share in PERCENTILES.items()
+                    },
                     longest_ms=_longest(group, row.fs_setup),
                 )
                 for row in rows
                 if row.fs_setup in histograms
             )
-            found.append(Latency(group, _plot(group, histograms), lines))
-    return tuple(found)
+            distributions.append(Latency(group, _plot(group, histograms), lines))
+    return tuple(distributions)
 
 
 def _longest(group: Group, arm: str) -> float | None:
-    known = [value for trial in group.used_of(arm) if (value := trial.summary.get("max_ms")) is not None]
-    return max(known, default=None)
+    longest = [value for trial in group.used_of(arm) if (value := trial.summary.get("max_ms")) is not None]
+    return max(longest, default=None)
 
 
 def _plot(group: Group, histograms: dict[str, Histogram]) -> LinePlot:
@@ -101,7 +103,7 @@ def _plot(group: Group, histograms: dict[str, Histogram]) -> LinePlot:
         caption=group.title,
         frame=FRAME,
         up=_ticks(y),
-        along=tuple((x(_nines(at)), name) for name, at in SHOWN.items() if _nines(at) <= last + 0.01),
+        along=tuple((x(_nines(share)), name) for name, share in SHOWN.items() if _nines(share) <= last + 0.01),
         lines=tuple(
             Line(mark, polyline((x(nines), y(math.log10(value))) for nines, value in points))
             for mark, points in curves.items()
@@ -119,13 +121,13 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
     """(nines, ms), as far as enough transactions lie above."""
     last = min(_nines(LAST), math.log10(whole.total / LEAST_ABOVE))
     first = _nines(FIRST)
-    found = []
+    points = []
     for step in range(STEPS + 1):
         nines = first + (last - first) * step / STEPS
         value = whole.percentile_ms(100 * (1 - 10**-nines))
         if value is not None:
-            found.append((nines, value))
-    return found
+            points.append((nines, value))
+    return points
 
 
 def _ticks(y: Axis) -> tuple[tuple[float, str], ...]:

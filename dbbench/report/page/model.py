@@ -91,35 +91,35 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
     series cannot be read."""
     runs = [redacted(run, tuple(redact)) for run in runs]
     courses = nights.redacted(courses, redact)
-    found = groups(runs)
-    comparisons = tuple(_comparison(group) for group in found)
-    warnings = findings(found)
+    page_groups = groups(runs)
+    comparisons = tuple(_comparison(group) for group in page_groups)
+    warnings = findings(page_groups)
     marks = tuple(marks_of(runs).values())
-    distributions = latencies(found)
+    distributions = latencies(page_groups)
     return PageModel(
         title=" + ".join(loaded.run.name for loaded in runs),
-        subtitle=subtitle(found),
+        subtitle=subtitle(page_groups),
         marks=marks,
-        verdict=verdict(found, warnings),
+        verdict=verdict(page_groups, warnings),
         comparisons=comparisons,
-        choose=choose(found),
+        choose=choose(page_groups),
         latencies=distributions,
         findings=warnings,
-        bars=bars(found),
-        space=space_table(found),
-        snapshots=snapshot_tables(found),
-        operations=operation_tables(found),
-        wear=wear(found),
+        bars=bars(page_groups),
+        space=space_table(page_groups),
+        snapshots=snapshot_tables(page_groups),
+        operations=operation_tables(page_groups),
+        wear=wear(page_groups),
         nights=night_plots(courses, marks_of(runs)),
-        studies=then_and_now(found),
+        studies=then_and_now(page_groups),
         power_cuts=power_cuts(runs, marks_of(runs)),
         lab_alone=not any(loaded.run.order for loaded in runs),
-        conditions=fair.sentences(found),
-        environment=environment(found),
-        method=method(found, redact),
-        drawing=_drawing(marks, comparisons, subtitle(found)),
+        conditions=fair.sentences(page_groups),
+        environment=environment(page_groups),
+        method=method(page_groups, redact),
+        drawing=_drawing(marks, comparisons, subtitle(page_groups)),
         results=_results(runs, comparisons)
-        | {"latency": [one.raw() for one in distributions]}
+        | {"latency": [distribution.raw() for distribution in distributions]}
         | ({"nights": nights.data(courses)} if courses else {}),
     )
 

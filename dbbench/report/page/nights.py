@@ -91,8 +91,8 @@ class NightPlot:
 
 def night_plots(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightPlot, ...]:
     """A drawing for each series that has a figure of at least one good night."""
-    known = [course for course in courses if any(_counts(point) for point in course.points)]
-    return tuple(_plot(f"n{index}", course, marks.get(course.arm)) for index, course in enumerate(known))
+    counted = [course for course in courses if any(_counts(point) for point in course.points)]
+    return tuple(_plot(f"n{index}", course, marks.get(course.arm)) for index, course in enumerate(counted))
 
 
 def data(courses: Sequence[Course]) -> list[dict[str, Any]]:
@@ -174,17 +174,17 @@ def _dates(points: Sequence[NightPoint], x: Axis) -> tuple[tuple[float, str, str
 
 def _label(point: NightPoint, course: Course) -> str:
     if not course.against:
-        said = number(point.ratio)
+        words = number(point.ratio)
     else:
-        known = point.lo is not None and point.hi is not None
-        said = change(point.ratio) + (f" ({interval(point.lo, point.hi)})" if known else "")
-    return f"{point.night}: {said}" + ("" if point.good else "; does not count")
+        bounded = point.lo is not None and point.hi is not None
+        words = change(point.ratio) + (f" ({interval(point.lo, point.hi)})" if bounded else "")
+    return f"{point.night}: {words}" + ("" if point.good else "; does not count")
 
 
 def _state(points: Sequence[NightPoint], start: int) -> str:
     """What was confirmed of a change, on its own night or one soon after."""
-    said = [point.state for point in points[start : start + 10]]
-    return next((state for state in said if state in ("regression", "improvement")), "")
+    states = [point.state for point in points[start : start + 10]]
+    return next((state for state in states if state in ("regression", "improvement")), "")
 
 
 def _told(point: NightPoint, before: float, after: float) -> str:

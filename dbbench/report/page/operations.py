@@ -32,7 +32,7 @@ class OperationTable:
 
 def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
     """One table a group whose trials have operations. Medians over the trials that count; bytes are their last."""
-    found = []
+    tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
         done = {arm: [facts for trial in group.used_of(arm) for facts in trial.operations]
@@ -43,13 +43,13 @@ def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
         notes = {(arm, f"{facts.name}: {facts.text}"): None
                  for arm in arms for facts in done[arm] if facts.seconds is None}  # fmt: skip
         if steps or notes:
-            found.append(OperationTable(
+            tables.append(OperationTable(
                 group,
                 tuple(group.marks[arm] for arm in arms),
                 tuple(OperationRow(step, tuple(_cell(step, done[arm]) for arm in arms)) for step in steps),
                 tuple((group.marks[arm], text) for arm, text in notes),
             ))  # fmt: skip
-    return tuple(found)
+    return tuple(tables)
 
 
 def operation_of(step: str) -> str:
@@ -58,11 +58,11 @@ def operation_of(step: str) -> str:
 
 
 def _cell(step: str, facts: Iterable[OperationFacts]) -> str:
-    known = [one for one in facts if one.name == step and one.seconds is not None]
-    if not known:
+    timed = [fact for fact in facts if fact.name == step and fact.seconds is not None]
+    if not timed:
         return "–"
-    text = duration_text(statistics.median(one.seconds for one in known if one.seconds is not None))
-    return text if known[-1].bytes is None else f"{text}, {size_text(known[-1].bytes)}"
+    text = duration_text(statistics.median(fact.seconds for fact in timed if fact.seconds is not None))
+    return text if timed[-1].bytes is None else f"{text}, {size_text(timed[-1].bytes)}"
 
 
 # --- snapshots during the load ---------------------------------------------------------------------
@@ -70,7 +70,7 @@ def _cell(step: str, facts: Iterable[OperationFacts]) -> str:
 
 def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
     """One table a group whose trials were snapshotted. Medians over all snapshots of the trials that count."""
-    found = []
+    tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
         done = {arm: [trial.snapshots for trial in group.trials_of(arm)
@@ -82,24 +82,24 @@ def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
         rows = tuple(OperationRow(step, tuple(column.get(step, "–") for column in columns)) for step in steps)
         notes = {(arm, facts.note): None for arm in arms for facts in done[arm] if facts.note}
         marks = tuple(group.marks[arm] for arm in arms)
-        found.append(OperationTable(group, marks, rows, tuple((group.marks[arm], text) for arm, text in notes)))
-    return tuple(found)
+        tables.append(OperationTable(group, marks, rows, tuple((group.marks[arm], text) for arm, text in notes)))
+    return tuple(tables)
 
 
 def _column(facts: Iterable[SnapshotFacts]) -> dict[str, str]:
     """The figures of one arm; those that nothing is known of are left out."""
-    trials = [one for one in facts if one.taken]
-    taken = [one for trial in trials for one in trial.taken]
+    trials = [fact for fact in facts if fact.taken]
+    taken = [fact for trial in trials for fact in trial.taken]
     if not taken:
         return {}
     column = {
         "taken": f"{len(taken)}" + (f" in {len(trials)} trials" if len(trials) > 1 else ""),
-        "time to take one": duration_text(statistics.median(one.snapshot_s for one in taken)),
-        "second server answers after": duration_text(statistics.median(one.ready_s for one in taken)),
+        "time to take one": duration_text(statistics.median(fact.snapshot_s for fact in taken)),
+        "second server answers after": duration_text(statistics.median(fact.ready_s for fact in taken)),
     }
-    if drops := [one.drop_s for one in taken if one.drop_s is not None]:
+    if drops := [fact.drop_s for fact in taken if fact.drop_s is not None]:
         column["time to drop the oldest"] = duration_text(statistics.median(drops))
-    if held := [one.bytes for one in taken if one.bytes is not None]:
+    if held := [fact.bytes for fact in taken if fact.bytes is not None]:
         column["space held by one"] = size_text(int(statistics.median(held)))
     if ratios := [trial.cost_ratio for trial in trials if trial.cost_ratio is not None]:
         column["rate of the load during ÷ between snapshots"] = f"{statistics.median(ratios):.3f}"

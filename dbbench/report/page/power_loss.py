@@ -88,8 +88,8 @@ def _engine(row: LabRow) -> str:
 
 def _control(one: ControlFacts) -> str:
     title = profile_of(one.engine).title
-    found = f"{one.harmed} of {count(one.valid, 'cut')} harmed ({one.needed} of {one.tries} are needed)"
-    return f"{title}, {one.name}: {one.what}: {found}" + (f"; {one.note}" if one.note else "")
+    harmed = f"{one.harmed} of {count(one.valid, 'cut')} harmed ({one.needed} of {one.tries} are needed)"
+    return f"{title}, {one.name}: {one.what}: {harmed}" + (f"; {one.note}" if one.note else "")
 
 
 def _disk(lab: LabFacts) -> str:

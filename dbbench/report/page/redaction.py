@@ -63,16 +63,16 @@ def _names(run: LoadedRun) -> list[tuple[str, str]]:
     hosts |= _clients(run)
     serials = {trial.device.serial for trial in run.trials if trial.device is not None}
     many = len(hosts - {""}) > 1  # then they stay apart
-    found = [(name, f"host-{i}" if many else "host") for i, name in enumerate(sorted(hosts - {""}), 1)]
-    found += [(serial, "disk") for serial in serials]
-    return sorted(((name, cover) for name, cover in found if name), key=lambda pair: (-len(pair[0]), pair[0]))
+    names = [(name, f"host-{i}" if many else "host") for i, name in enumerate(sorted(hosts - {""}), 1)]
+    names += [(serial, "disk") for serial in serials]
+    return sorted(((name, cover) for name, cover in names if name), key=lambda pair: (-len(pair[0]), pair[0]))
 
 
 def _clients(run: LoadedRun) -> set[str]:
     """Names and addresses of the two ends of a load that came from another host."""
     asked = {run.run.plan.client.host, run.run.plan.client.address} if run.run.plan.client else set[str]()
-    found = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
-    return asked | found
+    words = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
+    return asked | words
 
 
 def _walk(node: Any, clean: Clean, hide: frozenset[str]) -> Any:

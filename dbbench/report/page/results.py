@@ -172,18 +172,18 @@ def result_table(group: Group, seconds: Telemetry) -> ResultTable:
 
 def _headings(group: Group) -> list[Heading]:
     first = group.metric
-    found = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
+    headings = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
     for section, names in COLUMNS:
-        found += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
+        headings += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
     window = group.cells[0].window
     unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # the same, said twice
-    found = sorted(
-        (h for h in found if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
+    headings = sorted(
+        (h for h in headings if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
     )
     if window.kind == "to-completion":  # its unit of work is a query
         unit = "query" if group.engine not in SERVERLESS else "run"
-        found = [replace(h, section=h.section.replace("transaction", unit)) for h in found]
-    return found
+        headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
+    return headings
 
 
 def _expected(metric: Metric, group: Group) -> bool:
@@ -221,8 +221,8 @@ def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
 
 
 def _mean(values: Values) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else None
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
 
 
 def _path(points: list[tuple[int, float | None]], step: float, every: int, top: float) -> str:

@@ -61,7 +61,7 @@ class SpaceTable:
 
 def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
     """MB/s (where it is not known, seconds) of each workload that runs to its end."""
-    found = []
+    all_bars = []
     for group in groups:
         if group.cells[0].window.kind != "to-completion":
             continue
@@ -72,13 +72,13 @@ def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
         top = max((v for v in values.values() if v is not None), default=0.0)
         if not top:
             continue
-        found.append(Bars(group, unit, tuple(
+        all_bars.append(Bars(group, unit, tuple(
             Bar(group.marks[row.fs_setup], group.apart(row), row.durability_class,
                 (values.get(row.fs_setup) or 0.0) / top, number(values.get(row.fs_setup)),
                 duration_text(durations.get(row.fs_setup)), _compressed(factors.get(row.fs_setup)), row)
             for row in sorted(group.rows, key=group.apart)
         )))  # fmt: skip
-    return tuple(found)
+    return tuple(all_bars)
 
 
 def _compressed(factor: float | None) -> str:
@@ -103,8 +103,8 @@ def _percent(value: float | None) -> str:
 
 
 def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
-    extents = sum(one.extents for one in free or ())
-    return sum(one.bytes for one in free or ()) / extents if extents else None
+    extents = sum(extent.extents for extent in free or ())
+    return sum(extent.bytes for extent in free or ()) / extents if extents else None
 
 
 # heading, from a trial, as text. Means over the trials that count.

@@ -89,32 +89,32 @@ class ThenNow:
 
 def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
     """One entry for each run that is a study's; a study that this version does not know has none."""
-    found = []
+    sections = []
     for run in {group.loaded.path: group.loaded.run for group in groups}.values():
         asked = run.plan.study
         if asked is None or asked.name not in studies.names():
             continue
-        own = [group for group in groups if group.loaded.run is run]
+        of_run = [group for group in groups if group.loaded.run is run]
         study = studies.study(asked.name)
         scale = study.scales.get(asked.scale)
-        found.append(ThenNow(
+        sections.append(ThenNow(
             study,
             asked.scale,
             scale.takes if scale else "",
             tuple(made for table in study.table
-                  for made in _tables(study, table, studies.variant_of(table, scale), own)),
-            tuple(_conditions(study, own)),
-            tuple(_chart(name, telemetry(group)) for group in own[:1] for name in study.charts),
+                  for made in _tables(study, table, studies.variant_of(table, scale), of_run)),
+            tuple(_conditions(study, of_run)),
+            tuple(_chart(name, telemetry(group)) for group in of_run[:1] for name in study.charts),
             tuple(run.skipped.items()),
         ))  # fmt: skip
-    return tuple(found)
+    return tuple(sections)
 
 
 def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[ThenNowTable]:
     """One for each group of the workload; if the run sweeps, only the variant that was published."""
-    mine = [group for group in groups if group.cells[0].workload.name == table.workload]
+    of_workload = [group for group in groups if group.cells[0].workload.name == table.workload]
     metric = METRICS[table.metric]
-    for group in mine:
+    for group in of_workload:
         variant = group.cells[0].variant
         if wanted and variant and wanted not in variant.split("+"):
             continue
@@ -157,9 +157,9 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
     """What, then, now; a row of which neither is known is left out."""
     trials = [trial for group in groups for trial in group.trials]
     for what, now in _NOW.items():
-        found, then = now(groups, trials), study.then.get(what, "")
-        if found or then:
-            yield what, then or "not published", found or "unknown"
+        today, then = now(groups, trials), study.then.get(what, "")
+        if today or then:
+            yield what, then or "not published", today or "unknown"
 
 
 def _host(groups: Sequence[Group]) -> dict[str, Any]:
@@ -189,27 +189,29 @@ def _server(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
 def _data(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
     sizes = {}
     for group in groups:
-        known = [trial.space.logical_bytes for trial in group.trials if trial.space and trial.space.logical_bytes]
-        if known:
-            sizes[group.cells[0].title] = f"{size_text(max(known))} ({group.cells[0].title})"
+        logical_sizes = [
+            trial.space.logical_bytes for trial in group.trials if trial.space and trial.space.logical_bytes
+        ]
+        if logical_sizes:
+            sizes[group.cells[0].title] = f"{size_text(max(logical_sizes))} ({group.cells[0].title})"
     return ", ".join(sizes.values())
 
 
 def _load(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
     windows = {group.cells[0].window for group in groups}
-    told = sorted({f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}" if w.kind == "fixed"
+    load_windows = sorted({f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}" if w.kind == "fixed"
                    else "to completion" for w in windows})  # fmt: skip
     clients = {str(c) for group in groups if (c := group.cells[0].parameters.get("clients"))}
     blocks = f"{groups[0].loaded.run.plan.blocks} blocks"
-    return ", ".join([*told, *(f"{c} clients" for c in sorted(clients)), blocks])
+    return ", ".join([*load_windows, *(f"{c} clients" for c in sorted(clients)), blocks])
 
 
 def _durability(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
     classes: dict[str, list[str]] = {}
     for arm in dict.fromkeys(arm for group in groups for arm in group.arms):
-        known = [t.filesystem.durability_class for g in groups for t in g.trials_of(arm) if t.filesystem]
-        if known:
-            classes.setdefault(known[0], []).append(arm)
+        durability_classes = [t.filesystem.durability_class for g in groups for t in g.trials_of(arm) if t.filesystem]
+        if durability_classes:
+            classes.setdefault(durability_classes[0], []).append(arm)
     return "; ".join(f"{name}: {', '.join(arms)}" for name, arms in classes.items())
 
 
@@ -218,9 +220,9 @@ def _flags(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
 
 
 def _checksums(_groups: Sequence[Group], trials: Sequence[Trial]) -> str:
-    known = [t.filesystem for t in trials if t.filesystem is not None]
-    found = [fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum") for fs in known]
-    return ", ".join(sorted({str(one) for one in found if one}))
+    filesystems = [t.filesystem for t in trials if t.filesystem is not None]
+    checksums = [fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum") for fs in filesystems]
+    return ", ".join(sorted({str(checksum) for checksum in checksums if checksum}))
 
 
 _NOW: Final[dict[str, Callable[[Sequence[Group], Sequence[Trial]], str]]] = {
@@ -243,16 +245,16 @@ def _chart(name: str, seconds: Telemetry) -> StudyChart:
     """The mean of an arm's trials by the second."""
     title, unit, columns, factor = _CHARTS[name]
     means = {arm: factor * _mean(seconds, arm, columns) for arm in seconds.group.arms if seconds.used(arm)}
-    known = {arm: values for arm, values in means.items() if np.isfinite(values).any()}
-    if not known:
+    measured = {arm: values for arm, values in means.items() if np.isfinite(values).any()}
+    if not measured:
         why = f"no trial recorded {columns[0]}; a load shorter than two seconds leaves no samples"
         return StudyChart(f"{title}, {unit}", "", 0, (), why)
-    length = max(len(values) for values in known.values())
-    most = max(float(np.nanmax(values)) for values in known.values())
+    length = max(len(values) for values in measured.values())
+    most = max(float(np.nanmax(values)) for values in measured.values())
     top = step_above(most) if most > 0 else 1.0
     curves = tuple(
         StudyCurve(seconds.group.marks[arm], _path(values, length, top), number(float(np.nanmean(values))))
-        for arm, values in known.items()
+        for arm, values in measured.items()
     )
     return StudyChart(f"{title}, {unit}", number(top), length, curves)
 

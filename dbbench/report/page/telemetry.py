@@ -46,8 +46,8 @@ class Telemetry:
     def trials(self) -> list[Trial]:
         """The trials that have a series, by arm and block."""
         place = {arm: index for index, arm in enumerate(self.group.arms)}
-        mine = [trial for trial in self.group.trials if trial.id in self.series]
-        return sorted(mine, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
+        with_series = [trial for trial in self.group.trials if trial.id in self.series]
+        return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
 
     def used(self, arm: str) -> list[Trial]:
         return self.group.used_of(arm)
@@ -67,13 +67,13 @@ class Telemetry:
 
     def values(self, trial_id: str, name: str) -> Values:
         """A trial's column, a gap where there is no value; all gaps where it has none of that name."""
-        found = self._arrays.get((trial_id, name))
-        if found is None:
+        values = self._arrays.get((trial_id, name))
+        if values is None:
             series = self.series[trial_id]
-            found = (np.array(series[name], np.float64) if name in series
+            values = (np.array(series[name], np.float64) if name in series
                      else np.full(series.seconds, np.nan))  # fmt: skip
-            self._arrays[trial_id, name] = found
-        return found
+            self._arrays[trial_id, name] = values
+        return values
 
     def known(self, trial_id: str, values: Values) -> Values:
         """What is known of a trial's column in the measured window."""
@@ -87,15 +87,15 @@ class Telemetry:
     def typical(self, arm: str, name: str) -> float | None:
         """The median second of the window over all used trials of the arm."""
         parts = [self.window(trial, name) for trial in self.used(arm)]
-        known = np.concatenate(parts) if parts else np.empty(0)
-        return float(np.median(known)) if known.size else None
+        values = np.concatenate(parts) if parts else np.empty(0)
+        return float(np.median(values)) if values.size else None
 
     def stalls(self, trial: Trial) -> list[int]:
         """Seconds of the window below a tenth of the trial's median throughput, counted from warm-up's start."""
-        tps, known = self.values(trial.id, "tps"), self.window(trial, "tps")
-        if not known.size:
+        tps, window = self.values(trial.id, "tps"), self.window(trial, "tps")
+        if not window.size:
             return []
-        floor = STALL * float(np.median(known))
+        floor = STALL * float(np.median(window))
         low = (tps < floor) if floor else np.isfinite(tps)
         return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
 
@@ -115,10 +115,10 @@ def medians(rows: Sequence[Values], seconds: int) -> Values:
     for index, row in enumerate(rows):
         table[index, : min(seconds, len(row))] = row[:seconds]
     enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
-    found = np.full(seconds, np.nan)
+    middle = np.full(seconds, np.nan)
     if enough.any():
-        found[enough] = np.nanmedian(table[:, enough], axis=0)
-    return found
+        middle[enough] = np.nanmedian(table[:, enough], axis=0)
+    return middle
 
 
 def telemetry(group: Group) -> Telemetry:
@@ -126,7 +126,7 @@ def telemetry(group: Group) -> Telemetry:
     series: dict[str, Series] = {}
     phases: dict[str, list[str]] = {}
     for trial in group.trials:
-        found = group.loaded.series(trial)
-        if found is not None and found[0].seconds:
-            series[trial.id], phases[trial.id] = found
+        trial_series = group.loaded.series(trial)
+        if trial_series is not None and trial_series[0].seconds:
+            series[trial.id], phases[trial.id] = trial_series
     return Telemetry(group, series, phases)

@@ -68,9 +68,9 @@ def coarse(values: Values, every: int) -> Values:
         return values
     table = np.full((math.ceil(len(values) / every), every), np.nan)
     table.flat[: len(values)] = values
-    known = np.isfinite(table)
-    count = known.sum(axis=1)
-    means = np.where(known, table, 0.0).sum(axis=1) / np.maximum(count, 1)
+    finite = np.isfinite(table)
+    count = finite.sum(axis=1)
+    means = np.where(finite, table, 0.0).sum(axis=1) / np.maximum(count, 1)
     return np.where(count > 0, means, np.nan)
 
 
@@ -99,12 +99,12 @@ def packed(rows: Sequence[Values], length: int) -> Packed:
     table = np.full((len(rows), length), np.nan)
     for index, row in enumerate(rows):
         table[index, : len(row)] = row
-    known = np.isfinite(table)
-    low = float(table[known].min()) if known.any() else 0.0
-    high = float(table[known].max()) if known.any() else 0.0
+    finite = np.isfinite(table)
+    low = float(table[finite].min()) if finite.any() else 0.0
+    high = float(table[finite].max()) if finite.any() else 0.0
     step = float(f"{(high - low) / (MISSING - 1) * 1.000001:.6g}")  # a short number, never below the exact one
     cells = np.full(table.shape, MISSING, "<u2")
-    cells[known] = np.minimum(MISSING - 1, np.rint((table[known] - low) / step)) if step else 0
+    cells[finite] = np.minimum(MISSING - 1, np.rint((table[finite] - low) / step)) if step else 0
     return low, step, base64.b64encode(cells.tobytes()).decode("ascii")
 
 

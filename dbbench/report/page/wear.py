@@ -34,25 +34,25 @@ class WearTable:
 
 def wear(groups: Sequence[Group]) -> tuple[WearTable, ...]:
     """One for each group whose trials have it; medians over the trials that count."""
-    found = []
+    tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
         facts = {arm: [t.age_engine for t in group.used_of(arm) if t.age_engine is not None] for arm in arms}
         if any(facts.values()):
-            found.append(_table(group, {arm: own for arm, own in facts.items() if own}))
-    return tuple(found)
+            tables.append(_table(group, {arm: arm_facts for arm, arm_facts in facts.items() if arm_facts}))
+    return tuple(tables)
 
 
 def _table(group: Group, facts: dict[str, list[EngineAgeFacts]]) -> WearTable:
     tps: list[Series] = []
     extents: list[Series] = []
-    for arm, own in facts.items():
+    for arm, arm_facts in facts.items():
         mark = group.marks[arm]
-        tps += [(mark, _ratios([(p.factor, p.tps) for p in one.points])) for one in own]
-        looked = [[(p.factor, float(p.extents)) for p in one.points if p.extents is not None] for one in own]
-        extents += [(mark, _ratios(one)) for one in looked]
+        tps += [(mark, _ratios([(p.factor, p.tps) for p in fact.points])) for fact in arm_facts]
+        looked = [[(p.factor, float(p.extents)) for p in fact.points if p.extents is not None] for fact in arm_facts]
+        extents += [(mark, _ratios(fact)) for fact in looked]
     plots = [
-        _plot(f"w{group.index}-{name}", caption, [one for one in lines if len(one[1]) > 1])
+        _plot(f"w{group.index}-{name}", caption, [fact for fact in lines if len(fact[1]) > 1])
         for name, caption, lines in (
             ("tps", "throughput ÷ throughput at the start", tps),
             ("extents", "extents of all data files ÷ those at the start", extents),
@@ -62,27 +62,31 @@ def _table(group: Group, facts: dict[str, list[EngineAgeFacts]]) -> WearTable:
         group,
         tuple(plot for plot in plots if plot is not None),
         tuple(heading for heading, _ in COLUMNS),
-        tuple((group.marks[arm], tuple(cell(own) for _, cell in COLUMNS)) for arm, own in facts.items()),
-        tuple(dict.fromkeys((group.marks[arm], one.note) for arm, own in facts.items() for one in own if one.note)),
+        tuple((group.marks[arm], tuple(cell(arm_facts) for _, cell in COLUMNS)) for arm, arm_facts in facts.items()),
+        tuple(
+            dict.fromkeys(
+                (group.marks[arm], fact.note) for arm, arm_facts in facts.items() for fact in arm_facts if fact.note
+            )
+        ),
     )
 
 
 def _ratios(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     first = points[0][1] if points else 0.0
-    return [(at, value / first) for at, value in points] if first else []
+    return [(factor, value / first) for factor, value in points] if first else []
 
 
 def _plot(ident: str, caption: str, lines: list[Series]) -> LinePlot | None:
     values = [value for _, points in lines for _, value in points]
     if not values:
         return None
-    far = max(at for _, points in lines for at, _ in points) or 1.0
+    far = max(factor for _, points in lines for factor, _ in points) or 1.0
     x, y = FRAME.along(0.0, far), FRAME.up(*padded(min([*values, 1.0]), max([*values, 1.0]), LEAST_SPAN, 0.05))
     return LinePlot(
         ident, caption, FRAME,
-        tuple((y(at), f"{at:.4g}") for at in y.ticks(TICKS)),
-        tuple((x(at), f"{at:.4g} ×") for at in x.ticks(TICKS)),
-        tuple(_line(mark, [(x(at), y(value), at, value) for at, value in points]) for mark, points in lines),
+        tuple((y(factor), f"{factor:.4g}") for factor in y.ticks(TICKS)),
+        tuple((x(factor), f"{factor:.4g} ×") for factor in x.ticks(TICKS)),
+        tuple(_line(mark, [(x(size), y(value), size, value) for size, value in points]) for mark, points in lines),
         "written ÷ size of the data",
     )  # fmt: skip
 
@@ -90,21 +94,21 @@ def _plot(ident: str, caption: str, lines: list[Series]) -> LinePlot | None:
 def _line(mark: Mark, points: Sequence[tuple[float, float, float, float]]) -> Line:
     """Of (x, y, factor, ratio)."""
     path = polyline((x, y) for x, y, _, _ in points)
-    words = (f"{mark.name}: {value:.3g} after {at:.2g} × the data" for _, _, at, value in points)
+    words = (f"{mark.name}: {value:.3g} after {factor:.2g} × the data" for _, _, factor, value in points)
     return Line(mark, path, tuple((x, y, text) for (x, y, _, _), text in zip(points, words, strict=True)))
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
 
 
 def _slope(own: Sequence[EngineAgeFacts]) -> str:
     """Of the first trial that has one, with its interval."""
-    found: list[AgedSlope] = [one for facts in own for one in facts.slopes if one.metric == "tps"]
-    if not found:
+    slopes: list[AgedSlope] = [slope for facts in own for slope in facts.slopes if slope.metric == "tps"]
+    if not slopes:
         return "–"
-    first = found[0]
+    first = slopes[0]
     return f"{first.per_factor:+.3g} ({first.low:+.3g} .. {first.high:+.3g})".replace("-", "−")
 
 
@@ -114,7 +118,7 @@ def _scan(when: str) -> Callable[[Sequence[EngineAgeFacts]], str]:
 
 def _repair(name: str) -> Callable[[Sequence[EngineAgeFacts]], str]:
     def cell(own: Sequence[EngineAgeFacts]) -> str:
-        seconds = _median([one.seconds for facts in own for one in facts.repairs if one.name == name])
+        seconds = _median([repair.seconds for facts in own for repair in facts.repairs if repair.name == name])
         return "–" if seconds is None else duration_text(seconds)
 
     return cell

@@ -86,7 +86,7 @@ class Why:
 
 def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
     """A panel for each arm that has a pair with the baseline."""
-    found = []
+    reasons = []
     for row in group.rows[1:]:
         pairs = paired(group.trials, group.baseline, row.fs_setup)
         if row.ratio is None or not pairs:
@@ -96,41 +96,41 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
         reach = _reach([ratio for _, (_, _, ratio) in measured.values() if ratio is not None])
         factors = tuple(_factor(label, unit, values, reach) for label, (unit, values) in measured.items())
         missing = tuple(label for label, _, _ in _sources(seconds) if label not in measured)
-        found.append(
+        reasons.append(
             Why(group.marks[row.fs_setup], row, group.apart(row), _sentence(row, group, factors), factors,
                 WIDTH / 2, WIDTH, missing)
         )  # fmt: skip
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _sources(seconds: Telemetry) -> list[tuple[str, str, Of]]:
     """(label, unit, from a trial) of all that may move."""
-    found: list[tuple[str, str, Of]] = []
+    sources: list[tuple[str, str, Of]] = []
     for name in FIGURES:
         metric = METRICS[name]
-        found.append((metric.label, metric.unit, of_summary(name)))
-    return [*found, *((label, unit, partial(_mean, seconds, column)) for column, label, unit in SERIES)]
+        sources.append((metric.label, metric.unit, of_summary(name)))
+    return [*sources, *((label, unit, partial(_mean, seconds, column)) for column, label, unit in SERIES)]
 
 
 def _mean(seconds: Telemetry, column: str, trial: Trial) -> float | None:
     if trial.id not in seconds.series:
         return None
-    known = seconds.window(trial, column)
-    return float(known.mean()) if known.size else None
+    window = seconds.window(trial, column)
+    return float(window.mean()) if window.size else None
 
 
 def _both(pairs: Sequence[tuple[Trial, Trial]], of: Of) -> tuple[float, float, float | None] | None:
     """(baseline, candidate, ratio) over the blocks in which both have the figure; None where none has, or where
     there is nothing of it in either."""
-    known = [(b, c) for base, trial in pairs if (b := of(base)) is not None and (c := of(trial)) is not None]
-    if not known:
+    measured = [(b, c) for base, trial in pairs if (b := of(base)) is not None and (c := of(trial)) is not None]
+    if not measured:
         return None
-    baseline, candidate = (statistics.fmean(side) for side in zip(*known, strict=True))
+    baseline, candidate = (statistics.fmean(side) for side in zip(*measured, strict=True))
     if baseline < NOTHING and candidate < NOTHING:
         return None
-    if min(value for pair in known for value in pair) < NOTHING:
+    if min(value for pair in measured for value in pair) < NOTHING:
         return baseline, candidate, candidate / baseline if min(baseline, candidate) >= NOTHING else None
-    return baseline, candidate, math.exp(statistics.fmean(math.log(c / b) for b, c in known))
+    return baseline, candidate, math.exp(statistics.fmean(math.log(c / b) for b, c in measured))
 
 
 def _reach(ratios: Sequence[float]) -> float:

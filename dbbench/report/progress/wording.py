@@ -18,9 +18,9 @@ def eta(left: tuple[float, float] | None, wall: float | None = None) -> str:
     """ "ETA 03:12 ±6m" in local time; "" where nothing is known yet."""
     if left is None:
         return ""
-    at = time.strftime("%H:%M", time.localtime((time.time() if wall is None else wall) + left[0]))
+    clock_time = time.strftime("%H:%M", time.localtime((time.time() if wall is None else wall) + left[0]))
     margin = f" ±{math.ceil(left[1] / 60)}m" if left[1] >= 30 else ""
-    return f"ETA {at}{margin}"
+    return f"ETA {clock_time}{margin}"
 
 
 def copied(told: dict[str, Any]) -> str:

@@ -65,14 +65,14 @@ def _units(options: Options, results_folder: Path, run: str | None) -> list[Unit
         for fleet in ledger.fleets(results_folder, options.passed_over)
         if run in (None, fleet.name, *ledger.run_names(fleet))
     ]
-    found: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
+    units: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
     if run is None and results_folder.is_dir():
-        theirs = {name for fleet in fleets for name in ledger.run_names(fleet)}
-        found += [partial(_clean_run, path) for path in results.runs(results_folder) if path.name not in theirs]
-        found.append(partial(_clean_worker, results_folder))
+        fleet_runs = {name for fleet in fleets for name in ledger.run_names(fleet)}
+        units += [partial(_clean_run, path) for path in results.runs(results_folder) if path.name not in fleet_runs]
+        units.append(partial(_clean_worker, results_folder))
     elif run is not None and not fleets:
-        found.append(partial(_clean_run, folder_of(results_folder, run)))
-    return found
+        units.append(partial(_clean_run, folder_of(results_folder, run)))
+    return units
 
 
 def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | None) -> list[Left]:
@@ -104,14 +104,14 @@ def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left
         ]
         units += [partial(_clean_worker, path) for path in remains.hosts_here(results_folder, fleet.name)]
         failed: list[DbbenchError] = []
-        found = _clean_each(units, dry_run, failed)
+        leftovers = _clean_each(units, dry_run, failed)
         for path in remains.copies(results_folder, fleet):
-            found.append(Left("copy of a result", path, _size(path)))
+            leftovers.append(Left("copy of a result", path, _size(path)))
             if not dry_run:
                 shutil.rmtree(path)
     if failed:
         raise failed[0]
-    return found
+    return leftovers
 
 
 def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
@@ -119,27 +119,27 @@ def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
     if not (results_folder / remains.SCRATCH).is_dir() or (results_folder / remains.SCRATCH).is_symlink():
         return []
     with remains.worker_of(results_folder) as scratch:
-        found = [Left("scratch folder", scratch, _size(scratch))]
+        leftovers = [Left("scratch folder", scratch, _size(scratch))]
         if not dry_run:
             shutil.rmtree(scratch)
-    return found
+    return leftovers
 
 
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with results.locked(folder):
         journal = Journal(folder / "journal.jsonl")
-        found = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)]
+        left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)]
         for what, path in journal.foreign()[:_MOST_TOLD]:
             click.echo(inert(f"not removed: {what} {path}, listed in the journal of {folder.name}: "
                              "it does not belong to this run"), err=True)  # fmt: skip
-        found += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
+        left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if not dry_run:
             from dbbench.run.queue import give_back
             from dbbench.storage.devices import images
 
             give_back(folder, journal)
             images.give_back(journal)
-    return found
+    return left
 
 
 def _clean_golden(dry_run: bool) -> list[Left]:
@@ -147,10 +147,10 @@ def _clean_golden(dry_run: bool) -> list[Left]:
 
     folder = cache.cache_folder()
     copies = [path for path in sorted(folder.glob("*")) if (path / "manifest.json").is_file()]
-    found = [Left("golden copy", path, cache.disk_bytes(path)) for path in copies]
+    leftovers = [Left("golden copy", path, cache.disk_bytes(path)) for path in copies]
     if dry_run:
-        return found
-    return [left for left in found if cache.evict(left.path)]  # one that is in use stays
+        return leftovers
+    return [left for left in leftovers if cache.evict(left.path)]  # one that is in use stays
 
 
 def _size(path: Path) -> int:

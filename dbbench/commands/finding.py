@@ -42,15 +42,15 @@ def folder_of(results_folder: Path, name: str) -> Path:
         return results_folder / name
     if os.path.lexists(Path(name, "run.json")):
         return Path(name).resolve()  # what is named may be a link; from there on none is followed
-    known = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
-    hint = did_you_mean(name, known) if known else f"; {results_folder} holds no run"
+    names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
+    hint = did_you_mean(name, names) if names else f"; {results_folder} holds no run"
     raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 
 def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> list[LoadedRun]:
     """The runs of those names without their damaged trials; what was left out, and why, is told at the end. RunMissing;
     ResultDamaged where nothing is left."""
-    found: list[LoadedRun] = []
+    loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
     for path in [folder_of(results_folder, name) for name in names]:
         try:
@@ -59,8 +59,8 @@ def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> li
             damaged.append(error)
             continue
         damaged += [results.all_of(run)] if run.damaged else []
-        found += [run] if run.trials or not run.damaged else []
-    return kept(options, found, damaged)
+        loaded_runs += [run] if run.trials or not run.damaged else []
+    return kept(options, loaded_runs, damaged)
 
 
 def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:

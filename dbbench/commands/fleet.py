@@ -155,14 +155,15 @@ def status(options: Options, name: str | None, results_folder: str) -> None:
     from dbbench.fleet.showing import HEADER, cells, standing
 
     fleet, rows = chosen(Path(results_folder), name), []
-    told = ledger.told(Path(results_folder), fleet.name)
-    rows = told.get("hosts", [])
+    reported = ledger.told(Path(results_folder), fleet.name)
+    rows = reported.get("hosts", [])
     working = ledger.coordinator(Path(results_folder), fleet.name) is not None
     here = remains.at_work(Path(results_folder), fleet.name)
-    here += [one for one in remains.orphans(Path(results_folder)) if one.fleet != fleet.name]
+    here += [host for host in remains.orphans(Path(results_folder)) if host.fleet != fleet.name]
     if options.json:
         put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": working,
-                  "utc": told.get("utc"), "hosts": rows, "at_work_here": [one.row() for one in here]})  # fmt: skip
+                  "utc": reported.get("utc"), "hosts": rows,
+                  "at_work_here": [host.row() for host in here]})  # fmt: skip
         return
     if rows:
         put_table(HEADER, [cells(row, time.time()) for row in rows])
@@ -272,8 +273,8 @@ def put_stopped(here: list[Any]) -> None:
     from dbbench.fleet import remains
 
     left = remains.stop(here)
-    for one in here:
-        put(f"{one.host}: still stopping (process {one.pid})" if one in left else f"{one.host}: stopped")
+    for host in here:
+        put(f"{host.host}: still stopping (process {host.pid})" if host in left else f"{host.host}: stopped")
 
 
 def chosen(results_folder: Path, name: str | None) -> Any:
@@ -282,10 +283,10 @@ def chosen(results_folder: Path, name: str | None) -> Any:
 
     if name is not None:
         return ledger.load(results_folder, name)
-    known = ledger.fleets(results_folder)
-    if not known:
+    fleets = ledger.fleets(results_folder)
+    if not fleets:
         raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
-    return known[-1]
+    return fleets[-1]
 
 
 def conclude(options: Options, root: Path, fleet: Any) -> int:

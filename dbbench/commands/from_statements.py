@@ -57,25 +57,25 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
         raise click.UsageError(
             "--socket requires an export of pg_stat_statements; a slow log already has parameter values"
         )
-    found = sorted_out(recording, most)
-    ruled = _ruled(found, socket, user, database)
+    sorting = sorted_out(recording, most)
+    ruled = _ruled(sorting, socket, user, database)
     if not ruled:
         raise RecordingUnreadable(
             f"none of the {len(recording.statements)} statements of {file} can be run again: "
-            + "; ".join(dict.fromkeys(each.why for each in found.left_out[:3])),
+            + "; ".join(dict.fromkeys(each.why for each in sorting.left_out[:3])),
             effect="Nothing was written.",
         )
     dataset = _dataset(options, data_of)
-    files = written(output.stem, file.name, found, ruled, engines, dataset)
+    files = written(output.stem, file.name, sorting, ruled, engines, dataset)
     _write(output.parent, files)
-    _tell(options, output, found, ruled, files)
+    _tell(options, output, sorting, ruled, files)
 
 
 def _engines(recording: RecordedStatements, engine: str | None) -> tuple[str, ...]:
-    own = tuple(name for name in SERVERS if profile_of(name).dialect == recording.dialect)
-    if engine is not None and engine not in own:
-        raise click.UsageError(f"{recording.source} was recorded by {' or '.join(own)}, not by {engine}")
-    return (engine,) if engine else own
+    speaking = tuple(name for name in SERVERS if profile_of(name).dialect == recording.dialect)
+    if engine is not None and engine not in speaking:
+        raise click.UsageError(f"{recording.source} was recorded by {' or '.join(speaking)}, not by {engine}")
+    return (engine,) if engine else speaking
 
 
 def _ruled(found: Sorted, socket: Path | None, user: str | None, database: str | None) -> list[Ruled]:
@@ -127,7 +127,7 @@ def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], fil
     from dbbench.introspect.statements.sorting import shown
 
     guessed = sum(any(rule.guessed for rule in rules) for _, rules in ruled)
-    kept = [{"statement": shown(one.text), "calls": one.calls} for one, _ in ruled]
+    kept = [{"statement": shown(statement.text), "calls": statement.calls} for statement, _ in ruled]
     left: list[dict[str, Any]] = [{"statement": shown(o.text), "calls": o.calls, "why": o.why} for o in found.left_out]
     if options.json:
         put_json({"path": str(output), "files": list(files.files), "share": found.share, "guessed": guessed,

@@ -32,8 +32,10 @@ def command(options: Options, folders: tuple[str, ...], results_folder: str) -> 
             refused.append(error)
     done = kept(options, merged, refused)
     if options.json:
-        put_json([{"run": one.folder.name, "path": str(one.folder), "added": list(one.added),
-                   "known": list(one.known)} for one in done])  # fmt: skip
+        put_json([{"run": merge_of_run.folder.name, "path": str(merge_of_run.folder), "added": list(merge_of_run.added),
+                   "known": list(merge_of_run.known)} for merge_of_run in done])  # fmt: skip
         return
-    for one in done:
-        put(f"{one.folder.name}: {len(one.added)} trials added, {len(one.known)} already present; {one.folder}")
+    for merge_of_run in done:
+        put(
+            f"{merge_of_run.folder.name}: {len(merge_of_run.added)} trials added, {len(merge_of_run.known)} already present; {merge_of_run.folder}"
+        )

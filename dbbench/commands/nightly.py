@@ -90,7 +90,7 @@ def status(options: Options, plan: str | None, results_folder: str) -> None:
              "states": last.states} for name, each in nights.items() for last in each[-1:]]  # fmt: skip
     regressions = nightly.regressions(nights)
     if options.json:
-        put_json({"nights": rows, "regressions": [plain(one) for one in regressions]})
+        put_json({"nights": rows, "regressions": [plain(regression) for regression in regressions]})
     else:
         _put_status(root, rows, regressions)
     if plan:
@@ -177,9 +177,8 @@ def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[nightl
     if not regressions:
         put("No regression was confirmed.")
         return
-    found = [(one.since, one.plan, one.series, f"{one.ratio:.3f}", one.until or "still", one.run)
-             for one in regressions]  # fmt: skip
-    put_table(("since", "plan", "series", "ratio", "until", "run"), found, right="---r")
+    table = [(r.since, r.plan, r.series, f"{r.ratio:.3f}", r.until or "still", r.run) for r in regressions]
+    put_table(("since", "plan", "series", "ratio", "until", "run"), table, right="---r")
 
 
 def _put(options: Options, outcome: NightOutcome) -> None:

@@ -48,10 +48,10 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Controls that must lose data run first; if they lose none, the test proves nothing and says so. Exit status 1: the
     result contradicts a setup's durability class.
     """
-    wanted = able(asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=seed), options.paths)
+    request = able(asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=seed), options.paths)
     shown = "none" if options.quiet and progress == "auto" else progress
     cuts = CUTS if cuts is None and minutes is None else cuts
-    folder = _examined(options, wanted, Path(results_folder).resolve(), name, cuts, minutes, shown)
+    folder = _examined(options, request, Path(results_folder).resolve(), name, cuts, minutes, shown)
     run = results.load_run(folder)
     assert run.lab is not None
     from dbbench.commands.finding import report_of
@@ -109,8 +109,8 @@ def _holds_no_cut(folder: Path) -> bool:
 
 def document(lab: LabFacts) -> dict[str, Any]:
     """What --json prints of a lab."""
-    found: dict[str, Any] = plain(lab)
-    return {**found, "blind": list(lab.blind)}
+    document_of_lab: dict[str, Any] = plain(lab)
+    return {**document_of_lab, "blind": list(lab.blind)}
 
 
 def settings_text(row: LabRow) -> str:
@@ -129,10 +129,11 @@ def _put(lab: LabFacts, folder: Path, page: Path) -> None:
     ]  # fmt: skip
     put_table(heads, rows, right="----rrrrrr-")
     put()
-    for one in lab.controls:
-        verdict = "lost too little: the test is blind" if one.blind else "lost data, as expected"
-        put(f"control {one.name} ({one.engine}): {one.harmed} of {one.valid} cuts damaged data; {verdict}"
-            + (f": {one.note}" if one.note else ""))  # fmt: skip
+    for control in lab.controls:
+        verdict = "lost too little: the test is blind" if control.blind else "lost data, as expected"
+        note = f": {control.note}" if control.note else ""
+        put(f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts damaged data; "
+            + verdict + note)  # fmt: skip
     for row in lab.rows:
         for cut in row.cuts:
             if cut.invalid:
@@ -156,7 +157,7 @@ def _judge(lab: LabFacts) -> None:
             remedy="Image and log of the cut are in the results folder; please report them.",
         )
     if lab.blind:
-        names = [f"{one.name} ({one.engine})" for one in lab.controls if one.blind]
+        names = [f"{control.name} ({control.engine})" for control in lab.controls if control.blind]
         raise LabBlind(f"the controls {', '.join(names)} lost data too rarely", effect=kept + " They confirm nothing.")
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
         raise LabInvalid(f"too few valid cuts for {', '.join(few)}", effect=kept)

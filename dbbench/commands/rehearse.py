@@ -42,19 +42,19 @@ def command(options: Options, plan_file: str, fs: str | None, every: bool, name:
     filled, measured and removed. Its figures are not comparable. The second kernel (user-mode Linux with OpenZFS, md,
     LVM, f2fs and nilfs2) is built once, which takes some minutes.
     """
-    wanted = asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=None)
+    request = asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=None)
     if name and (Path(results_folder) / name).exists():
         raise RunNameTaken(f"a run {name} exists", effect="Nothing was changed.", remedy="Give another --name.")
-    lacks = lacking(wanted)
+    lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
         _nothing_to_do(options, lacks)
         return EXIT_OK
-    folder, faults, kernel = _rehearsed(options, wanted, arms, Path(results_folder).resolve(), name, progress)
+    folder, faults, kernel = _rehearsed(options, request, arms, Path(results_folder).resolve(), name, progress)
     run = results.load_run(folder)
     tried = [_tried(arm, lacks[arm], run) for arm in arms]
     _put(options, run, tried, kernel, faults)
-    return EXIT_OK if all(one.worked for one in tried) and not faults else EXIT_TRIAL_FAILED
+    return EXIT_OK if all(setup.worked for setup in tried) and not faults else EXIT_TRIAL_FAILED
 
 
 def lacking(wanted: Asked) -> dict[str, str | None]:
@@ -102,13 +102,15 @@ def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
 def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faults: tuple[str, ...]) -> None:
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "kernel": kernel, "comparable": False,
-                  "setups": [_document(one) for one in tried], "faults": list(faults)})  # fmt: skip
+                  "setups": [_document(setup) for setup in tried], "faults": list(faults)})  # fmt: skip
         return
     rows = []
-    for one in tried:
-        bad = next((trial for trial in one.trials if trial.error is not None), None)
+    for setup in tried:
+        bad = next((trial for trial in setup.trials if trial.error is not None), None)
         why = f"{bad.error.phase or '?'}: {bad.error.id} {bad.error.text}" if bad and bad.error else ""
-        rows.append((one.fs_setup, "worked" if one.worked else "failed", len(one.trials), why or one.lacks or ""))
+        rows.append(
+            (setup.fs_setup, "worked" if setup.worked else "failed", len(setup.trials), why or setup.lacks or "")
+        )
     put(f"Rehearsed with Linux {kernel} (user-mode Linux). This shows that setups work, not how fast they are.")
     put_table(("filesystem", "outcome", "trials", "why"), rows, right="--r-")
     for line in faults:

@@ -80,8 +80,8 @@ def _streamed(golden: Golden, datadir: Path, owner: User, advance: Advance, chec
     extract = ["tar", "--extract", "--file=-", f"--blocking-factor={BLOCK // tarfile.BLOCKSIZE}",
                f"--directory={datadir}", "--numeric-owner", "--preserve-permissions"]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="dbbench-tar-") as name:
-        said = Path(name) / "said"
-        with process.running(extract, stdin=subprocess.PIPE, stderr=said) as writer:
+        output = Path(name) / "said"
+        with process.running(extract, stdin=subprocess.PIPE, stderr=output) as writer:
             assert writer.popen.stdin is not None
             with writer.popen.stdin as stream, contextlib.suppress(BrokenPipeError):  # its status says why it ended
                 fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, BLOCK)
@@ -91,7 +91,7 @@ def _streamed(golden: Golden, datadir: Path, owner: User, advance: Advance, chec
                 os.write(stream.fileno(), bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
             failed = writer.wait(_STREAM_S)
         if failed:
-            raise _failure(golden, datadir, said.read_text(errors="replace").strip())
+            raise _failure(golden, datadir, output.read_text(errors="replace").strip())
 
 
 def _send(golden: Golden, entry: Entry, owner: User, stream: int, advance: Advance) -> None:

@@ -54,8 +54,8 @@ def record(
     try:
         with engine.serving(primary, settings, place) as server:
             tell("running a load on the primary to produce its log")
-            found = (_segments if engine.PROFILE.standby else _binary_logs)(server, dataset, primary, archive)
-        save(archive, found)
+            recorded = (_segments if engine.PROFILE.standby else _binary_logs)(server, dataset, primary, archive)
+        save(archive, recorded)
     finally:
         shutil.rmtree(primary, ignore_errors=True)
 
@@ -107,29 +107,29 @@ def _verified(golden: Golden, source: Path) -> None:
 
 def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
     """Run pgbench until the WAL is large enough; a checkpoint and a switch close the last segment."""
-    own = dataset.parameters
+    parameters = dataset.parameters
     with _asking(server) as ask:
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
         first = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         argv = [server.bin / "pgbench", "--no-vacuum", "--builtin=tpcb-like", f"--client={SESSIONS}", "--jobs=2",
-                "--protocol=prepared", "--time=2147483", f"--random-seed={own['seed']}",
+                "--protocol=prepared", "--time=2147483", f"--random-seed={parameters['seed']}",
                 f"--host={server.socket_dir}", f"--username={server.user}", server.database]  # fmt: skip
-        _drive(argv, lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began, int(own["log_bytes"]))
+        _drive(argv, lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began, int(parameters["log_bytes"]))
         _calm(lambda: int(ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")))
         ask("CHECKPOINT")
         last = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         end = lsn(ask("SELECT pg_switch_wal()"))
         sums = checksums_of(server)
     names = sorted(path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name))
-    wanted = [name for name in names if first <= name <= last]
-    return Archive(server.engine, _taken(primary / "pg_wal", archive, wanted), end, sums)
+    names_between = [name for name in names if first <= name <= last]
+    return Archive(server.engine, _taken(primary / "pg_wal", archive, names_between), end, sums)
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
     """Run sysbench oltp_write_only until the binary logs are large enough."""
-    own = dataset.parameters
-    argv = ["sysbench", "oltp_write_only", *sql_of(server).login(server), f"--tables={own['tables']}",
-            f"--table-size={own['table_size']}", f"--rand-seed={own['seed']}", f"--threads={SESSIONS}",
+    parameters = dataset.parameters
+    argv = ["sysbench", "oltp_write_only", *sql_of(server).login(server), f"--tables={parameters['tables']}",
+            f"--table-size={parameters['table_size']}", f"--rand-seed={parameters['seed']}", f"--threads={SESSIONS}",
             "--time=0", "--events=0", "run"]  # fmt: skip
 
     def files() -> list[Path]:
@@ -138,12 +138,12 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     with _asking(server) as ask:
         ask("FLUSH BINARY LOGS")  # in the first one the server made its own account, which the standby has
         before = len(files()) - 1
-        _drive(argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(own["log_bytes"]))
+        _drive(argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(parameters["log_bytes"]))
         _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
         ask("FLUSH BINARY LOGS")
-        wanted = [path.name for path in files()[before:-1]]  # the last one is new and empty
+        names = [path.name for path in files()[before:-1]]  # the last one is new and empty
         sums = checksums_of(server)
-    return Archive(server.engine, _taken(primary, archive, wanted), 0, sums)
+    return Archive(server.engine, _taken(primary, archive, names), 0, sums)
 
 
 def _drive(argv: list[Any], grown: Callable[[], int], wanted: int) -> None:

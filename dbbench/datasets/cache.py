@@ -24,8 +24,8 @@ DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a smal
 
 def cache_folder() -> Path:
     """Return DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
-    if own := os.environ.get("DBBENCH_CACHE"):
-        return Path(own).absolute()
+    if configured := os.environ.get("DBBENCH_CACHE"):
+        return Path(configured).absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "golden"
 

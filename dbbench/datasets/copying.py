@@ -125,8 +125,8 @@ def _compresses(path: Path) -> bool:
 
 def free_bytes(path: Path) -> int:
     """Return the space that is free for the server, which is not root: ext4 reserves some for root."""
-    found = os.statvfs(path)
-    return found.f_frsize * found.f_bavail
+    status = os.statvfs(path)
+    return status.f_frsize * status.f_bavail
 
 
 class _Later:

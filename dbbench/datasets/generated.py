@@ -67,10 +67,10 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
     """
     if dataset.kind == "source":
         return dataset
-    known = PARAMETERS[dataset.kind]
+    defaults = PARAMETERS[dataset.kind]
     if dataset.kind not in profile_of(engine).datasets:
         raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
-    parameters = {**known, **{name: _value(dataset.kind, name, value) for name, value in dataset.parameters.items()}}
+    parameters = {**defaults, **{name: _value(dataset.kind, name, value) for name, value in dataset.parameters.items()}}
     if parameters.get(TABLESPACE):
         _check_tablespace(str(parameters[TABLESPACE]), engine)
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
@@ -84,11 +84,11 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
     """Return the value of a parameter, sizes in bytes. Raises PlanInvalid."""
-    known = PARAMETERS[kind]
+    defaults = PARAMETERS[kind]
     if name == NAME and kind in KINDS:
         return share_of(value)
-    if name not in known:
-        raise PlanInvalid(f'a dataset of kind {kind} has no parameter "{name}" (parameters: {", ".join(known)})')
+    if name not in defaults:
+        raise PlanInvalid(f'a dataset of kind {kind} has no parameter "{name}" (parameters: {", ".join(defaults)})')
     if name == TABLESPACE:
         return str(value)
     try:
@@ -107,39 +107,39 @@ def _check_tablespace(name: str, engine: str) -> None:
 
 def _meaningless(kind: str, parameters: dict[str, Scalar], engine: str) -> set[str]:
     """Return the parameters that have no effect on what is loaded."""
-    found = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
+    meaningless = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
     if kind == "archive":
-        found |= {"scale", "tables", "table_size"} - PARAMETERS[profile_of(engine).generated].keys()
-    return found | ({"table_bytes"} if kind == "clone-tables" else set())
+        meaningless |= {"scale", "tables", "table_size"} - PARAMETERS[profile_of(engine).generated].keys()
+    return meaningless | ({"table_bytes"} if kind == "clone-tables" else set())
 
 
 def size_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the size of its data directory in bytes, rather too large."""
-    own = completed(dataset, engine).parameters
+    parameters = completed(dataset, engine).parameters
     match dataset.kind:
         case "pgbench":
-            loaded = _int(own, "scale") * SCALE_BYTES * 100 // max(10, _int(own, "fillfactor"))
+            loaded = _int(parameters, "scale") * SCALE_BYTES * 100 // max(10, _int(parameters, "fillfactor"))
         case "sysbench":
-            loaded = _int(own, "tables") * _int(own, "table_size") * SYSBENCH_ROW_BYTES
+            loaded = _int(parameters, "tables") * _int(parameters, "table_size") * SYSBENCH_ROW_BYTES
         case "clone-tables":
-            loaded = _int(own, "tables") * _int(own, "rows") * CLONE_ROW_BYTES * 115 // 100
+            loaded = _int(parameters, "tables") * _int(parameters, "rows") * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
-            loaded = tpcc.loaded_bytes(own)
+            loaded = tpcc.loaded_bytes(parameters)
         case "archive":  # what a standby is in the end: rows that the log adds are smaller than the log
-            return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(own, "log_bytes")
+            return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(parameters, "log_bytes")
         case "source":
-            loaded = _int(own, "bytes")
+            loaded = _int(parameters, "bytes")
         case _:
             loaded = 0
-    loaded += _int(own, "large_bytes") * 115 // 100 if "large_bytes" in own else 0
+    loaded += _int(parameters, "large_bytes") * 115 // 100 if "large_bytes" in parameters else 0
     return profile_of(engine).empty_bytes + loaded * 11 // 10
 
 
 def building_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the cache space for building it; for an archive this includes the primary, the base copy, and the log
     twice."""
-    own = completed(dataset, engine)
-    more = _int(own.parameters, "log_bytes") if own.kind == "archive" else 0
+    complete = completed(dataset, engine)
+    more = _int(complete.parameters, "log_bytes") if complete.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
@@ -165,28 +165,28 @@ def _none(_server: Server, _dataset: Dataset) -> None:
 
 def _pgbench(server: Server, dataset: Dataset) -> None:
     # Client-side generation ("g"): its COPY FREEZE writes each page once and, with wal_level = minimal, no WAL.
-    own = dataset.parameters
+    parameters = dataset.parameters
     process.run(
-        [server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet", f"--scale={own['scale']}",
-         f"--fillfactor={own['fillfactor']}", f"--host={server.socket_dir}", f"--username={server.user}",
+        [server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet", f"--scale={parameters['scale']}",
+         f"--fillfactor={parameters['fillfactor']}", f"--host={server.socket_dir}", f"--username={server.user}",
          server.database],
         timeout_s=_deadline(server, dataset),
     )  # fmt: skip
 
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
-    own = dataset.parameters
-    share = own.get(NAME)
-    size = own["table_size"] if share is None else 0
+    parameters = dataset.parameters
+    share = parameters.get(NAME)
+    size = parameters["table_size"] if share is None else 0
     sql = sql_of(server)
     process.run(
-        ["sysbench", "oltp_read_write", *sql.login(server), f"--tables={own['tables']}", f"--table-size={size}",
-         f"--rand-seed={own['seed']}", f"--threads={_threads(dataset)}", "prepare"],
+        ["sysbench", "oltp_read_write", *sql.login(server), f"--tables={parameters['tables']}", f"--table-size={size}",
+         f"--rand-seed={parameters['seed']}", f"--threads={_threads(dataset)}", "prepare"],
         timeout_s=_deadline(server, dataset),
     )  # fmt: skip
     if share is not None:
-        fill_sysbench(server, _int(own, "tables"), _int(own, "table_size"), float(share))
-    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, _int(own, "tables") + 1))))
+        fill_sysbench(server, _int(parameters, "tables"), _int(parameters, "table_size"), float(share))
+    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, _int(parameters, "tables") + 1))))
 
 
 def _archive(server: Server, dataset: Dataset) -> None:
@@ -197,22 +197,23 @@ def _archive(server: Server, dataset: Dataset) -> None:
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
     """Return the dataset from which an archive starts."""
-    known = dataset.parameters
+    parameters = dataset.parameters
     base = Dataset(profile_of(engine).generated)
     return completed(
-        dataclasses.replace(base, parameters={n: known[n] for n in PARAMETERS[base.kind] if n in known}), engine
+        dataclasses.replace(base, parameters={n: parameters[n] for n in PARAMETERS[base.kind] if n in parameters}),
+        engine,
     )
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
     """Make equal tables of text-like rows."""
-    own = dataset.parameters
-    tables = [clone_table(number) for number in range(1, _int(own, "tables") + 1)]
-    with _in_tablespace(server, str(own.get(TABLESPACE, ""))):
-        if NAME in own:
-            fill_clones(server, tables, _int(own, "rows"), float(own[NAME]))
+    parameters = dataset.parameters
+    tables = [clone_table(number) for number in range(1, _int(parameters, "tables") + 1)]
+    with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
+        if NAME in parameters:
+            fill_clones(server, tables, _int(parameters, "rows"), float(parameters[NAME]))
         else:
-            _fill(server, tables, _int(own, "rows"), _int(own, "seed"))
+            _fill(server, tables, _int(parameters, "rows"), _int(parameters, "seed"))
 
 
 @contextlib.contextmanager

@@ -144,7 +144,7 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     shutil.rmtree(making, ignore_errors=True)  # of a build that was killed; the lock says that nobody works there
     making.mkdir(0o755)
     try:
-        found = _load(making, made_of, place, tell)
+        golden = _load(making, made_of, place, tell)
         _close(making / "data")
         tell("reading it back")
         entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
@@ -154,15 +154,15 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             version=made_of.version,
             build=made_of.build,
             dataset=made_of.dataset,
-            page_size=found.page_size,
+            page_size=golden.page_size,
             locale="of the source" if made_of.dataset.kind == "source" else made_of.locale,
             logical_bytes=sum(entry.size for entry in entries),
             build_s=round(time.monotonic() - began, 3),
-            compressibility=manifest.compressibility(found.data_files),
+            compressibility=manifest.compressibility(golden.data_files),
             entries=entries,
             settings={name: setting.value for name, setting in made_of.settings.items()},
-            changes=found.changes,
-            tablespaces=found.tablespaces,
+            changes=golden.changes,
+            tablespaces=golden.tablespaces,
         )
         manifest.save(making, whole)
         syncfs(making)
@@ -271,8 +271,12 @@ def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
     """Return the SHA-256 of the server program, "" if it is missing: two builds of one version may differ."""
     for program in map(Path, programs):
         if program.name in servers:
-            found = program if program.is_absolute() else process.find(program.name)
-            return sha256(found.resolve(), found.resolve().parent) if found is not None and found.is_file() else ""
+            program_path = program if program.is_absolute() else process.find(program.name)
+            return (
+                sha256(program_path.resolve(), program_path.resolve().parent)
+                if program_path is not None and program_path.is_file()
+                else ""
+            )
     return ""
 
 

@@ -139,11 +139,11 @@ def golden_lacks(golden: Golden) -> Callable[[Entry], bool]:
 
     def lacks(entry: Entry) -> bool:
         try:
-            found = (golden.data / entry.path).lstat()
+            status = (golden.data / entry.path).lstat()
         except OSError:
             return True
         kind = {"file": stat.S_ISREG, "dir": stat.S_ISDIR, "link": stat.S_ISLNK}[entry.kind]
-        return not kind(found.st_mode) or (entry.kind == "file" and found.st_size != entry.size)
+        return not kind(status.st_mode) or (entry.kind == "file" and status.st_size != entry.size)
 
     return lacks
 
@@ -220,14 +220,14 @@ def compressibility(files: list[Path]) -> float | None:
     Pieces are compressed separately, as a compressing filesystem does.
     """
     sizes = [(path, path.stat().st_size) for path in files]
-    pieces = [(path, at) for path, size in sizes for at in range(0, size, SAMPLE_PIECE)]
+    pieces = [(path, offset) for path, size in sizes for offset in range(0, size, SAMPLE_PIECE)]
     if not pieces:
         return None
     chosen = random.Random(SAMPLE_SEED).sample(pieces, min(len(pieces), SAMPLE_BYTES // SAMPLE_PIECE))
     raw = packed = 0
-    for path, at in sorted(chosen):
+    for path, offset in sorted(chosen):
         with path.open("rb") as file:
-            file.seek(at)
+            file.seek(offset)
             piece = file.read(SAMPLE_PIECE)
         raw += len(piece)
         packed += len(zlib.compress(piece, 1))

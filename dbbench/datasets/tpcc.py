@@ -135,8 +135,8 @@ def scale_of(parameters: dict[str, Scalar]) -> Scale:
 def loaded_bytes(parameters: dict[str, Scalar]) -> int:
     """Estimate the size of its tables in bytes."""
     scale = scale_of(parameters)
-    own = scale.districts * scale.customers * CUSTOMER_BYTES + scale.items * STOCK_BYTES
-    return scale.warehouses * own + scale.items * ITEM_BYTES
+    per_warehouse = scale.districts * scale.customers * CUSTOMER_BYTES + scale.items * STOCK_BYTES
+    return scale.warehouses * per_warehouse + scale.items * ITEM_BYTES
 
 
 def build(server: Server, dataset: Dataset) -> None:
@@ -153,12 +153,12 @@ def build(server: Server, dataset: Dataset) -> None:
 
 def consistency(server: Server) -> str:
     """Check conditions 1 to 4; return what was checked. Raises DataInconsistent with the first violations."""
-    for said, query in CONDITIONS:
+    for condition, query in CONDITIONS:
         if broken := rows(server, query):
             shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
             raise DataInconsistent(
                 (
-                    f"TPC-C consistency condition {said}: violated in {len(broken)} "
+                    f"TPC-C consistency condition {condition}: violated in {len(broken)} "
                     f"{'row' if len(broken) == 1 else 'rows'}: {shown}"
                 ),
                 effect=(
@@ -231,46 +231,46 @@ class Rows:
 
     def _district(self, district: int) -> Row:
         ytd, following = PAID * self.scale.customers, self.scale.customers + 1
-        own = (str(self.warehouse), str(district), self._text(6, 10), *self._address(), self._rate(2000))
-        return *own, f"{ytd}.00", str(following)
+        row = (str(self.warehouse), str(district), self._text(6, 10), *self._address(), self._rate(2000))
+        return *row, f"{ytd}.00", str(following)
 
     def _stock(self) -> Iterator[Row]:
-        own = str(self.warehouse)
+        warehouse = str(self.warehouse)
         for item in range(1, self.scale.items + 1):
             districts = [self._text(24, 24) for _ in range(10)]
-            yield own, str(item), str(self._between(10, 100)), *districts, "0", "0", "0", self._data()
+            yield warehouse, str(item), str(self._between(10, 100)), *districts, "0", "0", "0", self._data()
 
     def _customers(self, district: int) -> Iterator[Row]:
-        own, names = (str(self.warehouse), str(district)), min(NAMES, self.scale.customers)
+        key, names = (str(self.warehouse), str(district)), min(NAMES, self.scale.customers)
         for number in range(1, self.scale.customers + 1):
             name = last_name(number - 1 if number <= names else self._non_uniform(255, names - 1))
             credit = "BC" if self._rng.random() < 0.1 else "GC"
             person = (self._text(8, 16), "OE", name, *self._address(), self._digits(16), BEGAN)
             yield (
-                *own, str(number), *person, credit, "50000.00", self._rate(5000),
+                *key, str(number), *person, credit, "50000.00", self._rate(5000),
                 f"-{PAID}.00", f"{PAID}.00", "1", "0", self._text(300, 500),
             )  # fmt: skip
 
     def _history(self, district: int) -> Iterator[Row]:
-        own = (str(district), str(self.warehouse))
+        key = (str(district), str(self.warehouse))
         for number in range(1, self.scale.customers + 1):
-            yield str(number), *own, *own, BEGAN, f"{PAID}.00", self._text(12, 24)
+            yield str(number), *key, *key, BEGAN, f"{PAID}.00", self._text(12, 24)
 
     def _orders(self, district: int) -> tuple[list[Row], list[Row], list[Row]]:
         """Return orders, their lines, and those waiting for delivery: one order of each customer, in random order."""
-        own, count = (str(self.warehouse), str(district)), self.scale.customers
+        key, count = (str(self.warehouse), str(district)), self.scale.customers
         buyers = sorted(range(1, count + 1), key=lambda _: self._rng.random())
         orders, lines, waiting = list[Row](), list[Row](), list[Row]()
         for number, buyer in enumerate(buyers, 1):
             done, many = number <= count * DELIVERED, self._between(5, 15)
             carrier = str(self._between(1, 10)) if done else NULL
-            orders.append((*own, str(number), str(buyer), BEGAN, carrier, str(many), "1"))
+            orders.append((*key, str(number), str(buyer), BEGAN, carrier, str(many), "1"))
             if not done:
-                waiting.append((*own, str(number)))
+                waiting.append((*key, str(number)))
             for line in range(1, many + 1):
                 amount = "0.00" if done else f"{self._between(1, 999999) / 100:.2f}"
                 lines.append((
-                    *own, str(number), str(line), str(self._between(1, self.scale.items)), own[0],
+                    *key, str(number), str(line), str(self._between(1, self.scale.items)), key[0],
                     BEGAN if done else NULL, "5", amount, self._text(24, 24),
                 ))  # fmt: skip
         return orders, lines, waiting
@@ -284,12 +284,12 @@ class Rows:
         text = self._text(26, 50)
         if self._rng.random() >= 0.1:
             return text
-        at = self._between(0, len(text) - 8)
-        return text[:at] + "ORIGINAL" + text[at + 8 :]
+        offset = self._between(0, len(text) - 8)
+        return text[:offset] + "ORIGINAL" + text[offset + 8 :]
 
     def _text(self, least: int, most: int) -> str:
-        at = int(self._rng.random() * (_POOL - most))
-        return self._pool[at : at + (least if least == most else self._between(least, most))]
+        offset = int(self._rng.random() * (_POOL - most))
+        return self._pool[offset : offset + (least if least == most else self._between(least, most))]
 
     def _digits(self, count: int) -> str:
         return f"{int(self._rng.random() * 10**count):0{count}}"

@@ -73,9 +73,11 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 def verify(server: Server, archive: Archive, raw: Path) -> None:
     """Compare the tables and write the comparison to raw/checksums.json. Raises ApplyUnequal."""
-    found = checksums_of(server)
-    (raw / "checksums.json").write_text(json.dumps({"primary": archive.checksums, "standby": found}, indent=1) + "\n")
-    if wrong := differences(archive.checksums, found):
+    checksums = checksums_of(server)
+    (raw / "checksums.json").write_text(
+        json.dumps({"primary": archive.checksums, "standby": checksums}, indent=1) + "\n"
+    )
+    if wrong := differences(archive.checksums, checksums):
         raise ApplyUnequal("; ".join(wrong[:5]), effect="The trial is marked failed.",
                            remedy="See raw/checksums.json and the server's log of the trial.")  # fmt: skip
 
@@ -185,15 +187,15 @@ class ApplyLoad:
 
 def by_second(points: list[tuple[float, int]]) -> Column:
     """Return kB applied in each whole second from points (second, bytes so far), interpolated linearly."""
-    at: list[float] = []
+    seconds: list[float] = []
     left = 0
     for second in range(int(points[-1][0]) + 1):
         while left + 1 < len(points) and points[left + 1][0] <= second:
             left += 1
         (begin, low), (end, high) = points[left], points[min(left + 1, len(points) - 1)]
         share = (second - begin) / (end - begin) if end > begin else 0.0
-        at.append(low + (high - low) * share)
-    return [(late - early) / 1e3 for early, late in itertools.pairwise(at)]
+        seconds.append(low + (high - low) * share)
+    return [(late - early) / 1e3 for early, late in itertools.pairwise(seconds)]
 
 
 class Applier(Protocol):
@@ -258,10 +260,10 @@ class Recovery:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("SELECT pg_last_wal_replay_lsn()")
-                found = cursor.fetchone()[0]
+                position = cursor.fetchone()[0]
         except psycopg2.Error as error:
             raise EngineDied(f"the progress of the standby could not be read: {str(error).strip()}") from error
-        return lsn(found) if found else 0
+        return lsn(position) if position else 0
 
 
 class Replay:
@@ -327,8 +329,8 @@ class Replay:
                     self._decoded(log, self._client.popen.stdin)
                 self._client.popen.stdin.close()
             if self._client.wait(_END_S) != 0:
-                said = tail(self._raw / "client.out", lines=4).strip()
-                self._fault = self._fault or f"the client ended with status {self._client.poll()}: {said}"
+                output = tail(self._raw / "client.out", lines=4).strip()
+                self._fault = self._fault or f"the client ended with status {self._client.poll()}: {output}"
             self._ended = True
         except BaseException as error:  # told by who watches
             self._fault = self._fault or str(error)
@@ -353,8 +355,8 @@ class Replay:
 
 def position(decoded: bytes, before: int) -> int:
     """Return the position of the last event that begins in this text; `before` if none does."""
-    found = _AT.findall(decoded)
-    return int(found[-1]) if found else before
+    positions = _AT.findall(decoded)
+    return int(positions[-1]) if positions else before
 
 
 def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
@@ -364,13 +366,13 @@ def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
         if hits:
             return (*kind.loader, str(hits[0]))
     beside = [kind.path.parent / name for name in names] + [kind.path.parent.parent / "bin" / name for name in names]
-    found = next((path for path in beside if path.is_file()), None) or next(
+    program = next((path for path in beside if path.is_file()), None) or next(
         filter(None, map(process.find, names)), None
     )
-    if found is None:
+    if program is None:
         raise ProgramMissing(
             f"neither {' nor '.join(names)} is installed",
             effect="Nothing was measured.",
             remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
         )
-    return (str(found),)
+    return (str(program),)

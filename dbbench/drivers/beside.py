@@ -80,8 +80,8 @@ class _Beside:
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)
         figures = {"during_s": ended - began, **told(outcome, warm, began, ended, whole)}
-        said = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
-        (self.raw / "during.json").write_text(json.dumps(said, indent=1) + "\n")
+        entry = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
+        (self.raw / "during.json").write_text(json.dumps(entry, indent=1) + "\n")
         late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
         warnings = (TrialWarning("W112", late),) if ended > whole else ()
         return dataclasses.replace(

@@ -133,13 +133,13 @@ def parse(text: str) -> dict[str, float | None]:
         raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {', '.join(_FIRST)}")
     places = [first + 2 * index + (_BETWEEN if index >= len(DATA) else 0) for index in range(len(tests))]
     latencies = fields[-len(tests) :]
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for (rate, stem, factor), place, latency in zip(tests, places, latencies, strict=True):
         value = _number(fields[place])
-        found[rate] = None if value is None else value * factor
-        found[f"{stem}_cpu_pct"] = _number(fields[place + 1])
-        found[f"{stem}_max_ms"] = _milliseconds(latency)
-    return found
+        figures[rate] = None if value is None else value * factor
+        figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])
+        figures[f"{stem}_max_ms"] = _milliseconds(latency)
+    return figures
 
 
 def _number(field: str) -> float | None:

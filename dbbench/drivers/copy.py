@@ -41,23 +41,23 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 def outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
     """Return both times, both rates, and the rate per second; MB are 10^6 bytes."""
-    found = filework_load.copied(load.text(), clients)
-    column = found.by_second()
+    copied = filework_load.copied(load.text(), clients)
+    column = copied.by_second()
     series = Series(len(column), {name: [] for name in FIRST})
     series.set("file_write_mb_per_s", column)
     return Outcome(
         begin_utc=load.begin_utc,
-        window_s=found.synced_s,
+        window_s=copied.synced_s,
         transactions=1,
         errors=0,
         series=series,
         histogram=None,
         figures={
-            "duration_s": found.synced_s,
-            "copy_s": found.seconds,
-            "copy_mb_per_s": found.bytes / found.seconds / 1e6,
-            "copy_synced_mb_per_s": found.bytes / found.synced_s / 1e6,
+            "duration_s": copied.synced_s,
+            "copy_s": copied.seconds,
+            "copy_mb_per_s": copied.bytes / copied.seconds / 1e6,
+            "copy_synced_mb_per_s": copied.bytes / copied.synced_s / 1e6,
         },
-        warnings=cached.warnings(found.bytes, memory),
-        claims=(Claim("write_bytes", total=found.bytes),),
+        warnings=cached.warnings(copied.bytes, memory),
+        claims=(Claim("write_bytes", total=copied.bytes),),
     )

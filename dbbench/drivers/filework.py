@@ -90,8 +90,8 @@ def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
         fd = os.open(folder / f"copy-{client}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         done, next_s = begin, TOLD_S
         while done < end:
-            at = done % len(pool)
-            done += os.write(fd, pool[at : at + min(PIECE, end - done)])
+            offset = done % len(pool)
+            done += os.write(fd, pool[offset : offset + min(PIECE, end - done)])
             if told.now_s >= next_s:
                 told.say(client=client, bytes=done - begin)
                 next_s = told.now_s + TOLD_S
@@ -131,9 +131,9 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
         told.say(step=name, files=len(among), seconds=time.monotonic() - began, **facts)
 
     def create(path: Path) -> None:
-        at = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF) % (len(data) - size + 1)
+        offset = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF) % (len(data) - size + 1)
         with path.open("xb", buffering=0) as file:
-            file.write(data[at : at + size])
+            file.write(data[offset : offset + size])
 
     step("create", create, paths)
     why = _emptied(folder, paths)

@@ -78,11 +78,11 @@ def copied(text: str, clients: int = 1) -> Copied:
 @process.understood("filework")
 def steps(text: str) -> dict[str, FileStep]:
     """Return the steps by name. Raises DriverFailed if one is missing."""
-    found = {line["step"]: FileStep(line["step"], line["files"], line["seconds"], line.get("cold", True),
+    steps_by_name = {line["step"]: FileStep(line["step"], line["files"], line["seconds"], line.get("cold", True),
                                 line.get("why", "")) for line in _lines(text) if "step" in line}  # fmt: skip
-    if missing := {"create", "read", "delete"} - found.keys():
+    if missing := {"create", "read", "delete"} - steps_by_name.keys():
         raise DriverFailed(f"not all small files were processed; missing: {', '.join(sorted(missing))}")
-    return found
+    return steps_by_name
 
 
 def live(line: str) -> Live | None:

@@ -96,34 +96,34 @@ def _word(value: Scalar) -> str:
 
 
 def _live(line: str, clock: Clock, begin_utc: float) -> Live | None:
-    found = live(line)
-    return None if found is None else replace(found, second=int(clock.now_utc() - begin_utc))
+    progress = live(line)
+    return None if progress is None else replace(progress, second=int(clock.now_utc() - begin_utc))
 
 
 def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
     """Return fio's own summary of the window, and its logs as series."""
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
-    found = parse(text)
-    if found.errors:
-        raise DriverFailed(f"{found.errors} of fio's jobs had errors", effect=FAILED)
-    if not found.ios or not found.seconds:
+    fio_summary = parse(text)
+    if fio_summary.errors:
+        raise DriverFailed(f"{fio_summary.errors} of fio's jobs had errors", effect=FAILED)
+    if not fio_summary.ios or not fio_summary.seconds:
         raise NoProgress("fio did no I/O in the window", effect=FAILED)
     return Outcome(
         begin_utc=load.begin_utc,
-        window_s=found.seconds,
-        transactions=found.ios,
+        window_s=fio_summary.seconds,
+        transactions=fio_summary.ios,
         errors=0,
         series=_series(scratch, raw, begin_utc, load.seconds),
-        histogram=found.histogram,
+        histogram=fio_summary.histogram,
         figures={
-            "max_ms": found.longest_ms,
-            "read_mb_per_s": found.read_bytes / found.seconds / 1e6 if found.read_bytes else None,
-            "write_mb_per_s": found.write_bytes / found.seconds / 1e6 if found.write_bytes else None,
+            "max_ms": fio_summary.longest_ms,
+            "read_mb_per_s": fio_summary.read_bytes / fio_summary.seconds / 1e6 if fio_summary.read_bytes else None,
+            "write_mb_per_s": fio_summary.write_bytes / fio_summary.seconds / 1e6 if fio_summary.write_bytes else None,
         },
         claims=(
-            Claim("read_bytes", found.read_bytes, counted=found.counted),
-            Claim("write_bytes", found.write_bytes, counted=found.counted),
+            Claim("read_bytes", fio_summary.read_bytes, counted=fio_summary.counted),
+            Claim("write_bytes", fio_summary.write_bytes, counted=fio_summary.counted),
         ),
     )
 
@@ -145,12 +145,12 @@ def _series(scratch: Path, raw: Path, begin_utc: float, seconds: int) -> Series:
 
 def _logs(scratch: Path, raw: Path, kind: str) -> list[str]:
     """Return the logs of all jobs; they are kept with fio's other output."""
-    found = []
+    texts = []
     for path in sorted(scratch.glob(f"{_LOG}_{kind}.*.log")):
         text = path.read_text()
         (raw / path.name).write_text(text)
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts
 
 
 READ: Final = "0"  # the direction in a log; writes are 1, trims 2
@@ -218,12 +218,12 @@ def by_second(logs: Iterable[str], begin_utc: float, seconds: int, interval_s: f
     """
     column: Column = [None] * seconds
     for log in logs:
-        own: dict[int, list[float]] = defaultdict(list)
+        rates: dict[int, list[float]] = defaultdict(list)
         for line in log.splitlines():
             ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
             if direction == side:
-                own[math.floor(int(ended_ms) / 1000 - interval_s / 2 - begin_utc)].append(float(value))
-        for second, values in own.items():
+                rates[math.floor(int(ended_ms) / 1000 - interval_s / 2 - begin_utc)].append(float(value))
+        for second, values in rates.items():
             if 0 <= second < seconds:
                 column[second] = (column[second] or 0.0) + sum(values) / len(values)
     return column
@@ -231,7 +231,7 @@ def by_second(logs: Iterable[str], begin_utc: float, seconds: int, interval_s: f
 
 def live(line: str) -> Live | None:
     """Parse the progress in a printed line, "[r=13.2k,w=13.2k IOPS]", as I/Os per second."""
-    found = _IOPS.findall(line)
-    if not found:
+    rates = _IOPS.findall(line)
+    if not rates:
         return None
-    return Live(0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(found[-1])), None)
+    return Live(0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(rates[-1])), None)

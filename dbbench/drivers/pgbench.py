@@ -165,11 +165,11 @@ def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: P
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
     counts, skipped = parse(logs, begin_utc, load.seconds)
     keep(logs, raw)
-    told = summary(load.text())
-    same("transactions", counts.all_transactions, told.processed, "pgbench")
-    if told.failed is not None:
-        same("failed transactions", counts.all_errors, told.failed, "pgbench")
-    same("skipped transactions", skipped, told.skipped or 0, "pgbench")
+    printed = summary(load.text())
+    same("transactions", counts.all_transactions, printed.processed, "pgbench")
+    if printed.failed is not None:
+        same("failed transactions", counts.all_errors, printed.failed, "pgbench")
+    same("skipped transactions", skipped, printed.skipped or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
     claim = Claim("transactions", counts.all_transactions, custom=script not in BUILT_IN, changes=script in _CHANGING)
     return replace(outcome_of(load, cell.window, counts), claims=(claim,))
@@ -186,8 +186,8 @@ class PgbenchSummary:
 
 def summary(stdout: str) -> PgbenchSummary:
     """Return the totals at the end of its output; all None if it did not finish."""
-    found = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
-    return PgbenchSummary(**{name: int(match[1]) if match else None for name, match in found.items()})
+    counts = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
+    return PgbenchSummary(**{name: int(match[1]) if match else None for name, match in counts.items()})
 
 
 def live(line: str) -> Live | None:
@@ -277,10 +277,10 @@ def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
     inside = (second >= 0) & (second < counts.seconds)
     done, failed = time_us >= 0, time_us == _FAILED
 
-    took, at = time_us[done & inside], second[done & inside]
-    np.add.at(counts.latencies, (at, buckets_of(took.astype(np.float64))), 1)
-    np.maximum.at(counts.longest_us, at, took)
-    counts.transactions += np.bincount(at, minlength=counts.seconds)
+    took, seconds = time_us[done & inside], second[done & inside]
+    np.add.at(counts.latencies, (seconds, buckets_of(took.astype(np.float64))), 1)
+    np.maximum.at(counts.longest_us, seconds, took)
+    counts.transactions += np.bincount(seconds, minlength=counts.seconds)
     counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
     counts.outside += int((done & ~inside).sum())
     counts.errors_outside += int((failed & ~inside).sum())

@@ -44,24 +44,24 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 def outcome(load: ToolLoad, own_cache: str = "", file_bytes: int = 0) -> Outcome:
     """Return the files per second of each step."""
-    found, lived = filework_load.steps(load.text()), load.lived_s or 0.0
-    why = found["read"].why or own_cache
+    file_steps, lived = filework_load.steps(load.text()), load.lived_s or 0.0
+    why = file_steps["read"].why or own_cache
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=lived,
-        transactions=found["create"].files,
+        transactions=file_steps["create"].files,
         errors=0,
         series=Series(math.ceil(lived), {name: [] for name in FIRST}),
         histogram=None,
         figures={
-            "duration_s": sum(step.seconds for step in found.values()),
-            "creates_per_s": found["create"].per_s,
-            "reads_per_s": found["read"].per_s,
-            "deletes_per_s": found["delete"].per_s,
+            "duration_s": sum(step.seconds for step in file_steps.values()),
+            "creates_per_s": file_steps["create"].per_s,
+            "reads_per_s": file_steps["read"].per_s,
+            "deletes_per_s": file_steps["delete"].per_s,
         },
         warnings=(TrialWarning("W117", why),) if why else (),
         claims=(
-            Claim("write_bytes", total=found["create"].files * file_bytes),
-            Claim("read_bytes", total=found["read"].files * file_bytes),
+            Claim("write_bytes", total=file_steps["create"].files * file_bytes),
+            Claim("read_bytes", total=file_steps["read"].files * file_bytes),
         ),
     )

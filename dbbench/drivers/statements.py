@@ -80,9 +80,9 @@ def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scra
 
 def dataset_rows(cell: Cell) -> int | None:
     """Return the rows per table of a generated dataset, or None if not known."""
-    own = cell.dataset.parameters
-    found = own.get("table_size" if cell.dataset.kind == "sysbench" else "rows")
-    return int(found) if found else None
+    parameters = cell.dataset.parameters
+    count = parameters.get("table_size" if cell.dataset.kind == "sysbench" else "rows")
+    return int(count) if count else None
 
 
 def _tables(server: Server, cell: Cell) -> list[str]:
@@ -136,11 +136,13 @@ class _Worker:
         began = time.monotonic()
         jobs = self.tables if step.each_table else [""]
         with ThreadPoolExecutor(len(self.sessions)) as pool:
-            statements = [one for several in pool.map(lambda table: self._one(step, table), jobs) for one in several]
+            statements = [
+                statement for several in pool.map(lambda table: self._one(step, table), jobs) for statement in several
+            ]
         done = Done(step.name, step.timed, time.monotonic() - began, statements=statements)
         after = self._sizes()
-        from_file = sum("file" in one for one in statements)
-        rows = [one["rows"] for one in statements if one["rows"]]
+        from_file = sum("file" in statement for statement in statements)
+        rows = [statement["rows"] for statement in statements if statement["rows"]]
         done.rows = sum(rows) or (self.dataset_rows * len(jobs) if self.dataset_rows and step.each_table else None)
         done.bytes = (
             self.sent.bytes * from_file
@@ -151,7 +153,7 @@ class _Worker:
 
     def _one(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
         """Run the step's statements for one table, in one session."""
-        session, said = self.free.get(), []
+        session, plan_lines = self.free.get(), []
         try:
             for statement in step.statements:
                 if self.left:
@@ -159,11 +161,11 @@ class _Worker:
                 sql = for_table(statement, table)
                 began = time.monotonic()
                 file, rows = self._executed(session, sql)
-                said.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
+                plan_lines.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
                              **({"file": True} if file else {})})  # fmt: skip
         finally:
             self.free.put(session)
-        return said
+        return plan_lines
 
     def _executed(self, session: Any, sql: str) -> tuple[bool, int | None]:
         """Return (whether it read the file, rows that the server counted)."""
@@ -182,8 +184,8 @@ class _Worker:
     def _sizes(self) -> dict[str, int]:
         """Return logical bytes by table, without tables that do not exist yet."""
         with contextlib.closing(self.server.connect()) as connection:
-            known = {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
-        return {name: known[name] for name in self.tables if name in known}
+            sizes = {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
+        return {name: sizes[name] for name in self.tables if name in sizes}
 
 
 class StatementsLoad:
@@ -207,14 +209,14 @@ class StatementsLoad:
         self.ended = True
 
     def _run(self, timed: bool, watch: Callable[[Live], None]) -> None:
-        self.begin_utc, began, told = self.clock.now_utc(), time.monotonic(), -1
+        self.begin_utc, began, shown_second = self.clock.now_utc(), time.monotonic(), -1
         self._helper = helper = threads.Helper("statements", self.worker.run, timed)
         helper.start()
         while helper.alive:
             if not self.server.alive():
                 raise self._fault(None)
-            if (second := int(time.monotonic() - began)) > told:
-                told = second
+            if (second := int(time.monotonic() - began)) > shown_second:
+                shown_second = second
                 watch(Live(second, None, None))
             helper.join(POLL_S)
         if (error := helper.error()) is not None:
@@ -254,8 +256,8 @@ class StatementsLoad:
             self._helper.join(_CANCEL_S)
 
     def _fault(self, error: BaseException | None) -> BaseException:
-        said = f'step "{self.worker.at}" failed: {str(error).strip()}' if error else f'in step "{self.worker.at}"'
-        return fault(self.server, said, error)
+        evidence = f'step "{self.worker.at}" failed: {str(error).strip()}' if error else f'in step "{self.worker.at}"'
+        return fault(self.server, evidence, error)
 
 
 def _claims(statements: Sequence[dict[str, Any]]) -> tuple[Claim, ...]:
@@ -266,8 +268,8 @@ def _claims(statements: Sequence[dict[str, Any]]) -> tuple[Claim, ...]:
 
 
 def _sum(parts: Sequence[int | None]) -> int | None:
-    known = [part for part in parts if part]
-    return sum(known) if len(known) == len(parts) and known else None
+    measured = [part for part in parts if part]
+    return sum(measured) if len(measured) == len(parts) and measured else None
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ class SqlStep:
 
     def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
         """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for an unknown name."""
-        return replace(self, statements=tuple(_filled(one, values, self.name) for one in self.statements))
+        return replace(self, statements=tuple(_filled(statement, values, self.name) for statement in self.statements))
 
 
 def for_table(statement: str, table: str) -> str:
@@ -296,25 +298,25 @@ def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
     if _COMMENT.sub("", head).strip():
         raise ScriptInvalid('SQL before the first line "-- step NAME"')
     steps = [_step(words, body) for words, body in zip(parts[::2], parts[1::2], strict=True)]
-    own = tuple(step for step in steps if engine in step.engines)
-    if not any(step.timed for step in own):
+    of_engine = tuple(step for step in steps if engine in step.engines)
+    if not any(step.timed for step in of_engine):
         raise ScriptInvalid(f"the script has no timed step for {engine}")
-    untimed_after = [later for one, later in itertools.pairwise(own) if one.timed and not later.timed]
+    untimed_after = [later for earlier, later in itertools.pairwise(of_engine) if earlier.timed and not later.timed]
     if untimed_after:
         raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed and follows a timed one')
-    return own
+    return of_engine
 
 
 def _step(words: str, body: str) -> SqlStep:
     name, *about = (word.strip() for word in words.strip().split(";"))
-    statements = tuple(one.strip() for one in _END.split(_COMMENT.sub("", body)) if one.strip())
+    statements = tuple(statement.strip() for statement in _END.split(_COMMENT.sub("", body)) if statement.strip())
     if not name or not statements:
         raise ScriptInvalid(f'step "{name}" has no {"name" if not name else "statement"}')
     step = SqlStep(name, statements)
     for word in about:
         if word.startswith("on "):
             engines = tuple(word.split()[1:])
-            if unknown := [one for one in engines if one not in SERVERS]:
+            if unknown := [statement for statement in engines if statement not in SERVERS]:
                 raise ScriptInvalid(f'step "{name}" names the unknown engine "{unknown[0]}"')
             step = replace(step, engines=engines)
         elif word == "each table":

@@ -169,12 +169,12 @@ def connection_from(client: Client, server: Server) -> list[str]:
     With --mysql-ssl sysbench 1.0 uses the certificates in its current directory; for PostgreSQL libpq takes TLS from
     the environment.
     """
-    at, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
+    address, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
     return [
         "--config-file=/dev/stdin",
         f"--db-driver={kind}",
-        f"--{kind}-host={at.address}",
-        f"--{kind}-port={at.port}",
+        f"--{kind}-host={address.address}",
+        f"--{kind}-port={address.port}",
         f"--{kind}-user={ROLE}",
         f"--{kind}-db={server.database}",
         *tls,
@@ -208,12 +208,12 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
     printed = load.text()
-    told = summary(printed)
+    totals = summary(printed)
     counts = parse(files, load.seconds)
-    same("transactions", counts.all_transactions, told.transactions, "sysbench")
-    same("ignored errors", counts.all_errors, told.errors, "sysbench", slack=threads)  # the last attempts
-    if told.reconnects:
-        raise ClientErrors(f"sysbench reconnected {told.reconnects} times", effect=FAILED)
+    same("transactions", counts.all_transactions, totals.transactions, "sysbench")
+    same("ignored errors", counts.all_errors, totals.errors, "sysbench", slack=threads)  # the last attempts
+    if totals.reconnects:
+        raise ClientErrors(f"sysbench reconnected {totals.reconnects} times", effect=FAILED)
     keep(files, raw / "sysbench_events.txt.gz")
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE
@@ -221,10 +221,10 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
-    outcome = outcome_of(load, cell.window, counts, reconnects=float(told.reconnects or 0), **_tpmc(cell, counts))
+    outcome = outcome_of(load, cell.window, counts, reconnects=float(totals.reconnects or 0), **_tpmc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement of `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
-    statements = (told.queries or 0) / max(1, told.transactions or 0)
+    statements = (totals.queries or 0) / max(1, totals.transactions or 0)
     return replace(outcome, claims=claims(cell, counts.all_transactions, statements))
 
 
@@ -268,8 +268,8 @@ class SysbenchSummary:
 
 def summary(stdout: str) -> SysbenchSummary:
     """Return the totals of the final report."""
-    found = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
-    return SysbenchSummary(**{name: int(match[1]) if match else None for name, match in found.items()})
+    counts = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
+    return SysbenchSummary(**{name: int(match[1]) if match else None for name, match in counts.items()})
 
 
 def live(line: str) -> Live | None:

@@ -134,19 +134,19 @@ def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float 
     Raises NoProgress if nothing finished in the window; failed attempts give a warning.
     """
     warmup, measure = whole_seconds(window)
-    found = counts.measured(warmup, warmup + measure)
-    if found.transactions == 0:
+    measured = counts.measured(warmup, warmup + measure)
+    if measured.transactions == 0:
         raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
-    failed = f"{found.errors} attempts failed beside {found.transactions} transactions in the window"
+    failed = f"{measured.errors} attempts failed beside {measured.transactions} transactions in the window"
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=float(measure),
-        transactions=found.transactions,
-        errors=found.errors,
+        transactions=measured.transactions,
+        errors=measured.errors,
         series=counts.series(load.lived_s if load.lived_s is not None else float(load.seconds)),
-        histogram=found.histogram,
-        figures={"max_ms": found.longest_ms, **figures},
-        warnings=(TrialWarning("W019", failed),) if found.errors else (),
+        histogram=measured.histogram,
+        figures={"max_ms": measured.longest_ms, **figures},
+        warnings=(TrialWarning("W019", failed),) if measured.errors else (),
         between=counts.measured,
     )
 

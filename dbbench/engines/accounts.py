@@ -58,18 +58,18 @@ def _own(_pid: int) -> process.User:
 
 def _of_processes() -> dict[int, str]:
     """Return the user and group ids of all processes of the machine."""
-    found: dict[int, str] = {}
+    account_of: dict[int, str] = {}
     for status in namespaces.host_proc().glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # it has ended
             for line in status.read_text(errors="replace").splitlines():
                 if line.startswith(("Uid:", "Gid:", "Groups:")):
-                    found.update(dict.fromkeys(map(int, line.split()[1:]), status.parent.name))
-    return found
+                    account_of.update(dict.fromkeys(map(int, line.split()[1:]), status.parent.name))
+    return account_of
 
 
 def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
     """Return those of NUMBERS that are assigned to containers of this machine's users."""
-    found: dict[int, str] = {}
+    account_of: dict[int, str] = {}
     for path in tables:
         with contextlib.suppress(OSError):
             for line in path.read_text(errors="replace").splitlines():
@@ -77,8 +77,8 @@ def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
                 first, _, count = numbers.partition(":")
                 if first.isdecimal() and count.strip().isdecimal():
                     inside = range(max(int(first), NUMBERS.start), min(int(first) + int(count), NUMBERS.stop))
-                    found.update(dict.fromkeys(inside, owner))
-    return found
+                    account_of.update(dict.fromkeys(inside, owner))
+    return account_of
 
 
 def _unnamed(number: int) -> bool:

@@ -150,8 +150,8 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
     """Open every file and read its end. Raises DataCorrupt with the first file that cannot be read."""
-    found = data_files(datadir)
-    for path in found:
+    files = data_files(datadir)
+    for path in files:
         try:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - 1))
@@ -160,7 +160,7 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
             raise DataCorrupt(
                 f"{path.name} cannot be read: {error.strerror}", effect="Its figures do not count."
             ) from None
-    return f"{len(found)} files are there, {sum(map(data_bytes, found))} bytes"
+    return f"{len(files)} files are there, {sum(map(data_bytes, files))} bytes"
 
 
 def check_running(server: Server) -> None:

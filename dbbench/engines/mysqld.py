@@ -65,9 +65,9 @@ class Mysqld:
 def find(profile: Profile, given: Path | None) -> Mysqld | None:
     """Return the program of that engine in `given`, otherwise the installed one, or None."""
     for root, path in _candidates(profile.programs, given):
-        found = _probe(profile.banner, root, path)
-        if found is not None:
-            return found
+        server = _probe(profile.banner, root, path)
+        if server is not None:
+            return server
     return None
 
 
@@ -111,10 +111,10 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
         used = next(root / name for name in _LOADERS if (root / name).exists())
         loader = (str(used), "--library-path", ":".join(libraries))
     try:
-        said = process.run((*loader, path, "--no-defaults", "--version"), note=False, timeout_s=30).stdout
+        printed = process.run((*loader, path, "--no-defaults", "--version"), note=False, timeout_s=30).stdout
     except (CommandFailed, DeadlinePassed):
         return None
-    version = _VERSION.search(said)
-    if version is None or banner not in said or (_MARIADB in said) != (banner == _MARIADB):
+    version = _VERSION.search(printed)
+    if version is None or banner not in printed or (_MARIADB in printed) != (banner == _MARIADB):
         return None
     return Mysqld(path, version[1], loader, root)

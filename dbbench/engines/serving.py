@@ -108,10 +108,10 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES) -> str:
     try:
         with log.open("rb") as file:
             file.seek(offset)
-            said = file.read().decode(errors="replace").splitlines()
+            lines_of_log = file.read().decode(errors="replace").splitlines()
     except OSError as error:
         return f"  ({log}: {error.strerror})"
-    return "\n".join(f"  {line}" for line in said[-lines:]) or "  (its log is empty)"
+    return "\n".join(f"  {line}" for line in lines_of_log[-lines:]) or "  (its log is empty)"
 
 
 @contextlib.contextmanager
@@ -234,14 +234,14 @@ def _end_orphans(launch: Launch) -> None:
 
 def _in_datadir(launch: Launch) -> list[int]:
     program, datadir = str(Path(launch.argv[0]).resolve()), str(launch.datadir.resolve())
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
                 exe = str((entry / "exe").readlink()).removesuffix(" (deleted)")
                 if exe == program and str((entry / "cwd").readlink()) == datadir:
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def remember_database(datadir: Path, name: str) -> None:
@@ -284,9 +284,9 @@ def written(source: Path, device: Path) -> None:
             os.fsync(target)
             file.seek(0)
             for offset in range(0, size, _PIECE):
-                wanted = file.read(_PIECE)
+                piece = file.read(_PIECE)
                 os.preadv(target, [buffer], offset)
-                if buffer[: len(wanted)] != wanted:
+                if buffer[: len(piece)] != piece:
                     raise RestoreUnequal(f"{device} at byte {offset} is not what was written")
     finally:
         os.close(target)

@@ -23,12 +23,12 @@ def execute(server: Server, *statements: str, database: str | None = None) -> No
 
 def rows(server: Server, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
     """Return all rows of the last of the statements; [] if it has no result."""
-    found: list[tuple[Any, ...]] = []
+    fetched: list[tuple[Any, ...]] = []
     with cursor_of(server, database) as cursor:
         for statement in statements:
             cursor.execute(statement)
-            found = list(cursor.fetchall()) if cursor.description is not None else []
-    return found
+            fetched = list(cursor.fetchall()) if cursor.description is not None else []
+    return fetched
 
 
 def rows_of(connection: Any, statement: str) -> list[tuple[Any, ...]]:

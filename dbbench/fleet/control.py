@@ -97,8 +97,8 @@ def work(root: Path, order: Order, fleet: Fleet | None, reach: Reach, show: Show
         _engine(reach, ledger.folder_of(root, name), fleet, stop) as (engine, hosts, address),
     ):
         if fleet is None:
-            found = processes.waited(engine, lambda present: len(present) >= order.least_hosts, _START_S)
-            fleet = _made(root, order, name, hosts or sorted(found), address)
+            present_hosts = processes.waited(engine, lambda present: len(present) >= order.least_hosts, _START_S)
+            fleet = _made(root, order, name, hosts or sorted(present_hosts), address)
         if fleet.detached != reach.detach:
             fleet = dataclasses.replace(fleet, detached=reach.detach)
             ledger.save(root, fleet)

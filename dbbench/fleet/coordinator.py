@@ -111,8 +111,8 @@ class Coordinator:
 
     def _deal(self, book: Book) -> Deal:
         run = self._runs[book.run]
-        mine = dataclasses.replace(run, order=book.order, precision=None, hosts={}, host={}, versions={})
-        return Deal(book.run, results.written_spec(mine), self._plan_text, self._scripts, self._wipe, __version__)
+        host_run = dataclasses.replace(run, order=book.order, precision=None, hosts={}, host={}, versions={})
+        return Deal(book.run, results.written_spec(host_run), self._plan_text, self._scripts, self._wipe, __version__)
 
     # --- answers ---
 
@@ -136,8 +136,8 @@ class Coordinator:
                 book.dealt = True
                 self._change(book.run, hosts={**self._runs[book.run].hosts, book.host: facts})
                 if self.fleet.mode == "each":  # a run of its own, like one that was driven by hand
-                    own = {name: value for name, value in facts.items() if name != "versions"}
-                    self._change(book.run, host=own, versions=dict(facts["versions"]))
+                    host_facts = {name: value for name, value in facts.items() if name != "versions"}
+                    self._change(book.run, host=host_facts, versions=dict(facts["versions"]))
             case HostSeen():
                 self._see(book, answer)
             case bytes() if book.transfer is not None:
@@ -152,8 +152,8 @@ class Coordinator:
         if (has := seen.state.waits_for) != book.state.waits_for and has and not self._is_ours(has):
             self._emit(Event("note", {"text": f"{book.host} waits for the disk, which is used by {has}"}))
         book.state = seen.state
-        known = {spec.id for spec in book.order}
-        if new := [TrialSpec(**spec) for spec in seen.repeats if spec["id"] not in known]:
+        dealt = {spec.id for spec in book.order}
+        if new := [TrialSpec(**spec) for spec in seen.repeats if spec["id"] not in dealt]:
             book.order = (*book.order, *new)
             have = {spec.id for spec in self._runs[book.run].order}
             more = [spec for spec in new if spec.id not in have]
@@ -223,9 +223,9 @@ class Coordinator:
             torn = [spec.id for spec in run.order if spec.block in left]  # run again, whole, elsewhere
             aside = set_aside(self.results / book.run, torn, book.host)
             dealt = dealing.again(dealt, book.host, left, able)
-            said = f", {len(aside)} of its trials are set aside" if aside else ""
+            aside_text = f", {len(aside)} of its trials are set aside" if aside else ""
             self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
-                                              f"whole{said}"}))  # fmt: skip
+                                              f"whole{aside_text}"}))  # fmt: skip
         self._deal_again(dealt, run, gone)
 
     def _deal_again(self, dealt: dealing.Dealing, run: Run, gone: dict[str, str]) -> None:

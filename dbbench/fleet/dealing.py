@@ -18,10 +18,10 @@ Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order in whic
 def deal(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) -> Dealing:
     """Assign all blocks to each host, or each block to one host in turn; hosts are sorted by name, so it is
     reproducible."""
-    known, names = sorted(blocks(order)), sorted(hosts)
+    all_blocks, names = sorted(blocks(order)), sorted(hosts)
     if mode == "each":
-        return {name: tuple(known) for name in names}
-    return {name: tuple(known[index :: len(names)]) for index, name in enumerate(names)}
+        return {name: tuple(all_blocks) for name in names}
+    return {name: tuple(all_blocks[index :: len(names)]) for index, name in enumerate(names)}
 
 
 def again(
@@ -42,7 +42,7 @@ def again(
 
 def more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hosts: Sequence[str]) -> Dealing:
     """Assign the unassigned blocks of the order to `hosts` in turn; these have nothing left to do."""
-    has = {block for mine in dealing.values() for block in mine}
+    has = {block for blocks_of_host in dealing.values() for block in blocks_of_host}
     dealt = dict(dealing)
     for block, host in zip((block for block in sorted(blocks(order)) if block not in has), cycle(sorted(hosts))):
         dealt[host] = (*dealt[host], block)
@@ -51,8 +51,8 @@ def more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hos
 
 def of_host(order: Sequence[TrialSpec], mine: Sequence[int]) -> tuple[TrialSpec, ...]:
     """Return the trials of those blocks in the order of the plan, blocks in the order of assignment."""
-    wanted = set(mine)
-    inside = blocks([spec for spec in order if spec.block in wanted])
+    host_blocks = set(mine)
+    inside = blocks([spec for spec in order if spec.block in host_blocks])
     return tuple(spec for block in mine for spec in inside.get(block, ()))
 
 

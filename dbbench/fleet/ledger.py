@@ -78,15 +78,15 @@ def load(results_folder: Path, name: str) -> Fleet:
 def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> list[Fleet]:
     """Return all fleets of a results folder, oldest first. Raises ResultDamaged; with `damaged`, errors are added to
     it."""
-    found = []
+    all_fleets = []
     for path in (results_folder / FOLDER).glob("*/fleet.json"):
         try:
-            found.append(load(results_folder, path.parent.name))
+            all_fleets.append(load(results_folder, path.parent.name))
         except ResultDamaged as error:
             if damaged is None:
                 raise
             damaged.append(error)
-    return sorted(found, key=lambda fleet: (fleet.created, fleet.name))
+    return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))
 
 
 @contextlib.contextmanager
@@ -144,8 +144,8 @@ def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, sc
         if not (results_folder / name / "run.json").exists():
             hosts = [host for host in fleet.dealing if run_name(fleet, host) == name]
             cells = own_scripts(run.cells, results_folder / name)
-            mine = dataclasses.replace(run, name=name, cells=cells, hosts={host: {} for host in sorted(hosts)})
-            results.create_run(results_folder, mine, plan_text)
+            host_run = dataclasses.replace(run, name=name, cells=cells, hosts={host: {} for host in sorted(hosts)})
+            results.create_run(results_folder, host_run, plan_text)
         keep_scripts(results_folder / name, scripts)
 
 
@@ -160,7 +160,7 @@ def tell(results_folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 def told(results_folder: Path, name: str) -> dict[str, Any]:
     """Return the last written status; {} if there is none."""
     try:
-        known = sound_json(read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
-        return known if isinstance(known, dict) else {}
+        reported = sound_json(read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
+        return reported if isinstance(reported, dict) else {}
     except (OSError, ValueError, ResultDamaged):
         return {}

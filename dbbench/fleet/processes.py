@@ -96,13 +96,13 @@ def by_ssh(
     """Return workers on other machines; `command` is the name of dbbench there. Raises ProgramMissing without ssh."""
     if process.find("ssh") is None:
         raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
-    found = {}
+    workers = {}
     for host in hosts:
         name = host.rpartition("@")[2]
         words = [*shlex.split(command), *_worker(address, name, results), *_certs(certs)]
         argv = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host, shlex.join(words))
-        found[name] = FleetProgram(name, argv, folder / f"{name}.log")
-    return found
+        workers[name] = FleetProgram(name, argv, folder / f"{name}.log")
+    return workers
 
 
 def _worker(address: str, name: str, results: str) -> list[str]:
@@ -128,6 +128,6 @@ def own_address() -> str:
 def waited(engine: Transport, wanted: Callable[[set[str]], bool], seconds: float) -> set[str]:
     """Return the available hosts as soon as `wanted` holds for them, or after so many seconds."""
     until = time.monotonic() + seconds
-    while not wanted(found := set(engine.hosts())) and time.monotonic() < until:
+    while not wanted(present := set(engine.hosts())) and time.monotonic() < until:
         engine.answers(0.5)
-    return found
+    return present

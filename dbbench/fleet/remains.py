@@ -74,44 +74,46 @@ class AtWork:
 def at_work(results_folder: Path, name: str) -> list[AtWork]:
     """Return the fleet's supervisors on this machine: those of `--local`, and one whose host has `results`
     as its own."""
-    found, own = [], results_folder / name
-    for run in (*runs_here(results_folder, name), own):
+    working, own_run = [], results_folder / name
+    for run in (*runs_here(results_folder, name), own_run):
         room = Room(run)
         pid = None
         if (room.path / "lock").is_file():
             with contextlib.suppress(OSError, ResultNotRegular):  # a lock that leads elsewhere is no supervisor's
                 pid = room.supervisor()
         if pid is not None:
-            found.append(AtWork(name, os.uname().nodename if run == own else run.parent.name, run, pid, room.state()))
-    return found
+            working.append(
+                AtWork(name, os.uname().nodename if run == own_run else run.parent.name, run, pid, room.state())
+            )
+    return working
 
 
 def orphans(results_folder: Path) -> list[AtWork]:
     """Return supervisors of this machine whose fleets have no running coordinator."""
     names = sorted(path.parent.name for path in (results_folder / ledger.FOLDER).glob("*/fleet.json"))
     return [
-        one
+        host
         for name in names
         if ledger.coordinator(results_folder, name) is None
-        for one in at_work(results_folder, name)
+        for host in at_work(results_folder, name)
     ]
 
 
 def told_of(left: list[AtWork]) -> list[str]:
     """Return lines about supervisors that run without a coordinator; [] if there are none."""
     lines = [
-        f"fleet {one.fleet}, host {one.host}: process {one.pid} is at work without a coordinator "
-        f"({one.state.trial or one.state.note or 'between trials'}{one.state.phase and ', ' + one.state.phase})"
-        for one in left
+        f"fleet {host.fleet}, host {host.host}: process {host.pid} is at work without a coordinator "
+        f"({host.state.trial or host.state.note or 'between trials'}{host.state.phase and ', ' + host.state.phase})"
+        for host in left
     ]
-    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({one.fleet for one in left}))]
+    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({host.fleet for host in left}))]
 
 
 def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
     """Stop those supervisors cleanly without a scheduler; return those that still run after `within_s`."""
-    for one in hosts:
+    for supervisor in hosts:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(one.pid, signal.SIGTERM)
+            os.kill(supervisor.pid, signal.SIGTERM)
     return wait_while(lambda: [host for host in hosts if _lives(host.pid)], within_s, 0.1)
 
 

@@ -71,10 +71,10 @@ class Room:
         dropped, unless they were begun.
         """
         order, done = self.dealt()[0], results.finished(self.folder)
-        blocks, known = {spec.block for spec in order}, {spec.id for spec in run.order}
+        blocks, trial_ids = {spec.block for spec in order}, {spec.id for spec in run.order}
         begun = {spec.block for spec in run.order if spec.id in done}
         kept = [spec for spec in run.order if spec.block in blocks | begun]
-        merged = (*kept, *(spec for spec in order if spec.id not in known))
+        merged = (*kept, *(spec for spec in order if spec.id not in trial_ids))
         return run if merged == run.order else dataclasses.replace(run, order=merged)
 
     def run(self) -> Run:
@@ -203,8 +203,8 @@ def _lines(path: Path) -> list[str]:
 
 def _stamp(path: Path) -> tuple[int, int]:
     """Return a value that changes when the file is replaced."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=1)
@@ -214,8 +214,8 @@ def _run(folder: Path, _stamp: tuple[int, int]) -> Run:
 
 @functools.lru_cache(maxsize=1)
 def _dealt(path: Path, _stamp: tuple[int, int]) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
-    known = json.loads(path.read_text())
-    return tuple(TrialSpec(**spec) for spec in known["order"]), tuple(known["wipe"])
+    stored = json.loads(path.read_text())
+    return tuple(TrialSpec(**spec) for spec in stored["order"]), tuple(stored["wipe"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,9 +73,9 @@ def of(address: str, certs: Path | None) -> Any:
                             remedy=f"chmod 600 {files[KEY]}")  # fmt: skip
     from distributed.security import Security
 
-    own = {f"tls_{role}_{what}": str(files[name])
+    role_files = {f"tls_{role}_{what}": str(files[name])
            for role in ("scheduler", "worker", "client") for what, name in (("cert", CERT), ("key", KEY))}  # fmt: skip
-    return Security(tls_ca_file=str(files[CA]), require_encryption=True, tls_min_version=_tls13(), **own)
+    return Security(tls_ca_file=str(files[CA]), require_encryption=True, tls_min_version=_tls13(), **role_files)
 
 
 def _tls13() -> int:

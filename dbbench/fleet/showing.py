@@ -110,6 +110,6 @@ def standing(rows: Sequence[dict[str, Any]]) -> str:
     done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
     phases = Counter(str(row["phase"]) for row in rows)
     words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    known = [row["eta_s"] for row in rows if row["eta_s"] is not None]
-    left = f"; about {time_text(max(known))} left" if known and max(known) else ""
+    estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]
+    left = f"; about {time_text(max(estimates))} left" if estimates and max(estimates) else ""
     return f"{done}/{trials} trials home; {words}{left}"

@@ -26,8 +26,8 @@ def main(folder: Path) -> None:
     room = Room(folder)
 
     def checked(run: Run) -> Run:
-        wanted = Asked("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
-        check_run(wanted, "PLAN", folder.parent, folder, room.dealt()[1])
+        request = Asked("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
+        check_run(request, "PLAN", folder.parent, folder, room.dealt()[1])
         return run
 
     with supervisor.alone(folder) as held:

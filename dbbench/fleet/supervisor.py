@@ -94,14 +94,14 @@ class Keeper:
         """Accept new blocks; `queue.execute` calls this before each trial."""
         self._hand_over()
         must_be_wanted(self.room.folder)
-        wanted = self.room.wanted(run)
-        if wanted is not run:
-            results.save_spec(self.room.folder, wanted)
-        left = results.pending(self.room.folder, wanted)
+        trials_left = self.room.wanted(run)
+        if trials_left is not run:
+            results.save_spec(self.room.folder, trials_left)
+        left = results.pending(self.room.folder, trials_left)
         self._tell(left=len(left))
         if left:
-            self.turn.take(wanted, left[0].block, self.note)
-        return wanted
+            self.turn.take(trials_left, left[0].block, self.note)
+        return trials_left
 
     def note(self, text: str, waits_for: str = "") -> None:
         """Report what is done between trials."""
@@ -182,14 +182,14 @@ def _locked(path: Path, disk: Path, folder: Path, note: Note) -> int:
     This polls, because the coordinator may end meanwhile.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    told = None
+    last_user = None
     try:
         while True:
             if try_lock(fd):
                 return fd
-            if (has := disk.read_text(errors="replace") if disk.exists() else "") != told:
+            if (has := disk.read_text(errors="replace") if disk.exists() else "") != last_user:
                 note(f"waiting for the disk, which is used by {has or 'another run'}", has)
-                told = has
+                last_user = has
             must_be_wanted(folder)
             time.sleep(_POLL_S)
     except BaseException:
@@ -217,8 +217,8 @@ def lock_of(run: Run, folder: Path) -> Path:
     else:
         named = device.paths.values() if isinstance(device.paths, dict) else device.paths
         path = Path(next(iter(named), device.path or str(folder)))
-    found = path.stat() if path.exists() else folder.stat()  # what is not there is refused a moment later
-    number = found.st_rdev or found.st_dev
+    status = path.stat() if path.exists() else folder.stat()  # what is not there is refused a moment later
+    number = status.st_rdev or status.st_dev
     place = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     return place / f"dbbench-{os.geteuid()}-disk-{number}.lock"
 

@@ -109,17 +109,17 @@ class Dask:
         )  # fmt: skip
 
     def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
-        found = list[tuple[str, Answer | Lost]]()
+        received = list[tuple[str, Answer | Lost]]()
         wait = timeout_s
         while True:
             try:
                 name, question, answer = self._done.get(timeout=wait) if wait else self._done.get_nowait()
             except queue.Empty:
-                return found
+                return received
             wait = 0.0
             if name in self._asked and self._asked[name][0] is question:  # else: of a host that was forgotten
                 del self._asked[name]
-                found.append((name, answer))
+                received.append((name, answer))
 
     def forget(self, host_name: str) -> None:
         _, carried = self._asked.pop(host_name, (None, None))
@@ -179,12 +179,12 @@ class Lasting:
             self.close()
         if self._engine is None:
             self.connect(timeout_s)
-        found = list[tuple[str, Answer | Lost]]((host, Lost("the scheduler is gone")) for host in self._lost)
+        received = list[tuple[str, Answer | Lost]]((host, Lost("the scheduler is gone")) for host in self._lost)
         self._lost.clear()
-        if self._engine is not None and not found:
-            found = self._engine.answers(timeout_s)
-            self._asked -= {host for host, _ in found}
-        return found
+        if self._engine is not None and not received:
+            received = self._engine.answers(timeout_s)
+            self._asked -= {host for host, _ in received}
+        return received
 
     def forget(self, host: str) -> None:
         self._asked.discard(host)

@@ -96,9 +96,9 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     """
     if dataset.kind != "source":
         return None
-    own = dataset.parameters
-    source = look(Path(str(own["path"])))
-    if source.identity != own["identity"]:
+    parameters = dataset.parameters
+    source = look(Path(str(parameters["path"])))
+    if source.identity != parameters["identity"]:
         raise SourceChanged(
             f"{source.path} has changed since the run was planned: files, sizes or times differ",
             effect="Nothing was built.",
@@ -144,9 +144,9 @@ def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 def loaded(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[SourceChange, ...]:
     """Load a dump into the running server, choose the database for the drivers, and settle a physical copy; return
     further changes."""
-    wanted = str(dataset.parameters.get("database", ""))
+    database = str(dataset.parameters.get("database", ""))
     tablespace = str(dataset.parameters.get("tablespace", ""))
-    changes = _of(source).loaded(source, server, data, wanted, tablespace)
+    changes = _of(source).loaded(source, server, data, database, tablespace)
     if kept_as_it_is(dataset):
         return (*changes, SourceChange(SourceChangeKind.NOT_SETTLED))
     if not source.physical:
@@ -185,10 +185,10 @@ def look(path: Path) -> Source:
     path = path.absolute()
     if not path.exists():
         raise SourceMissing(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")
-    found = folders.looked(path) if path.is_dir() else _file(path)
-    if found is None:
+    source = folders.looked(path) if path.is_dir() else _file(path)
+    if source is None:
         raise SourceMissing(f"the format of {path} is unknown; supported are {KINDS}", effect=UNTOUCHED)
-    return found
+    return source
 
 
 def _file(path: Path) -> Source | None:
@@ -209,10 +209,10 @@ def _file(path: Path) -> Source | None:
 
 
 def _archive(path: Path, head: bytes, form: str) -> Source:
-    told = folders.header(head)
-    if told is None:
+    archive_header = folders.header(head)
+    if archive_header is None:
         raise SourceIncomplete(f"{path} is a truncated archive of pg_dump", effect=UNTOUCHED)
-    return Source(path, f"pg_dump {form}", "postgres", told.server_version, *measured(path))
+    return Source(path, f"pg_dump {form}", "postgres", archive_header.server_version, *measured(path))
 
 
 def _member(path: Path, name: str) -> bytes | None:
@@ -238,7 +238,7 @@ def _mysql(path: Path, head: bytes) -> Source | None:
     """Return the source according to the server in the dump: MariaDB's tool also dumps MySQL."""
     if not (tool := _MYSQL.search(head)):
         return None
-    told = _MYSQL_FROM.search(head)
-    is_mariadb = b"MariaDB" in (told[2] if told else tool[1])
-    version = told[1].decode() if told else ""
+    version_match = _MYSQL_FROM.search(head)
+    is_mariadb = b"MariaDB" in (version_match[2] if version_match else tool[1])
+    version = version_match[1].decode() if version_match else ""
     return Source(path, "mysqldump", "mariadb" if is_mariadb else "mysql", version, *measured(path))

@@ -88,7 +88,7 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
 
     If a link is dangling, a directory with the name of its target is searched for next to the cluster and in it.
     """
-    found, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
+    folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
         named |= {oid: Path(to) for oid, _, to in (line.partition(" ") for line in table.read_text().splitlines())}
@@ -101,8 +101,8 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
                 effect=UNTOUCHED,
                 remedy=f"Put its directory next to the backup, as {cluster.parent / target.name}.",
             )
-        found.append((oid, here))
-    return found
+        folders.append((oid, here))
+    return folders
 
 
 def _wal_is_there(wal: Path) -> None:
@@ -120,17 +120,17 @@ def _tars(path: Path, base: Path) -> Source:
     if suffix in ("", ".gz"):  # what Python unpacks by itself; of the others the server tells
         with tarfile.open(base, "r:*") as tar:
             names = (member for member in tar if member.name.removeprefix("./") == "PG_VERSION")
-            file = tar.extractfile(found) if (found := next(names, None)) else None
+            file = tar.extractfile(base_name) if (base_name := next(names, None)) else None
             version = file.read().decode().strip() if file else ""
     return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
 
 
 def _dump_directory(path: Path) -> Source:
     with (path / "toc.dat").open("rb") as file:
-        told = header(file.read(4096))
-    if told is None:
+        dump_header = header(file.read(4096))
+    if dump_header is None:
         raise SourceIncomplete(f"{path}/toc.dat is not a table of contents of pg_dump", effect=UNTOUCHED)
-    return Source(path, "pg_dump directory", "postgres", told.server_version, *measured(path))
+    return Source(path, "pg_dump directory", "postgres", dump_header.server_version, *measured(path))
 
 
 # --- MariaDB and MySQL -----------------------------------------------------------------------------
@@ -146,11 +146,11 @@ def _backup(path: Path) -> Source:
         )
     if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
         raise SourceIncomplete(f"{packed} is compressed", effect=UNTOUCHED, remedy="Decompress the backup first.")
-    told: dict[str, str] = {}
+    info: dict[str, str] = {}
     for name in INFOS:
-        told |= _pairs(path / name)
-    is_mariadb = "MariaDB" in told.get("server_version", "") or "maria" in told.get("tool_name", "")
-    version = re.match(r"\d+\.\d+\.\d+", told.get("server_version", ""))
+        info |= _pairs(path / name)
+    is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
+    version = re.match(r"\d+\.\d+\.\d+", info.get("server_version", ""))
     engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
     return Source(path, form, engine, version[0] if version else "", *measured(path), _page_size(path / "ibdata1"))
 
@@ -158,7 +158,7 @@ def _backup(path: Path) -> Source:
 def is_prepared(backup: Path) -> bool:
     """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
     lines = [_pairs(backup / name) for name in CHECKPOINTS]
-    return any(told.get("backup_type") in ("log-applied", "full-prepared") for told in lines)
+    return any(checkpoint.get("backup_type") in ("log-applied", "full-prepared") for checkpoint in lines)
 
 
 def _innodb(path: Path) -> Source:
@@ -198,8 +198,8 @@ def _mysql_version(path: Path) -> str:
 def _mariadb_version(path: Path) -> str:
     for name in ("mariadb_upgrade_info", "mysql_upgrade_info"):
         if (path / name).is_file():
-            found = re.match(r"\d+\.\d+\.\d+", (path / name).read_text(errors="replace"))
-            return found[0] if found else ""
+            version = re.match(r"\d+\.\d+\.\d+", (path / name).read_text(errors="replace"))
+            return version[0] if version else ""
     return ""
 
 
@@ -266,5 +266,5 @@ def header(head: bytes) -> Header | None:
         database, server = string(), string()
     except IndexError:
         return None
-    found = re.match(r"\d+(\.\d+)*", server)
-    return Header(FORMATS[head[10]], database, found[0] if found else "")
+    digits = re.match(r"\d+(\.\d+)*", server)
+    return Header(FORMATS[head[10]], database, digits[0] if digits else "")

@@ -104,14 +104,14 @@ def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: 
         _client(source, server)
     elif source.form == "mydumper":
         _myloader(source, server)
-    found = {
+    databases = {
         str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
     }
-    if wanted and wanted not in found:
-        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(found) or "none"})')
-    if not found:
+    if wanted and wanted not in databases:
+        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})')
+    if not databases:
         raise SourceIncomplete(f"{source.path} contains no tables")
-    chosen = wanted or max(found, key=found.__getitem__)
+    chosen = wanted or max(databases, key=databases.__getitem__)
     if not source.physical:
         _analyse(server, chosen)
     if chosen == DATABASE:

@@ -49,8 +49,10 @@ _LINES: Final = 6
 def block_size(bin: Path | None) -> int:
     """Return the page size in bytes that the server was built with."""
     server = Path(postgres.programs(bin)[0])
-    said = process.run([server, "-C", "block_size", "-D", "/", "--config-file=/dev/null"], note=False, ok=(0, 1)).stdout
-    return int(said) if said.strip().isdigit() else BLOCK
+    printed = process.run(
+        [server, "-C", "block_size", "-D", "/", "--config-file=/dev/null"], note=False, ok=(0, 1)
+    ).stdout
+    return int(printed) if printed.strip().isdigit() else BLOCK
 
 
 def programs(source: Source) -> tuple[str, ...]:
@@ -63,9 +65,9 @@ def page_size(source: Source, bin: Path | None) -> int | None:
     itself."""
     if not (source.path / "global/pg_control").is_file():
         return None
-    said = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
-    found = re.search(r"^Database block size:\s+(\d+)", said, re.MULTILINE)
-    return int(found[1]) if found else None
+    printed = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
+    size = re.search(r"^Database block size:\s+(\d+)", printed, re.MULTILINE)
+    return int(size[1]) if size else None
 
 
 # --- physical --------------------------------------------------------------------------------------
@@ -115,8 +117,8 @@ def _unpack(backup: Path, data: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         process.run(["tar", "--extract", f"--file={tar}", f"--directory={target}", "--no-same-owner"], timeout_s=LOAD_S)
     map_ = data / "tablespace_map"
-    wanted = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
-    if absent := [oid for oid in wanted if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
+    names = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
+    if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
         raise SourceIncomplete(f"{backup} lacks {absent[0]}.tar, a tablespace of the cluster")
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
@@ -159,8 +161,8 @@ def settled(server: Server) -> str:
 
 def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]:
     """Enable or disable data checksums; None: leave them as in the source."""
-    said = process.run([_program(place.bin, "pg_controldata"), data], as_user=postgres.account()).stdout
-    present = not re.search(r"^Data page checksum version:\s+0$", said, re.MULTILINE)
+    printed = process.run([_program(place.bin, "pg_controldata"), data], as_user=postgres.account()).stdout
+    present = not re.search(r"^Data page checksum version:\s+0$", printed, re.MULTILINE)
     if checksums is None or checksums == present:
         return () if present else (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
     change = "--enable" if checksums else "--disable"
@@ -226,11 +228,11 @@ def tablespaces_of(server: Server) -> dict[str, str]:
 
 def _tablespace(server: Server, name: str) -> str:
     """Return the OID of the tablespace."""
-    known = tablespaces_of(server)
-    if name not in known:
-        there = ", ".join(known) or "none"
+    tablespaces = tablespaces_of(server)
+    if name not in tablespaces:
+        there = ", ".join(tablespaces) or "none"
         raise SourceIncomplete(f'the source has no tablespace "{name}" (tablespaces: {there})')
-    return known[name]
+    return tablespaces[name]
 
 
 def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
@@ -266,10 +268,10 @@ def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
 
 
 def _reset(server: Server) -> tuple[SourceChange, ...]:
-    found = rows(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s"
+    settings = rows(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s"
                          " JOIN pg_database d ON d.oid = s.setdatabase"
                          " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
-    names = [str(row[0]) for row in found if not str(row[0]).startswith("search_path=")]
+    names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
     return (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),) if names else ()

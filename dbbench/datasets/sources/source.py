@@ -57,7 +57,7 @@ def dataset_of(
 
     `settle` and `checksums` are for physical copies: see `model.WorkloadSpec`.
     """
-    own: dict[str, Scalar] = {
+    parameters: dict[str, Scalar] = {
         "path": str(source.path),
         "form": source.form,
         "version": source.version,
@@ -65,12 +65,12 @@ def dataset_of(
         "bytes": int(source.bytes * FORMS[source.form][1]),
     }
     chosen = {"tablespace": tablespace, "database": database}
-    own |= {name: value for name, value in chosen.items() if value}
+    parameters |= {name: value for name, value in chosen.items() if value}
     if source.physical:
-        own["settle"] = settle
+        parameters["settle"] = settle
     if checksums is not None:
-        own["checksums"] = checksums
-    return Dataset("source", own)
+        parameters["checksums"] = checksums
+    return Dataset("source", parameters)
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
@@ -91,13 +91,13 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
             f"made with a page size of {source.page_size} bytes, but {engine} {version} uses {page_size}",
             "Name a server that was built with that page size as `bin`, or use a dump.",
         )
-    theirs, ours = release(engine, source.version), release(engine, version)
-    if not theirs:
+    source_release, ours = release(engine, source.version), release(engine, version)
+    if not source_release:
         return
-    if source.physical and theirs != ours:
-        raise _foreign(source, f"made by {engine} {_dotted(theirs)}, but the server is version {version}",
+    if source.physical and source_release != ours:
+        raise _foreign(source, f"made by {engine} {_dotted(source_release)}, but the server is version {version}",
                        "Name the programs of that version as `bin` in [[engine]], or use a dump.")  # fmt: skip
-    if theirs > ours:
+    if source_release > ours:
         raise _foreign(source, f"made by {engine} {source.version}, which is newer than the server ({version})",
                        "Name the programs of that version or a newer one as `bin` in [[engine]].")  # fmt: skip
 
@@ -127,9 +127,9 @@ def measured(path: Path, *more: Path) -> tuple[int, str]:
     total, digest = 0, hashlib.sha256()
     for number, root in enumerate((path, *more)):
         for name, file in _files(root):
-            found = file.stat()
-            total += found.st_size
-            digest.update(f"{number}/{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+            status = file.stat()
+            total += status.st_size
+            digest.update(f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return total, digest.hexdigest()[:16]
 
 

@@ -14,8 +14,8 @@ _LARGEST_PAGE: Final = 16384  # of the engines here, where one does not tell: wh
 
 def combined(fs_flags: Iterable[Durability], engine_flags: Iterable[Durability]) -> tuple[Durability, ...]:
     """Return the flags of both, worst first, without duplicates."""
-    found = {*fs_flags, *engine_flags}
-    return tuple(flag for flag in Durability if flag in found)
+    flags = {*fs_flags, *engine_flags}
+    return tuple(flag for flag in Durability if flag in flags)
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

@@ -224,8 +224,8 @@ def run(
         time.monotonic() - began,
     )
     if done.returncode not in ok:
-        said = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-8:]
-        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(said))
+        last_lines = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-8:]
+        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(last_lines))
     return done
 
 

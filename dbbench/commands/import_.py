@@ -32,10 +32,8 @@ def command(options: Options, folders: tuple[str, ...], results_folder: str) -> 
             refused.append(error)
     done = kept(options, merged, refused)
     if options.json:
-        put_json([{"run": merge_of_run.folder.name, "path": str(merge_of_run.folder), "added": list(merge_of_run.added),
-                   "known": list(merge_of_run.known)} for merge_of_run in done])  # fmt: skip
+        put_json([{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
+                   "known": list(run.known)} for run in done])  # fmt: skip
         return
-    for merge_of_run in done:
-        put(
-            f"{merge_of_run.folder.name}: {len(merge_of_run.added)} trials added, {len(merge_of_run.known)} already present; {merge_of_run.folder}"
-        )
+    for run in done:
+        put(f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already present; {run.folder}")

@@ -108,8 +108,8 @@ def die_with_parent(parent: int | None = None) -> None:
     `parent` is the expected pid of the parent, by default the value of PARENT in the environment. If it is already gone
     (killed while this process started), the process kills itself here.
     """
-    told = os.environ.pop(PARENT, "")
-    expected = parent or int(told or os.getppid())
+    parent_pid = os.environ.pop(PARENT, "")
+    expected = parent or int(parent_pid or os.getppid())
     _ask_for_death()
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -155,13 +155,13 @@ def isolated(
     os.close(complain)
     try:
         with os.fdopen(complaint) as reader:
-            said = reader.read()  # ends when the first process has made its rooms, or has ended
+            complaint_text = reader.read()  # ends when the first process has made its rooms, or has ended
         status = _supervise(first, first)
     finally:
         os.close(hold)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if said:
-        raise _refused(said)
+    if complaint_text:
+        raise _refused(complaint_text)
     return status
 
 

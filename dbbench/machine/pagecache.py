@@ -166,16 +166,16 @@ def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> 
     firsts = [0, *itertools.accumulate(pieces_of)]
     numbers = range(firsts.pop())
     order = random.Random(seed).sample(numbers, min(len(numbers), _CANDIDATES))
-    found: list[Piece] = []
-    wanted = size_bytes
+    pieces: list[Piece] = []
+    missing_bytes = size_bytes
     for number in order:
         owner = bisect.bisect_right(firsts, number) - 1
         for piece in _data(files[owner], (number - firsts[owner]) * _PIECE, sizes[owner]):
-            found.append(piece)
-            wanted -= piece.length
-        if wanted <= 0:
+            pieces.append(piece)
+            missing_bytes -= piece.length
+        if missing_bytes <= 0:
             break
-    return found
+    return pieces
 
 
 def read(pieces: Sequence[Piece]) -> int:
@@ -197,21 +197,21 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
     end = min(begin + _PIECE, size)
     fd = os.open(path, os.O_RDONLY)
     try:
-        at = begin
-        while at < end:
+        offset = begin
+        while offset < end:
             try:
-                at = os.lseek(fd, at, os.SEEK_DATA)
+                offset = os.lseek(fd, offset, os.SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
                     return
                 if error.errno == errno.EINVAL:  # a bare device has no holes
-                    yield Piece(path, at, end - at)
+                    yield Piece(path, offset, end - offset)
                     return
                 raise
-            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
-            if at < hole:
-                yield Piece(path, at, hole - at)
-            at = hole
+            hole = min(os.lseek(fd, offset, os.SEEK_HOLE), end)
+            if offset < hole:
+                yield Piece(path, offset, hole - offset)
+            offset = hole
     finally:
         os.close(fd)
 

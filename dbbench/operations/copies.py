@@ -270,8 +270,8 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         server = copy.enter_context(filled.second(datadir))
         yield ended(f"{name}: start a server", began)
         began = time.monotonic()
-        found = _must_be_of_before(server, name)
-        yield ended(f"{name}: query", began, found, how.taken_bytes(filled))
+        rows_found = _must_be_of_before(server, name)
+        yield ended(f"{name}: query", began, rows_found, how.taken_bytes(filled))
 
 
 def log_elsewhere(filled: Filled) -> str | None:
@@ -327,7 +327,7 @@ _PIECE: Final = 1 << 20
 
 def base_backup(filled: Filled) -> Iterator[OperationFacts]:
     """Run one step; its bytes are those of the stream."""
-    said = cold(filled)
+    cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         argv = ENGINES[server.engine].backup(server, filled.room)
         if isinstance(argv, str):
@@ -337,22 +337,22 @@ def base_backup(filled: Filled) -> Iterator[OperationFacts]:
         size = _streamed(argv, filled.room, server.env)
         done = ended("base-backup", began, None, size)
     rate = size / 1e6 / (done.seconds or 1.0)
-    yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and thrown away; {said}")
+    yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and thrown away; {cache_text}")
 
 
 def _streamed(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
     """Run the command and count what it writes. Raises OperationFailed with its last lines."""
     size = 0
     with tempfile.TemporaryDirectory(dir=room) as folder:
-        said = Path(folder) / "stderr"
-        with process.running(argv, stdout=subprocess.PIPE, stderr=said, env=env) as program:
+        messages = Path(folder) / "stderr"
+        with process.running(argv, stdout=subprocess.PIPE, stderr=messages, env=env) as program:
             if program.popen.stdout is None:
                 raise AssertionError("a pipe was asked for")
             while piece := program.popen.stdout.read(_PIECE):
                 size += len(piece)
             status = program.popen.wait()
         if status:
-            lines = said.read_text(errors="replace").splitlines()
+            lines = messages.read_text(errors="replace").splitlines()
             raise OperationFailed(f"{argv[0]} ended with status {status}:\n  " + "\n  ".join(lines[-6:]))
     return size
 

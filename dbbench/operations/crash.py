@@ -30,10 +30,10 @@ TABLE: Final = "dbbench_crash"
 def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
     """Run two steps: recovery, with the size of the log to replay, and the check afterwards. Raises CopyWrong."""
     acknowledged, log_bytes = _killed(filled)
-    said = cold(filled)
+    cache_text = cold(filled)
     began = time.monotonic()
     with filled.serving(filled.datadir) as server:
-        yield ended("crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {said}", log_bytes)
+        yield ended("crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {cache_text}", log_bytes)
         _must_have(server, acknowledged)
     if filled.check is not None:
         began = time.monotonic()
@@ -96,10 +96,10 @@ def _prepare(server: Server) -> None:
 def _must_have(server: Server, acknowledged: int) -> None:
     """Raise CopyWrong if an acknowledged row is missing. One transaction per session may be committed but
     unanswered."""
-    ((found, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
-    if not acknowledged <= int(found) <= acknowledged + SESSIONS * ROWS:
+    ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
+    if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
         raise CopyWrong(
-            f"after the crash there are {found} rows of {whole} sessions; {acknowledged} were acknowledged",
+            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged",
             effect="The trial does not count.",
         )
     execute(server, f"DROP TABLE {TABLE}")

@@ -39,17 +39,17 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
     lists.append(("memory", plan.memory or (None,), _size))
     lists.append(("bin", engine.bins or (None,), bins.__getitem__))
     for choice in itertools.product(*(values for _, values, _ in lists)):
-        told = [
+        descriptions = [
             f"{name}={word(value)}"
             for (name, values, word), value in zip(lists, choice, strict=True)
             if len(values) > 1
         ]
         *swept, memory, folder = choice
-        own, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
+        of_workload, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
         settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
         yield Variant(
-            "+".join(told),
-            dict(zip(spec.sweeps, own, strict=True)),
+            "+".join(descriptions),
+            dict(zip(spec.sweeps, of_workload, strict=True)),
             memory,
             dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
         )
@@ -95,7 +95,7 @@ def default_label(use: str, wal: object, device: DeviceSpec | None) -> str:
 def label_of(word: str, arms: Iterable[Arm]) -> str | None:
     """Return the label that `word` means: the label itself, or that of the first arm that uses the setup of
     that name."""
-    known = list(arms)
-    if any(arm.label == word for arm in known):
+    labels = list(arms)
+    if any(arm.label == word for arm in labels):
         return word
-    return next((arm.label for arm in known if arm.use == word), None)
+    return next((arm.label for arm in labels if arm.use == word), None)

@@ -77,11 +77,11 @@ class Catalog:
 def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
     """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileMissing for a path that is not a
     directory."""
-    own = [Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)]
-    for folder in own:
+    own_folders = [Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)]
+    for folder in own_folders:
         if not folder.is_dir():
             raise FileMissing(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
-    roots = [*own, shipped()]
+    roots = [*own_folders, shipped()]
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
 
 
@@ -99,16 +99,16 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
 
 def defaults(workload: Workload) -> dict[str, Scalar]:
     """Return the workload's parameters that have a default; durations in seconds, sizes in bytes."""
-    known = parameters(workload)
-    return {name: checked(p, p.default) for name, p in known.items() if p.default is not None}
+    values = parameters(workload)
+    return {name: checked(p, p.default) for name, p in values.items() if p.default is not None}
 
 
 def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """Return the workload's dataset with those of `values` that are its parameters."""
-    own = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
-    own |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
+    dataset_values = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
+    dataset_values |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
     adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
-    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": own})
+    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": dataset_values})
 
 
 def checked(parameter: Parameter, value: Any) -> Scalar:
@@ -163,9 +163,9 @@ def _check_words(document: Document, workload: Workload) -> None:
 def _check_workload(document: Document, workload: Workload) -> None:
     """Note errors that types alone do not detect."""
     _check_words(document, workload)
-    kind, own = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
+    kind, dataset_values = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
     try:
-        TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": own})
+        TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:
         document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
     for index, file in enumerate(workload.beside):
@@ -186,12 +186,12 @@ def _check_workload(document: Document, workload: Workload) -> None:
 
 
 def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for root in roots:
         for path in sorted((root / kind).glob("*.toml")):
             if NAME.fullmatch(path.stem):
-                found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+                files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def _path(name: str, known: dict[str, Path], what: str, lister: str) -> Path:

@@ -76,11 +76,11 @@ def check(
 
 
 def _known_setups(arms: Mapping[Key, Arm], catalog: Catalog) -> list[FsSetup]:
-    found = []
+    setups = []
     for arm in arms.values():
         with contextlib.suppress(UnknownName, PlanInvalid):  # told with its arm
-            found.append(catalog.setup(arm.use))
-    return found
+            setups.append(catalog.setup(arm.use))
+    return setups
 
 
 def _check_arms(document: Document, arms: Mapping[Key, Arm], device: DeviceSpec | None, catalog: Catalog) -> None:
@@ -140,8 +140,8 @@ def _check_names(document: Document, what: str, names: Mapping[Key, str]) -> Non
 
 def engines_of(spec: WorkloadSpec, workload: Workload, engines: Iterable[EngineSpec]) -> list[EngineSpec]:
     """Return the plan's engines on which one of its workloads runs, in the order of the plan."""
-    wanted = spec.engines or workload.engines
-    return [engine for engine in engines if engine.name in wanted and engine.name in workload.engines]
+    engine_names = spec.engines or workload.engines
+    return [engine for engine in engines if engine.name in engine_names and engine.name in workload.engines]
 
 
 def _check_engines_of(
@@ -170,9 +170,9 @@ def _check_dataset(
     values = {**defaults(workload), **spec.parameters}
     each = [{**values, name: value} for name, several in spec.sweeps.items() for value in several] or [values]
     for engine in engines_of(spec, workload, engines.values()):
-        for own in each:
+        for dataset_parameters in each:
             try:
-                generated.completed(placed(dataset_of(workload, own), spec), engine.name)
+                generated.completed(placed(dataset_of(workload, dataset_parameters), spec), engine.name)
             except PlanInvalid as error:
                 document.flaw(key, error.evidence)
 
@@ -196,9 +196,9 @@ def _check_baseline(document: Document, arms: Mapping[Key, Arm]) -> None:
 def _check_study(document: Document, plan: Plan | None) -> None:
     if plan is None or plan.study is None:
         return
-    known = studies.names()
-    if plan.study.name not in known:
-        hint = did_you_mean(plan.study.name, known)
+    study_names = studies.names()
+    if plan.study.name not in study_names:
+        hint = did_you_mean(plan.study.name, study_names)
         document.flaw(("study", "name"), f'unknown study "{plan.study.name}"{hint}')
 
 
@@ -233,9 +233,17 @@ def _check_window(document: Document, key: Key, warmup_s: float | None, measure_
 def _check_device(document: Document, device: DeviceSpec, labels: list[str]) -> None:
     given = document.data.get("device", {})
     {"loop": _check_loop, "block": _check_block, "dir": _check_dir}[device.kind](document, device, labels)
-    own = {"loop": {"size", "at", "count"}, "block": {"path", "paths", "identity", "condition"}, "dir": {"paths"}}
+    keys_of_kind = {
+        "loop": {"size", "at", "count"},
+        "block": {"path", "paths", "identity", "condition"},
+        "dir": {"paths"},
+    }
     for name in given:
-        if name != "kind" and name not in own[device.kind] and any(name in keys for keys in own.values()):
+        if (
+            name != "kind"
+            and name not in keys_of_kind[device.kind]
+            and any(name in keys for keys in keys_of_kind.values())
+        ):
             document.flaw(("device", name), f'"{name}" has no effect with kind = "{device.kind}"; remove it')
 
 
@@ -315,13 +323,13 @@ def _check_raw(
 
 def value_at(document: Document, key: Key, name: str) -> Any:
     """Return the value of `name` in the table at `key` of the file, or None if it is missing."""
-    found: Any = document.data
+    value: Any = document.data
     for part in (*key, name):
         try:
-            found = found[part]
+            value = value[part]
         except (KeyError, IndexError, TypeError):
             return None
-    return found
+    return value
 
 
 def _check_arm(document: Document, key: Key, arm: Arm, setup: FsSetup, device: DeviceSpec | None) -> None:

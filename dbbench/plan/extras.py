@@ -48,7 +48,9 @@ def check_extras(
     if plan is not None:
         _check_restore(document, plan, setups)
         if plan.snapshots is not None:
-            _check_snapshots(document, plan, plan.snapshots, all(one.window == "fixed" for one in workloads))
+            _check_snapshots(
+                document, plan, plan.snapshots, all(workload_spec.window == "fixed" for workload_spec in workloads)
+            )
     applied = any(workload.driver == "apply" for workload in workloads)
     standby = applied and any(profile_of(engine.name).standby for engine in engines)
     asked = document.data.get("operations", [])

@@ -64,8 +64,8 @@ def _parts(document: Document, catalog: Catalog) -> PlanParts:
         if engine := _engine(document, item, key):
             engines[key] = engine
     for key, item in _items(document, "workload"):
-        if found := read_workload(document, item, key, catalog):
-            workloads[key] = found
+        if workload := read_workload(document, item, key, catalog):
+            workloads[key] = workload
     count = sum(len(document.data.get(name, ())) for name in _LISTS if isinstance(document.data.get(name), list))
     return PlanParts(
         plan=_plan(document, arms, engines, workloads, device),
@@ -91,10 +91,10 @@ def _plan(
         "workload": tuple(spec for spec, _ in workloads.values()),
         "device": device or DeviceSpec(),
     }
-    own = {name: read_parts.get(name, value) for name, value in document.data.items()}
-    if isinstance(baseline := own.get("baseline"), str):
-        own["baseline"] = label_of(baseline, arms.values()) or baseline
-    return typed(document, Plan, own)
+    plan_values = {name: read_parts.get(name, value) for name, value in document.data.items()}
+    if isinstance(baseline := plan_values.get("baseline"), str):
+        plan_values["baseline"] = label_of(baseline, arms.values()) or baseline
+    return typed(document, Plan, plan_values)
 
 
 def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
@@ -144,9 +144,9 @@ def _check_sizes(document: Document, item: dict[str, Any], key: Key) -> None:
     """Check sizes in the server's own unit: the server would refuse another unit in every trial."""
     for name, given in item["settings"].items():
         for value in given if isinstance(given, list) else [given]:
-            if own := respelt_size(str(item.get("name")), value):
+            if respelt := respelt_size(str(item.get("name")), value):
                 document.flaw(
-                    (*key, "settings", name), f'"{value}" is not a size in the format of this server; write "{own}"'
+                    (*key, "settings", name), f'"{value}" is not a size in the format of this server; write "{respelt}"'
                 )
 
 
@@ -195,11 +195,11 @@ def narrowed(
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:
-    known, kept = [arm.label for arm in plan.fs_setups], set()
+    all_labels, kept = [arm.label for arm in plan.fs_setups], set()
     for word in labels:
         if (label := label_of(word, plan.fs_setups)) is None:
             raise UnknownName(
-                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, known)}',
+                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, all_labels)}',
                 effect="Nothing was changed.",
             )
         kept.add(label)

@@ -77,7 +77,7 @@ class Document:
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 80]}...{text[-80:]}"
-        if not any(known.key == key and known.text == text for known in self.flaws):
+        if not any(flaw.key == key and flaw.text == text for flaw in self.flaws):
             self.flaws.append(Flaw(key, text))
         if len(self.flaws) >= _MOST_FLAWS:
             self.finish()
@@ -89,8 +89,8 @@ class Document:
         ordered = sorted(self.flaws, key=lambda flaw: self.line(flaw.key) or 0)
         count = f"{len(ordered)} errors" if len(ordered) > 1 else "an error"
         count += " or more" if len(ordered) == _MOST_FLAWS else ""
-        told = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
-        raise PlanInvalid(f"{self.path} has {count}:\n{told}", effect="Nothing was changed.")
+        lines = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
+        raise PlanInvalid(f"{self.path} has {count}:\n{lines}", effect="Nothing was changed.")
 
 
 def read(path: Path) -> Document:
@@ -107,10 +107,10 @@ def read(path: Path) -> Document:
         data = tomllib.loads(text)
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
     except tomllib.TOMLDecodeError as error:
-        told = re.sub(r" \(at line (\d+), column \d+\)$", "", str(error))
-        found = re.search(r"at line (\d+)", str(error))
-        place = f"{path}:{found[1]}" if found else f"{path}:{text.count(chr(10)) + 1}"
-        raise PlanInvalid(f"{place}  invalid TOML: {told[:_LONGEST]}", effect="Nothing was changed.") from None
+        message = re.sub(r" \(at line (\d+), column \d+\)$", "", str(error))
+        line_match = re.search(r"at line (\d+)", str(error))
+        place = f"{path}:{line_match[1]}" if line_match else f"{path}:{text.count(chr(10)) + 1}"
+        raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}", effect="Nothing was changed.") from None
     except RecursionError:
         place = f"{path}:{_deepest_line(text)}"
         raise PlanInvalid(f"{place}  values are nested too deeply", effect="Nothing was changed.") from None
@@ -176,15 +176,15 @@ def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = 
 def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
     """Note pydantic's errors, one per key; a union reports an error for each of its members."""
     by_key: dict[Key, list[str]] = {}
-    for found in error.errors():
-        place = (*at, *found["loc"])
-        if found["type"] == "missing":
+    for finding in error.errors():
+        place = (*at, *finding["loc"])
+        if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
-        elif found["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # _unknown_keys tells
-            by_key.setdefault(_known_part(document, place), []).append(_told(found))
-    for key, told in by_key.items():
+        elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # _unknown_keys tells
+            by_key.setdefault(_known_part(document, place), []).append(_told(finding))
+    for key, texts in by_key.items():
         name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
-        document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(told)).replace(" or must be ", " or "))
+        document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or "))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -205,8 +205,8 @@ def _told(found: Any) -> str:
     """Return one of pydantic's errors in the terms of a TOML file."""
     given = found.get("input")
     if found["type"] in ("literal_error", "enum"):
-        known = re.findall(r"'([^']*)'", found["ctx"]["expected"])
-        return f"must be one of {', '.join(known)}, not {given!r}{_near(str(given), known)}"
+        names = re.findall(r"'([^']*)'", found["ctx"]["expected"])
+        return f"must be one of {', '.join(names)}, not {given!r}{_near(str(given), names)}"
     message = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
     return message.replace("expected", "must be", 1)

@@ -42,41 +42,41 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
         return None
     if spec is None or workload is None:
         return None
-    own = _own(document, item, key, workload)
-    check_source(document, key, spec, own, str(workload.dataset["kind"]))
-    lists = {name: values for name, values in own.items() if len(values) > 1}
-    single = {name: values[0] for name, values in own.items() if len(values) == 1}
+    own_entries = _own(document, item, key, workload)
+    check_source(document, key, spec, own_entries, str(workload.dataset["kind"]))
+    lists = {name: values for name, values in own_entries.items() if len(values) > 1}
+    single = {name: values[0] for name, values in own_entries.items() if len(values) == 1}
     spec = dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=single, sweeps=lists)
     return spec, workload
 
 
 def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload) -> dict[str, tuple[Scalar, ...]]:
     """Return the given parameters of the workload, each value converted to its type; note errors."""
-    known = parameters(workload)
+    names = parameters(workload)
     taken: dict[str, tuple[Scalar, ...]] = {}
     for name, value in item.items():
         if name in _COMMON:
             continue
-        if name not in known:
-            hint = did_you_mean(name, {*known, *_COMMON})
+        if name not in names:
+            hint = did_you_mean(name, {*names, *_COMMON})
             document.flaw((*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}')
             continue
-        taken[name] = _values(document, known[name], value, (*key, name))
+        taken[name] = _values(document, names[name], value, (*key, name))
     return taken
 
 
 def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
     """Return the value of a parameter, or those of a list."""
-    found: list[Scalar] = []
+    values: list[Scalar] = []
     check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
-            found.append(_possible(str(key[-1]), checked(parameter, value)))
+            values.append(_possible(str(key[-1]), checked(parameter, value)))
         except ValueError as error:
             place = (*key, index) if isinstance(given, list) else key
             document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "must be", 1)}')
-    check_list(document, key, given, found, parameter.type)
-    return tuple(found)
+    check_list(document, key, given, values, parameter.type)
+    return tuple(values)
 
 
 def _possible(name: str, value: Scalar) -> Scalar:
@@ -175,8 +175,8 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
     implied = {name for name in workload.dataset if name != "kind"} | {"size"}
     if workload.driver == "scan":
         implied -= {"tables"}  # how many of the user's are scanned
-    known = parameters(workload)
-    return {name: value for name, value in values.items() if name in given or name not in implied or name not in known}
+    names = parameters(workload)
+    return {name: value for name, value in values.items() if name in given or name not in implied or name not in names}
 
 
 CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
@@ -192,14 +192,17 @@ def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dic
 
     Raises ValueError if the plan sets no memory to which the size could refer.
     """
-    own = {name: value for name, value in values.items() if name != "size"}
+    values_without_size = {name: value for name, value in values.items() if name != "size"}
     word = str(values.get("size", ""))
     if not word:
-        return own
+        return values_without_size
     if memory_bytes is None:
         raise ValueError(f'size = "{word}" needs `memory` in the plan')
     name = SIZE_PARAMETERS[kind]
-    return {**own, name: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, own)))}
+    return {
+        **values_without_size,
+        name: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, values_without_size))),
+    }
 
 
 def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:

@@ -62,9 +62,9 @@ class Agent:
 
     def pass_on(self, fd: int) -> None:
         """Forward what the load generator prints, and its end when it has closed both its streams."""
-        said = os.read(fd, _CHUNK)
-        if said:
-            tell({"output": self.pipes[fd], "text": said.decode("utf-8", "replace")})
+        output = os.read(fd, _CHUNK)
+        if output:
+            tell({"output": self.pipes[fd], "text": output.decode("utf-8", "replace")})
             return
         del self.pipes[fd]
         if not self.pipes:
@@ -109,8 +109,8 @@ class Agent:
     def find(self, names: list[str], patterns: list[str]) -> list[str]:
         """Return paths of programs: by patterns of paths, and by their names in PATH."""
         places = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        found = [str(path) for pattern in patterns for path in sorted(Path("/").glob(pattern.lstrip("/")))]
-        return found + [path for path in (shutil.which(name, path=places) for name in names) if path]
+        paths = [str(path) for pattern in patterns for path in sorted(Path("/").glob(pattern.lstrip("/")))]
+        return paths + [path for path in (shutil.which(name, path=places) for name in names) if path]
 
     def run(self, argv: list[str], within_s: float) -> list[Any]:
         """Run a short program; return its status and output."""
@@ -144,10 +144,10 @@ class Agent:
         """Start the load generator in a new session in the directory; return the time of both clocks before."""
         clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         began = self.clock()
-        own = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}
+        variables = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}
         self.child = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, cwd=str(self.folder), env={**clean, **own, **env}, start_new_session=True,
+            stderr=subprocess.PIPE, cwd=str(self.folder), env={**clean, **variables, **env}, start_new_session=True,
         )  # fmt: skip
         self.pipes = {self.child.stdout.fileno(): "out", self.child.stderr.fileno(): "err"}
         with contextlib.suppress(BrokenPipeError):

@@ -152,14 +152,14 @@ class Client:
         before, after = self._cpu, self.session.ask("cpu")
         seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
         now = ended["cpu_s"] if ended is not None else after["tool_s"]
-        own = None if now is None or before["tool_s"] is None else now - before["tool_s"]
+        tool_s = None if now is None or before["tool_s"] is None else now - before["tool_s"]
         cpus = self.facts.cpus if self.facts else 0
         others = None
-        if own is not None and seconds > 0 and cpus:
-            others = max(0.0, after["busy_s"] - before["busy_s"] - own) / (seconds * cpus)
+        if tool_s is not None and seconds > 0 and cpus:
+            others = max(0.0, after["busy_s"] - before["busy_s"] - tool_s) / (seconds * cpus)
         if self.facts is not None:
             self.facts = dataclasses.replace(self.facts, others_share=others)
-        return {"seconds": seconds, "client_cpu_s": own}
+        return {"seconds": seconds, "client_cpu_s": tool_s}
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -174,17 +174,17 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     """
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
-    found = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
-    told = {path: text.strip() for path in found for status, text in [_run(session, path)] if status == 0}
-    if not told:
+    paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
+    version_of = {path: text.strip() for path in paths for status, text in [_run(session, path)] if status == 0}
+    if not version_of:
         raise _lacks(session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver)
-    same = [path for path, text in told.items() if major(text) == major(version)]
-    path = same[0] if same and driver == "pgbench" else max(told, key=lambda one: major(told[one]))
-    if driver == "sysbench" and f" {_SYSBENCH}" not in told[path]:
+    same = [path for path, text in version_of.items() if major(text) == major(version)]
+    path = same[0] if same and driver == "pgbench" else max(version_of, key=lambda one: major(version_of[one]))
+    if driver == "sysbench" and f" {_SYSBENCH}" not in version_of[path]:
         raise ClientLacks(
-            f"{session.host} has {told[path]}, but sysbench 1.0 is required", effect="No load was started."
+            f"{session.host} has {version_of[path]}, but sysbench 1.0 is required", effect="No load was started."
         )
-    return path, told[path]
+    return path, version_of[path]
 
 
 def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
@@ -215,13 +215,13 @@ def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
 
     The error is half of the fastest of ROUNDS round trips (Cristian's method, 1989).
     """
-    found = []
+    offsets = []
     for _ in range(ROUNDS):
         asked = clock.now_utc()
         there = session.ask("clock")["utc"]
         answered = clock.now_utc()
-        found.append(((answered - asked) / 2, there - (asked + answered) / 2))
-    error, offset = min(found)
+        offsets.append(((answered - asked) / 2, there - (asked + answered) / 2))
+    error, offset = min(offsets)
     return offset, error
 
 
@@ -247,8 +247,8 @@ def tool_here(driver: str, version: str) -> str:
 
 def major(version: str) -> int:
     """Return 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
-    found = re.search(r"\d+", version)
-    return int(found[0]) if found else 0
+    digits = re.search(r"\d+", version)
+    return int(digits[0]) if digits else 0
 
 
 def _run(session: Session, path: str) -> tuple[int, str]:

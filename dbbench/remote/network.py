@@ -111,9 +111,9 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
         sign(ca, spec.address, server)
         sign(ca, ROLE, client)
         ca.key.unlink()
-        found = {CA: ca.cert.read_bytes(), CERT: client.cert.read_bytes(), KEY: client.key.read_bytes()}
+        files = {CA: ca.cert.read_bytes(), CERT: client.cert.read_bytes(), KEY: client.key.read_bytes()}
         client.key.unlink()
-    return server, found
+    return server, files
 
 
 @contextlib.contextmanager

@@ -143,19 +143,19 @@ class Session:
 
     def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            message = None
+        if not isinstance(message, dict):
             return  # what a login shell prints
-        if "output" in said:
-            _append(self.prints.get(said["output"]), said["text"])
-        elif "ended" in said:
-            self.ended = said
-        elif "bytes" in said:
-            self._answers.put({} if self._took(int(said["bytes"]), pipe) else None)
+        if "output" in message:
+            _append(self.prints.get(message["output"]), message["text"])
+        elif "ended" in message:
+            self.ended = message
+        elif "bytes" in message:
+            self._answers.put({} if self._took(int(message["bytes"]), pipe) else None)
         else:
-            self._answers.put(said)
+            self._answers.put(message)
 
     def _took(self, size: int, pipe: IO[bytes]) -> bool:
         """Write the next bytes into the requested file; return False if they did not all arrive."""

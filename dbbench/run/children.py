@@ -90,7 +90,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
     process forwards Ctrl-C, so that the servers do not get it from the terminal. If this process is killed, the worker
     and everything below it end too.
     """
-    told, overdue = list[DbbenchError](), overdue or Overdue()
+    errors, overdue = list[DbbenchError](), overdue or Overdue()
     with writing(log):
         output = os.fdopen(own_file(log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
     with (
@@ -116,7 +116,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
             for line in overdue.lines(child.pid, child.popen.stdout.fileno()):
                 event = parsed(line)
                 if event is not None and event.kind == "error":
-                    told.append(_error(event))
+                    errors.append(_error(event))
                 elif event is not None:
                     overdue.hear(event)
                     emit(event)
@@ -126,8 +126,8 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
         status = child.wait(STOP_GRACE_S)
     if stop.signal is not None:
         raise stop.error()
-    if told:
-        raise told[0]
+    if errors:
+        raise errors[0]
     return status
 
 
@@ -176,13 +176,13 @@ class Overdue:
 
 def waiting(pid: int) -> str:
     """Return where the processes below `pid` wait: those in state D first, with the kernel function."""
-    found = []
+    readable = []
     for child in psutil.Process(pid).children(recursive=True):
         try:
             asleep = child.status() == psutil.STATUS_DISK_SLEEP
             where = Path(f"/proc/{child.pid}/wchan").read_text()
             name = f"{child.name()} (pid {child.pid}{', state D' if asleep else ''})"
-            found.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} at work"))
+            readable.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} at work"))
         except (psutil.Error, OSError):
             continue
-    return "; ".join(text for _awake, text in sorted(found)[:_NAMED]) or "no child of it is left"
+    return "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "no child of it is left"

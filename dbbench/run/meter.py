@@ -80,10 +80,10 @@ class Meter:
 
     def _cores(self) -> CoresFacts:
         """Return the CPUs of the server and of the load generator, on their hosts."""
-        found = self.limits.facts(self.server.pid, self.load.pids)
+        cores_facts = self.limits.facts(self.server.pid, self.load.pids)
         if self.client is None:
-            return found
-        return dataclasses.replace(found, client=written(self.client.cores), shared=0)
+            return cores_facts
+        return dataclasses.replace(cores_facts, client=written(self.client.cores), shared=0)
 
     @property
     def client_facts(self) -> ClientFacts | None:
@@ -144,8 +144,8 @@ class Meter:
         Not over the window alone: PostgreSQL counts a session's transactions up to 10 s late, at the latest when it
         ends.
         """
-        found = self.server.work(self.idle, self.drained, explicit)
-        return dataclasses.replace(found, **self.moved) if self.load.pids and self.client is None else found
+        work_facts = self.server.work(self.idle, self.drained, explicit)
+        return dataclasses.replace(work_facts, **self.moved) if self.load.pids and self.client is None else work_facts
 
     def writes(self, explicit: bool) -> int | None:
         """Return a lower bound of the window's commits that changed something."""
@@ -187,8 +187,8 @@ class Meter:
     def _own_bytes(self) -> int | None:
         """What of the bytes on the disks below is this trial's: all that its own devices moved. Where the log and the
         rest of the cluster lie elsewhere, all that its processes moved too: which of them went where is not counted."""
-        own = _sum(self.disk.get("read_bytes"), self.disk.get("write_bytes"))
-        return own if own is None or not self.elsewhere else own + (self.processes_bytes or 0)
+        disk_bytes = _sum(self.disk.get("read_bytes"), self.disk.get("write_bytes"))
+        return disk_bytes if disk_bytes is None or not self.elsewhere else disk_bytes + (self.processes_bytes or 0)
 
     def _shared(self) -> tuple[str, ...]:
         return shared_disks(self.device)
@@ -224,5 +224,5 @@ def _page_cache_debt() -> int | None:
 
 
 def _sum(*parts: int | None) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    measured = [part for part in parts if part is not None]
+    return sum(measured) if measured else None

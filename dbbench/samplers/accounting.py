@@ -46,12 +46,12 @@ class CpuClock:
         """
         before, after = self._before, self._read()
         me = os.getpid()
-        found: dict[str, float | None] = {"seconds": after.monotonic - before.monotonic}
-        found.update(_system(before.cpu, after.cpu))
-        found["client_cpu_s"] = self._client_s(before, after, me)
-        found["server_cpu_s"] = _tree_s(self._server, before, after)
-        found["dbbench_cpu_s"] = self._own_s(before, after, me)
-        return found
+        spent: dict[str, float | None] = {"seconds": after.monotonic - before.monotonic}
+        spent.update(_system(before.cpu, after.cpu))
+        spent["client_cpu_s"] = self._client_s(before, after, me)
+        spent["server_cpu_s"] = _tree_s(self._server, before, after)
+        spent["dbbench_cpu_s"] = self._own_s(before, after, me)
+        return spent
 
     def _own_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
         apart = {*self._client, *self._server}
@@ -85,10 +85,10 @@ class CpuClock:
 
 def cpu_ms_per_tx(difference: Mapping[str, float | None], transactions: int) -> float | None:
     """Return (system total - client - dbbench) / transactions in ms, or None if a part is not known."""
-    system, client, own = (difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench"))
-    if system is None or client is None or own is None or transactions <= 0:
+    system, client, dbbench_s = (difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench"))
+    if system is None or client is None or dbbench_s is None or transactions <= 0:
         return None
-    return max(0.0, system - client - own) / transactions * 1000
+    return max(0.0, system - client - dbbench_s) / transactions * 1000
 
 
 def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float | None]:
@@ -204,10 +204,10 @@ class DiskClock:
         }
 
     def _read(self) -> dict[str, int | None]:
-        found = [one for disk in self._disks if (one := sysfs.io_counters(disk)) is not None]
-        known = bool(found) and len(found) == len(self._disks)
+        counters = [disk_counters for disk in self._disks if (disk_counters := sysfs.io_counters(disk)) is not None]
+        complete = bool(counters) and len(counters) == len(self._disks)
         return {
-            "read_bytes": sum(one.read_bytes for one in found) if known else None,
-            "write_bytes": sum(one.write_bytes for one in found) if known else None,
+            "read_bytes": sum(disk_counters.read_bytes for disk_counters in counters) if complete else None,
+            "write_bytes": sum(disk_counters.write_bytes for disk_counters in counters) if complete else None,
             "flushes": sysfs.flushes(self._disks),
         }

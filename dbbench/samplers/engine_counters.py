@@ -157,7 +157,7 @@ def foreign_sessions(
 ) -> Iterator[TrialWarning]:
     """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the configuration, in these
     seconds."""
-    before, foreign, found = Sessions({}), set[int](), dict[str, int]()
+    before, foreign, first_seconds = Sessions({}), set[int](), dict[str, int]()
     for reading in readings:
         if (now := reading.sessions) is None:
             continue
@@ -170,13 +170,13 @@ def foreign_sessions(
                 new = now.present.keys() - before.present.keys()
                 foreign |= new if len(new) <= more else set()
                 if not 0 < len(new) <= more:
-                    found.setdefault(f"{more} in all, not listed by the server", second)
+                    first_seconds.setdefault(f"{more} in all, not listed by the server", second)
             for number in sorted(foreign & now.present.keys()):
-                found.setdefault(now.present[number], second)
+                first_seconds.setdefault(now.present[number], second)
         before = now
-    if found:
-        texts = [f"{' '.join(text.split())} (second {second})" for text, second in found.items()]
-        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(found.values()), suspect=True)
+    if first_seconds:
+        texts = [f"{' '.join(text.split())} (second {second})" for text, second in first_seconds.items()]
+        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()), suspect=True)
 
 
 def _beyond(sessions: Sessions, expected: int | None) -> int:

@@ -55,8 +55,8 @@ def _read(document: Path, disk: str) -> SysstatDocument:
         text = document.read_text(errors="replace")
     except OSError as error:
         return SysstatDocument(fault=str(error))
-    found = parse(text, disk)
-    return found if found.whole else found._replace(fault=f"{document.name} is cut off")
+    disk_rows = parse(text, disk)
+    return disk_rows if disk_rows.whole else disk_rows._replace(fault=f"{document.name} is cut off")
 
 
 class _WithLog:
@@ -66,12 +66,12 @@ class _WithLog:
         self._disk, self._log = disk, log
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        found, log = self._disk.series(begin_utc, seconds), self._log.series(begin_utc, seconds)
-        found.update(Series(seconds, {f"log_{name}": values for name, values in log.columns.items()}))
-        return found
+        disk_series, log = self._disk.series(begin_utc, seconds), self._log.series(begin_utc, seconds)
+        disk_series.update(Series(seconds, {f"log_{name}": values for name, values in log.columns.items()}))
+        return disk_series
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        return (*self._disk.warnings(), *(found for found in self._log.warnings() if found.id == "W140"))
+        return (*self._disk.warnings(), *(warning for warning in self._log.warnings() if warning.id == "W140"))
 
 
 class _Nothing:
@@ -101,10 +101,10 @@ _STAMP: Final = "an ISO time with its zone"
 @process.understood("iostat")
 def parse(text: str, disk: str) -> SysstatDocument:
     """Return the entries of `disk` in order. Intervals without it are omitted."""
-    found, whole = statistics(text)
+    disk_rows, whole = statistics(text)
     entries: list[Interval] = []
     strange, rows = [], []
-    for raw in found:
+    for raw in disk_rows:
         stamp = _stamp(raw)
         row = next((row for row in raw.get("disk", []) if row.get("disk_device") == disk), None)
         if stamp is None:
@@ -113,7 +113,7 @@ def parse(text: str, disk: str) -> SysstatDocument:
             interval = stamp - entries[-1].stamp if entries else 1
             entries.append(Interval(stamp, interval, dict(_values(row))))
             rows.append(row)
-    return SysstatDocument(entries, whole, unread(strange, _STAMP) or _unexpected(found, rows, disk))
+    return SysstatDocument(entries, whole, unread(strange, _STAMP) or _unexpected(disk_rows, rows, disk))
 
 
 def _unexpected(found: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], disk: str) -> str:

@@ -198,14 +198,14 @@ def stepped(before: tuple[float, float], now: tuple[float, float]) -> float:
 
 def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWarning:
     """Return the findings of one kind as a warning: the duration for stopped processes, the time for changes."""
-    mine = [finding for finding in findings if finding.id == kind]
-    first = min(int(finding.utc - begin_utc) for finding in mine)
+    same_kind = [finding for finding in findings if finding.id == kind]
+    first = min(int(finding.utc - begin_utc) for finding in same_kind)
     if kind == _STANDING:
         lasted = Counter[str]()
-        for finding in mine:
+        for finding in same_kind:
             lasted[finding.text] += round(finding.lasted_s)
         texts = [f"{text} for about {count} s" for text, count in lasted.most_common()]
     else:
-        texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in mine]
+        texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in same_kind]
     more = f" and {len(texts) - _SHOWN} others" if len(texts) > _SHOWN else ""
     return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first, suspect=True)

@@ -123,9 +123,9 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
     `disk_names` are the kernel's name and sysstat's spelling of a device that is gone (`dev7-0`), or nothing;
     `pressure`: whether sadf was asked for pressure stall information.
     """
-    found, whole = statistics(text)
+    rows, whole = statistics(text)
     entries, strange, read = [], [], []
-    for raw in found:
+    for raw in rows:
         stamp = _stamp(raw.get("timestamp"))
         if stamp is None:
             strange.append(raw.get("timestamp"))
@@ -139,14 +139,14 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
 
 def _unexpected(read: list[_Sections], tables: Mapping[str, _Table], disk_names: tuple[str, ...]) -> str:
     """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it is sufficient."""
-    said = []
+    texts = []
     for name, table in tables.items():
         rows = [row for sections in read if (row := sections[name]) is not None]
         if name == "disk" and not rows:
-            said += [f"disk: expected {' or '.join(disk_names)}, read none of them"] if disk_names else []
+            texts += [f"disk: expected {' or '.join(disk_names)}, read none of them"] if disk_names else []
         else:
-            said += [missing_keys(name, rows, table)]
-    return "; ".join(filter(None, said)) if read else ""
+            texts += [missing_keys(name, rows, table)]
+    return "; ".join(filter(None, texts)) if read else ""
 
 
 def _stamp(found: Any) -> tuple[int, float] | None:

@@ -91,24 +91,24 @@ class ServerLog:
 
 def events(text: str) -> list[LogEvent]:
     """Return the relevant lines of a server's log in order; continuation lines have no time."""
-    found = []
+    log_events = []
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is None:
             continue
         kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
         if kind and (utc := _utc(match[1], match[2])) is not None:
-            found.append(LogEvent(utc, kind, match[3].strip()))
-    return found
+            log_events.append(LogEvent(utc, kind, match[3].strip()))
+    return log_events
 
 
 def _utc(date: str, time: str) -> float | None:
     """Return epoch seconds, or None for a damaged line."""
     try:
-        told = datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}")
+        moment = datetime.fromisoformat(f"{date}T{time.zfill(8) if '.' not in time else time}")
     except ValueError:
         return None
-    return told.replace(tzinfo=UTC).timestamp()
+    return moment.replace(tzinfo=UTC).timestamp()
 
 
 def _counted(seconds: int, hits: list[int]) -> Column:

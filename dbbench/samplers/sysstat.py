@@ -45,9 +45,9 @@ def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterabl
 
     Without it, a column that the tool does not print would only be empty.
     """
-    found = dict.fromkeys(key for row in rows for key in row)
-    absent = [key for key in expected if key not in found]
-    return f"{name}: expected {', '.join(absent)}, read {', '.join(found) or 'nothing'}" if absent else ""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    absent = [key for key in expected if key not in keys]
+    return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}" if absent else ""
 
 
 def unread(stamps: Sequence[object], expected: str) -> str:
@@ -86,14 +86,14 @@ def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
     The printed second is a bound, so a slow drift is corrected as soon as it shows. After a stall the fraction is lost:
     half a second minimises the error.
     """
-    found: list[float] = []
+    end_times: list[float] = []
     guess = began_utc
     for entry in entries:
         guess = min(max(guess + 1.0, entry.stamp), entry.stamp + 0.999)
-        if found and guess - found[-1] > LONGEST_INTERVAL_S:
+        if end_times and guess - end_times[-1] > LONGEST_INTERVAL_S:
             guess = entry.stamp + 0.5
-        found.append(guess)
-    return found
+        end_times.append(guess)
+    return end_times
 
 
 def to_series(entries: Sequence[Interval], began_utc: float, begin_utc: float, seconds: int) -> Series:
@@ -126,9 +126,9 @@ class Recorder:
         """Note whether the program ended by itself; call this before stopping it."""
         status = program.poll()
         if status is not None:
-            said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
+            last_line = log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in said)
+            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in last_line)
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         """Return columns on the trial's clock; what the recorder did not write is a gap."""

@@ -99,10 +99,10 @@ class Processes:
         """Read the table of processes."""
         listed = pids(self._proc)
         self._foreign &= listed
-        found = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
-        table = {process.pid: process for process in found if process is not None}
-        known = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
-        self._now = {pid: table[pid] for pid in sorted(_below((*self._roots, *known), table.values()))}
+        tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
+        table = {process.pid: process for process in tasks if process is not None}
+        alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
+        self._now = {pid: table[pid] for pid in sorted(_below((*self._roots, *alive), table.values()))}
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
         self._threads = {pid: threads(process, self._proc) for pid, process in self._now.items()}
@@ -111,13 +111,13 @@ class Processes:
     def stopped(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
         frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
-        found = []
+        stopped = []
         for pid, process in self._now.items():
             if process.state in _STOPPED:
-                found.append((pid, process.name, "stopped"))
+                stopped.append((pid, process.name, "stopped"))
             elif frozen[self._listed[pid]]:
-                found.append((pid, process.name, "frozen"))
-        return found
+                stopped.append((pid, process.name, "frozen"))
+        return stopped
 
     def rescheduled(self) -> list[str]:
         """Return changes in the scheduling of threads since the last call (W133).
@@ -125,7 +125,7 @@ class Processes:
         This process is excluded: it changes its CPUs briefly when it starts programs.
         """
         settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
-        before, found = self._scheduled, list[str]()
+        before, changes = self._scheduled, list[str]()
         self._scheduled = {}
         for pid, tasks in self._threads.items():
             for thread in tasks if pid != os.getpid() else ():
@@ -136,20 +136,23 @@ class Processes:
                 if before.get(key, now) != now:
                     who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
                     old = described(before[key])
-                    found += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in described(now).items()
+                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in described(now).items()
                               if old.get(name, value) != value]  # fmt: skip
-        return found
+        return changes
 
     def values(self) -> Values:
         """Return the control groups of each process and their limits (W134).
 
         This process is excluded: it enters groups when it starts programs.
         """
-        mine = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
-        found = {("W134", f"control groups of {self._now[pid].name} (pid {pid})"): text for pid, text in mine.items()}
-        for listed in set(mine.values()):
-            found.update({("W134", path): value for path, value in self._groups.limits(listed).items()})
-        return found
+        other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
+        values = {
+            ("W134", f"control groups of {self._now[pid].name} (pid {pid})"): text
+            for pid, text in other_processes.items()
+        }
+        for listed in set(other_processes.values()):
+            values.update({("W134", path): value for path, value in self._groups.limits(listed).items()})
+        return values
 
     def steps(self, root: int) -> int | None:
         """Return how often threads of this process and its descendants were given a CPU so far.
@@ -210,11 +213,11 @@ def _below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
     for process in table:
         there.add(process.pid)
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
+    pids: set[int] = set()
     waiting = [pid for pid in roots if pid in there]
     while waiting:
         pid = waiting.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in pids:
+            pids.add(pid)
             waiting.extend(children.get(pid, ()))
-    return found
+    return pids

@@ -124,8 +124,8 @@ class _Sequence:
             yield Step("sync")
 
     def _taken_out(self) -> str:
-        at = self.dice.randrange(len(self.names))
-        self.names[at], self.names[-1] = self.names[-1], self.names[at]
+        index = self.dice.randrange(len(self.names))
+        self.names[index], self.names[-1] = self.names[-1], self.names[index]
         return self.names.pop()
 
     def _name(self) -> str:

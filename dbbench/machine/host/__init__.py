@@ -86,14 +86,14 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the programs and Python packages that a run may use; missing ones are omitted."""
-    found = {"python": platform.python_version()}
+    versions_by_program = {"python": platform.python_version()}
     for program, arguments in _TOOLS.items():
         if find(program) and (version := _printed_version(program, arguments)):
-            found[program] = version
+            versions_by_program[program] = version
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            versions_by_program[package] = importlib.metadata.version(package)
+    return versions_by_program
 
 
 def virtualisation(root: Path = Path("/")) -> str | None:
@@ -101,9 +101,9 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     if find("systemd-detect-virt"):
         with contextlib.suppress(*_NO_ANSWER):
             # Status 1 means "none"; --vm: a container is not what takes the CPU away.
-            said = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
-            if said:
-                return said
+            printed = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
+            if printed:
+                return printed
     if hypervisor := text(root / "sys/hypervisor/type"):
         return hypervisor
     cpuinfo = text(root / "proc/cpuinfo") or ""

@@ -49,7 +49,7 @@ NONE: Final = Events()
 def events(proc: Path) -> Events:
     """Read the counters of all processors (thermal_throttle of x86) and of /proc/vmstat."""
     throttled = [
-        found for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (found := number(path)) is not None
+        count for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (count := number(path)) is not None
     ]
     counted: dict[str, int] = {}
     with contextlib.suppress(OSError):
@@ -63,11 +63,11 @@ def events(proc: Path) -> Events:
 def warnings(found: Events, seconds: float) -> Iterator[TrialWarning]:
     """Yield W126, W130 and W131 (all suspect) for the events of that many seconds."""
     if found.throttled:
-        said = f"the CPUs were throttled {found.throttled} times in {seconds:.0f} s"
-        yield TrialWarning("W126", said, suspect=True)
+        text = f"the CPUs were throttled {found.throttled} times in {seconds:.0f} s"
+        yield TrialWarning("W126", text, suspect=True)
     if found.cache_drops:
-        said = f"the machine's page cache was dropped {found.cache_drops} times in {seconds:.0f} s"
-        yield TrialWarning("W130", said, suspect=True)
+        text = f"the machine's page cache was dropped {found.cache_drops} times in {seconds:.0f} s"
+        yield TrialWarning("W130", text, suspect=True)
     swapped = (found.swapped_pages or 0) * mmap.PAGESIZE
     if seconds > 0 and swapped / seconds >= SWAPPED_BYTES_PER_S:
         yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB in {seconds:.0f} s", suspect=True)
@@ -127,13 +127,13 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     """
     where = proc or host_proc()
     table = processes(where)
-    mine = _of_our_namespace(table, where) or tree((os.getpid(), *ours), table)
+    own_pids = _of_our_namespace(table, where) or tree((os.getpid(), *ours), table)
     kernel = [process.all_s for process in table.values() if process.kernel]
     return LoadReading(
         time.monotonic(),
         cpu_times(where),
-        {(p.pid, p.started): p for p in table.values() if p.pid in mine},
-        {(p.pid, p.started): p for p in table.values() if p.pid not in mine and not p.kernel},
+        {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
+        {(p.pid, p.started): p for p in table.values() if p.pid not in own_pids and not p.kernel},
         sum(kernel) if kernel else None,
         events(where),
     )
@@ -170,17 +170,17 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
 
 def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
     """Return W012, W015, W126, W130 and W131 (all suspect) if their limits are exceeded."""
-    found: list[TrialWarning] = []
+    warnings_of_load: list[TrialWarning] = []
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
             who = ", ".join(f"pid {p.pid} {p.name} {p.cpu_s:.1f} s" for p in load.processes[:1])
-            said = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
-            found.append(TrialWarning("W012", f"{said} over {load.seconds:.0f} s", suspect=True))
+            text = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
+            warnings_of_load.append(TrialWarning("W012", f"{text} over {load.seconds:.0f} s", suspect=True))
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
-        said = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
-        found.append(TrialWarning("W015", said, suspect=True))
-    return (*found, *warnings(load.events, load.seconds))
+        text = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
+        warnings_of_load.append(TrialWarning("W015", text, suspect=True))
+    return (*warnings_of_load, *warnings(load.events, load.seconds))
 
 
 def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int]:
@@ -197,12 +197,12 @@ def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int
     init = me
     while init in table and _inner_pid(where, init) != 1:
         init = table[init].parent
-    found = tree((init,), table)  # whoever loses its parent is adopted by the namespace's first process
+    members = tree((init,), table)  # whoever loses its parent is adopted by the namespace's first process
     above = table[init].parent if init in table else 0
     while above in table and _is_dbbench(where, above):
-        found.add(above)
+        members.add(above)
         above = table[above].parent
-    return found
+    return members
 
 
 def _inner_pid(where: Path, pid: int) -> int | None:
@@ -232,7 +232,7 @@ def _grown(before: Mapping[tuple[int, int], ProcessTimes], after: Mapping[tuple[
     subtracted.
     """
     grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
-    return max(grown, sum(own for _, own in _each(before, after)), 0.0)
+    return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
 
 
 def _each(
@@ -251,7 +251,7 @@ def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, i
 def _busiest(before: LoadReading, after: LoadReading) -> tuple[ForeignProcess, ...]:
     used = [pair for pair in _each(before.foreign, _still_foreign(before, after)) if pair[1] > 0]
     used.sort(key=lambda pair: -pair[1])
-    return tuple(ForeignProcess(process.pid, process.name, own) for process, own in used[:5])
+    return tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5])
 
 
 def _share(part: float, whole: float) -> float | None:

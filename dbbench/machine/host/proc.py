@@ -91,14 +91,14 @@ def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
         head, _, tail = text.rpartition(")")  # a name may hold spaces and brackets
         number, _, name = head.partition(" (")
         rest = tail.split()
-        own, reaped = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
+        used, reaped = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
         return ProcessTimes(
             int(number),
             name,
             int(rest[1]),
             int(rest[19]),
             bool(int(rest[6]) & _KERNEL_THREAD),
-            own / _TICKS,
+            used / _TICKS,
             reaped / _TICKS,
             rest[0],
         )
@@ -111,8 +111,8 @@ def processes(proc: Path = PROC) -> dict[int, ProcessTimes]:
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
-    found = (process_times(name, proc) for name in names if name.isdigit())
-    return {process.pid: process for process in found if process is not None}
+    stats = (process_times(name, proc) for name in names if name.isdigit())
+    return {process.pid: process for process in stats if process is not None}
 
 
 def tree(roots: Iterable[int], table: Mapping[int, ProcessTimes], without: Collection[int] = ()) -> set[int]:
@@ -120,14 +120,14 @@ def tree(roots: Iterable[int], table: Mapping[int, ProcessTimes], without: Colle
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
+    pids: set[int] = set()
     waiting = [pid for pid in roots if pid in table]
     while waiting:
         pid = waiting.pop()
-        if pid not in found and pid not in without:
-            found.add(pid)
+        if pid not in pids and pid not in without:
+            pids.add(pid)
             waiting.extend(children.get(pid, []))
-    return found
+    return pids
 
 
 def text(path: Path) -> str | None:
@@ -148,16 +148,16 @@ def number(path: Path) -> int | None:
 
 def chosen(path: Path) -> str | None:
     """Return "madvise" for "always [madvise] never"; the whole content if there are no brackets."""
-    found = text(path)
-    match = re.search(r"\[([^\]]+)\]", found or "")
-    return match[1] if match else found
+    line = text(path)
+    match = re.search(r"\[([^\]]+)\]", line or "")
+    return match[1] if match else line
 
 
 def common(paths: Iterable[Path]) -> str | None:
     """Return the distinct contents of files that should agree (one per CPU), sorted and joined by ", "; None without
     files."""
-    found = {content for path in paths if (content := text(path)) is not None}
-    return ", ".join(sorted(found)) or None
+    contents = {content for path in paths if (content := text(path)) is not None}
+    return ", ".join(sorted(contents)) or None
 
 
 # The number of ioprio_get(2), which has no wrapper in libc; on other processors the I/O priority is not compared.

@@ -37,12 +37,12 @@ _FILES: Final = {
 
 def watched(root: Path = Path("/")) -> dict[str, Path]:
     """Return the files behind `state` that are cheap enough to be read once per second: name -> path."""
-    found = {name: root / path for name, path in _FILES.items()}
-    found.update({f"vm_{name}": root / "proc/sys/vm" / name for name in _VM})
+    files = {name: root / path for name, path in _FILES.items()}
+    files.update({f"vm_{name}": root / "proc/sys/vm" / name for name in _VM})
     for policy in sorted((root / "sys/devices/system/cpu/cpufreq").glob("policy*")):
-        found[f"governor of {policy.name}"] = policy / "scaling_governor"
-        found[f"cpu_max_khz of {policy.name}"] = policy / "scaling_max_freq"
-    return found
+        files[f"governor of {policy.name}"] = policy / "scaling_governor"
+        files[f"cpu_max_khz of {policy.name}"] = policy / "scaling_max_freq"
+    return files
 
 
 def state(root: Path = Path("/")) -> dict[str, Value]:
@@ -50,7 +50,7 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     sentences."""
     cpu, proc = root / "sys/devices/system/cpu", root / "proc"
     thp = root / "sys/kernel/mm/transparent_hugepage"
-    found: dict[str, Value] = {
+    values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),
         "cpu_max_khz": common(cpu.glob("cpufreq/policy*/scaling_max_freq")),
@@ -63,10 +63,10 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
         "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
         "swap_kb": _swap_kb(proc),
     }
-    found.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
+    values.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
     for path in sorted((cpu / "vulnerabilities").glob("*")):
-        found[f"mitigation_{path.name}"] = text(path)
-    return found
+        values[f"mitigation_{path.name}"] = text(path)
+    return values
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -129,33 +129,33 @@ def block_layer(disks: Sequence[str], root: Path = Path("/")) -> dict[str, str |
 
     `disks` are whole disks by kernel name. None: the disk has no such attribute.
     """
-    found: dict[str, str | None] = {}
+    attributes: dict[str, str | None] = {}
     for position, disk in enumerate(disks, 1):
         queue = root / "sys/class/block" / disk / "queue"
         name = "disk" if position == 1 else f"disk {position}"
         for attribute in _QUEUE:
-            found[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(queue / attribute)
-    return found
+            attributes[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(queue / attribute)
+    return attributes
 
 
 def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path("/")) -> dict[str, Path]:
     """Return the files of settings that can be changed, for the disks and for the volumes that contain the paths."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in mounts:
         device = path.stat().st_dev
         volume = f"{os.major(device)}:{os.minor(device)}"
-        found[f"{path}: read_ahead_kb"] = root / "sys/class/bdi" / volume / "read_ahead_kb"
+        paths[f"{path}: read_ahead_kb"] = root / "sys/class/bdi" / volume / "read_ahead_kb"
         folder = root / "sys/dev/block" / volume
         if folder.resolve().name not in disks:
             for attribute in ("scheduler", "nr_requests"):  # a snapshot beside the load changes its origin's limits
-                found[f"{path}: {attribute}"] = folder / "queue" / attribute
+                paths[f"{path}: {attribute}"] = folder / "queue" / attribute
     for disk in disks:
         folder = root / "sys/class/block" / disk
-        found.update({f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE})
-        found.update({f"{disk}: {name}": folder / name for name in _DISK})
+        paths.update({f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE})
+        paths.update({f"{disk}: {name}": folder / name for name in _DISK})
         for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # its device number has no bdi
-            found["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
-    return found
+            paths["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
+    return paths
 
 
 SYS_BLOCK: Final = Path("/sys/class/block")

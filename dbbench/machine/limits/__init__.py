@@ -91,8 +91,8 @@ def _group(
     if isinstance(where, str):
         return None, where
     try:
-        own = f"dbbench-{name}-{journal.tag}"  # runs of other folders may have that name too
-        return stack.enter_context(cgroup.limited(where, own, memory_bytes, journal)), ""
+        group_name = f"dbbench-{name}-{journal.tag}"  # runs of other folders may have that name too
+        return stack.enter_context(cgroup.limited(where, group_name, memory_bytes, journal)), ""
     except OSError as error:
         return None, f"the kernel refused a control group: {error}"
 

@@ -77,12 +77,12 @@ def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
     """
     if os.geteuid() != 0:
         return "only root may make control groups"
-    found = _mounted(process)
-    if found is None and at is not None:
-        found = _mount_privately(at, process)
-    if found is None:
+    hierarchies = _mounted(process)
+    if hierarchies is None and at is not None:
+        hierarchies = _mount_privately(at, process)
+    if hierarchies is None:
         return "no control group hierarchy with the memory controller is mounted"
-    version, point = found
+    version, point = hierarchies
     home = _home(point, version, process)
     return Hierarchy(version, home, _parent(point, home, version))
 
@@ -235,7 +235,7 @@ class Groups:
     def limits(self, listed: str) -> dict[str, str]:
         """Return the limits that apply to a process with these groups: file -> content."""
         paths = dict.fromkeys(path for folder in self._of(listed) for path in self._limits_of(folder))
-        return {path: found for path in paths if (found := content(path)) is not None}
+        return {path: limit for path in paths if (limit := content(path)) is not None}
 
     def _of(self, listed: str) -> tuple[str, ...]:
         if listed not in self._folders:
@@ -254,13 +254,13 @@ class Groups:
     def _limits_of(self, folder: str) -> tuple[str, ...]:
         if folder not in self._files:
             points = {mount.point for mount in self._mounts}
-            at, found = Path(folder), list[str]()
+            group, paths = Path(folder), list[str]()
             while True:
-                found += [path for name in (*_V1, *_V2) if os.path.exists(path := f"{at}/{name}")]  # noqa: PTH110
-                if at in points or at == at.parent:
+                paths += [path for name in (*_V1, *_V2) if os.path.exists(path := f"{group}/{name}")]  # noqa: PTH110
+                if group in points or group == group.parent:
                     break
-                at = at.parent
-            self._files[folder] = tuple(found)
+                group = group.parent
+            self._files[folder] = tuple(paths)
         return self._files[folder]
 
 

@@ -62,16 +62,16 @@ def chosen(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, 
 
 def parsed(words: str) -> frozenset[int]:
     """Parse the kernel's list format: "0-3,8". Raises ValueError."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for word in words.split(","):
         first, _, last = word.strip().partition("-")
         begin, end = int(first), int(last or first)
         if end >= MOST:
             raise ValueError(f"{end} is not a possible CPU number")
-        found.update(range(begin, end + 1))
-    if not found:
+        cpus.update(range(begin, end + 1))
+    if not cpus:
         raise ValueError("the list of CPUs is empty")
-    return frozenset(found)
+    return frozenset(cpus)
 
 
 def written(cores: Collection[int]) -> str:
@@ -142,10 +142,10 @@ def _of_node(node: int, system: Path) -> frozenset[int]:
 
 def _clients(usable: frozenset[int], system: Path) -> frozenset[int]:
     """Return the last quarter of the cores, with all threads of each."""
-    wanted, found = max(1, len(usable) // CLIENT_SHARE), set[int]()
+    count, cpus = max(1, len(usable) // CLIENT_SHARE), set[int]()
     for core in sorted(usable, reverse=True):
-        if len(found) >= wanted:
+        if len(cpus) >= count:
             break
         siblings = text(system / f"cpu/cpu{core}/topology/thread_siblings_list")
-        found |= (parsed(siblings) if siblings else {core}) & usable
-    return frozenset(found)
+        cpus |= (parsed(siblings) if siblings else {core}) & usable
+    return frozenset(cpus)

@@ -91,11 +91,11 @@ def study(name: str) -> Study:
         raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}', effect="Nothing was changed.",
                           remedy="List the studies with: dbbench study")  # fmt: skip
     document = read(_folder() / f"{name}.toml")
-    found = typed(document, Study, document.data)
+    checked = typed(document, Study, document.data)
     document.finish()
-    if found is None:
+    if checked is None:
         raise AssertionError("a file without flaws gives a value")
-    return dataclasses.replace(found, name=name)
+    return dataclasses.replace(checked, name=name)
 
 
 def plan_text(found: Study, scale: str, installed: Sequence[str]) -> str:

@@ -113,20 +113,20 @@ def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
 def settings_changed(asked: Settings, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TrialWarning]:
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if found := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
-        yield TrialWarning("W128", "; ".join(found), suspect=True)
+    if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+        yield TrialWarning("W128", "; ".join(changes), suspect=True)
 
 
 def _canary(trial: Record) -> None:
     """Add W040 for a separate disk; a loop file is affected more by other I/O on the disk below than by its history."""
     if not trial.run.plan.device.real:
         return
-    folder, mine = trial.draft.final.parent, trial.facts.canary.get("write_mb_per_s")
+    folder, write_rate = trial.draft.final.parent, trial.facts.canary.get("write_mb_per_s")
     same = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
     others = [
         results.load_trial(folder / name).canary.get("write_mb_per_s") for name in same if (folder / name).is_dir()
     ]
-    trial.warn(*limits.canary(mine, [value for value in others if value is not None]))
+    trial.warn(*limits.canary(write_rate, [value for value in others if value is not None]))
 
 
 def _conditions(trial: Record, observed: Observed) -> None:
@@ -221,14 +221,14 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
 
 
 def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:
-    return [TrialWarning("W030", f"{one.name}: {one.text}") for one in operations if one.failed]
+    return [TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in operations if operation.failed]
 
 
 def _machine_warnings(trial: Record, observed: Observed) -> None:
     disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
     began, ended = trial.facts.host_state, trial.facts.host_state_end
-    known = {name: value for name, value in observed.first_state.items() if name in began}
-    changed = [*host.changed(known, {name: began[name] for name in known}), *host.changed(began, ended)]
+    first_state = {name: value for name, value in observed.first_state.items() if name in began}
+    changed = [*host.changed(first_state, {name: began[name] for name in first_state}), *host.changed(began, ended)]
     if changed:
         trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
     if second := trial.run.host.get("second_kernel"):
@@ -290,8 +290,8 @@ def _commits(transactions: int, written_bytes: int | None) -> int:
 def _durability(trial: Record, observed: Observed) -> None:
     """Compare the class of filesystem and server together with the flushes that were counted."""
     facts, meter = trial.facts.filesystem, observed.meter
-    own = observed.engine.durability(trial.facts.effective_settings, observed.tears)
-    flags = durability.combined(facts.durability_flags, own)
+    engine_durability = observed.engine.durability(trial.facts.effective_settings, observed.tears)
+    flags = durability.combined(facts.durability_flags, engine_durability)
     promised = durability_class(flags)
     trial.facts.filesystem = dataclasses.replace(facts, durability_flags=flags, durability_class=promised)
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None

@@ -55,8 +55,8 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     ]  # fmt: skip
     if len(slow) >= LEAST_SECONDS:
         text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
-        said = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
-        yield TrialWarning("W136", said, round(cell.window.warmup_s) + slow[0][0], suspect=True)
+        comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
+        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0], suspect=True)
 
 
 def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
@@ -77,12 +77,12 @@ def _limits(rows: Sequence[CeilingRow], series: Series, cell: Cell) -> Iterator[
                 for side in (reads, writes)]  # fmt: skip
         seconds = [_window(series, cell, name, factor) for name in columns]
         both = [r + w for r, w in zip(*seconds, strict=True)] if len(seconds[0]) == len(seconds[1]) else []
-        if both and min(most) > (1 - COMMON) * max(most) and (said := _at(both, max(most), unit)):
-            yield f"reads and writes {said}"
+        if both and min(most) > (1 - COMMON) * max(most) and (limit_text := _at(both, max(most), unit)):
+            yield f"reads and writes {limit_text}"
             continue
         for side, values, limit in zip(("reads", "writes"), seconds, most, strict=True):
-            if said := _at(values, limit, unit):
-                yield f"{side} {said}"
+            if limit_text := _at(values, limit, unit):
+                yield f"{side} {limit_text}"
 
 
 def _at(values: Sequence[float], limit: float, unit: str) -> str:

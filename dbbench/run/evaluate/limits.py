@@ -68,8 +68,8 @@ def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float |
     used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
     if cores is None or cores.server is None or not used or not seconds or not cores.client:
         return None
-    own = {**cell.dataset.parameters, **cell.parameters}
-    threads = int(own.get("threads", own.get("clients", 1)))
+    parameters = {**cell.dataset.parameters, **cell.parameters}
+    threads = int(parameters.get("threads", parameters.get("clients", 1)))
     return used / (seconds * max(1, min(threads, _count(cores.client))))
 
 
@@ -114,12 +114,12 @@ def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
 def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     """Yield W005 if throughput had a trend over the window."""
     measured = summary.measured_seconds(window, tps)
-    found = steadiness.trend(measured)
-    if found is None or not found.found:
+    trend = steadiness.trend(measured)
+    if trend is None or not trend.found:
         return
     cut = steadiness.settled_after_s(measured)  # 0: nothing to cut off at the begin, and yet a trend
     settled = f"it settled after {cut} s" if cut else "it never settled"
-    text = f"{found.change:+.0%} from one end of the window to the other, p = {found.p:.2g}; {settled}"
+    text = f"{trend.change:+.0%} from one end of the window to the other, p = {trend.p:.2g}; {settled}"
     yield TrialWarning("W005", text)
 
 
@@ -144,13 +144,13 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
 
 def _longest(flags: Sequence[bool]) -> tuple[int, int]:
     """Return the start and length of the longest sequence of true values; (0, 0) if there is none."""
-    found, begin = (0, 0), 0
+    longest, begin = (0, 0), 0
     for place, flag in enumerate(flags):
         if not flag:
             begin = place + 1
-        elif place + 1 - begin > found[1]:
-            found = (begin, place + 1 - begin)
-    return found
+        elif place + 1 - begin > longest[1]:
+            longest = (begin, place + 1 - begin)
+    return longest
 
 
 def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:

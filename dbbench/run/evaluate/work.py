@@ -208,24 +208,28 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     """Return the facts on the load's clock, with both rates. `outcome.series` is that of the load."""
     taken = tuple(
         dataclasses.replace(
-            one, at_s=round(one.at_s - outcome.begin_utc, 3), until_s=round(one.until_s - outcome.begin_utc, 3)
+            snapshot,
+            at_s=round(snapshot.at_s - outcome.begin_utc, 3),
+            until_s=round(snapshot.until_s - outcome.begin_utc, 3),
         )
-        for one in facts.taken
+        for snapshot in facts.taken
     )
-    found = dataclasses.replace(facts, taken=taken)
+    with_taken = dataclasses.replace(facts, taken=taken)
     series = outcome.series
     rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), None)
     if rates is None or not taken:
-        return found
+        return with_taken
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
-        return found  # log that came in batches: when it came says more than what was beside it
-    busy = {second for one in taken for second in range(math.floor(one.at_s), math.ceil(one.until_s))}
+        return with_taken  # log that came in batches: when it came says more than what was beside it
+    busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
     first = round(window.warmup_s) if window.kind == "fixed" else 0
     last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)
-    known = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
-    within = [rate for second, rate in known if second in busy]
-    others = [rate for second, rate in known if second not in busy]
+    measured = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
+    within = [rate for second, rate in measured if second in busy]
+    others = [rate for second, rate in measured if second not in busy]
     if min(len(within), len(others)) < LEAST_SECONDS:
-        return found
+        return with_taken
     inner, outer = statistics.fmean(within), statistics.fmean(others)
-    return dataclasses.replace(found, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None)
+    return dataclasses.replace(
+        with_taken, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
+    )

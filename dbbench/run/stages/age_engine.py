@@ -136,8 +136,8 @@ def _points(
 ) -> Iterator[WrittenPoint | str]:
     """Yield a point for each window, or a text if ageing cannot continue."""
     warm_s = window.warmup_s  # of the first window alone: the server goes on
-    for wanted in sorted(factors):
-        while course.factor < wanted:
+    for factor in sorted(factors):
+        while course.factor < factor:
             before = course.written_bytes
             yield _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, "")
             warm_s = 0.0
@@ -147,41 +147,41 @@ def _points(
                 return
         filesystems.sync(filled.fs.path)
         shape_now = _shape(filled)
-        point = _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, f"{wanted:g}")
+        point = _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, f"{factor:g}")
         warm_s = 0.0
         extents, logical, disk = shape_now
-        yield WrittenPoint(point.factor, point.tps, point.p99_ms, wanted, extents, logical, disk)
+        yield WrittenPoint(point.factor, point.tps, point.p99_ms, factor, extents, logical, disk)
 
 
 def _driven(server: Server, window: Window, loads: Loads, course: _Course, name: str) -> WrittenPoint:
     """Run one window; add what it wrote to the course."""
-    at, before = course.factor, server.counters()
+    factor, before = course.factor, server.counters()
     outcome = loads.oltp(server, window, name)
     server.checkpoint()  # pages that are still to be written count too, and every window begins without them
     course.written_bytes += server.written_bytes(before, server.counters()) or 0
     p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
-    return WrittenPoint(at, outcome.transactions / outcome.window_s, p99)
+    return WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 
 
 def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
     """Return extents of all data files, their bytes, and the used space of the filesystem."""
     files = _files(filled)
     logical, counts = sum(path.stat().st_size for path in files), [common.extents(path) for path in files]
-    known = [count for count in counts if count is not None]
+    measured = [count for count in counts if count is not None]
     disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
-    return (sum(known) if len(known) == len(counts) else None), logical, disk
+    return (sum(measured) if len(measured) == len(counts) else None), logical, disk
 
 
 def _scanned(filled: Filled, loads: Loads, when: str) -> AgedScan:
     """Scan all tables from a cold cache."""
-    said = cold(filled)
+    cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         disk = DiskClock(filled.volume.all_leaves)
         figures = loads.scan(server, f"scan {when}").figures
         read = disk.difference()["read_bytes"]
     duration_s = figures["duration_s"] or 0.0
     rate = read / 1e6 / duration_s if read is not None and duration_s else None
-    return AgedScan(when, duration_s, figures["mb_per_s"], rate, said == "from a cold cache")
+    return AgedScan(when, duration_s, figures["mb_per_s"], rate, cache_text == "from a cold cache")
 
 
 def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
@@ -190,12 +190,12 @@ def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
     Bytes are in units of the data's size. None for fewer than three windows.
     """
     for name in FIGURES:
-        known = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
-        line = steadiness.line(*zip(*known, strict=True)) if len(known) > 2 else None
+        measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
+        line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None
         if line is not None:
             yield AgedSlope(name, line.slope, line.low, line.high)
 
 
 def _files(filled: Filled) -> list[Path]:
-    found = filled.data_files(filled.datadir) if filled.data_files is not None else []
-    return [path for path in found if path.exists()]
+    data_files = filled.data_files(filled.datadir) if filled.data_files is not None else []
+    return [path for path in data_files if path.exists()]

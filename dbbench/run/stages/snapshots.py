@@ -109,13 +109,13 @@ class Taking:
     def end(self) -> None:
         """Read the space of the kept snapshots, and drop them."""
         with self._told("dropping them"):
-            for number, one in self._kept:
+            for number, copy in self._kept:
                 if number < len(self.taken):
-                    held = self._by.taken_bytes(one)
+                    held = self._by.taken_bytes(copy)
                     self.taken[number] = dataclasses.replace(self.taken[number], bytes=held)
-        for _number, one in self._kept:
+        for _number, copy in self._kept:
             with self._told("dropping one"):
-                self._by.drop(one)
+                self._by.drop(copy)
 
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
@@ -131,15 +131,15 @@ class Taking:
     def _turn(self) -> None:
         """Take one, start a server on it, query it, stop it; drop the oldest."""
         number = len(self.taken)
-        one = dataclasses.replace(self._filled, tag=str(number + 1))
-        at, began = self._now_utc(), time.monotonic()
-        self._kept.append((number, one))  # also where it fails half-way
-        self._by.snapshot(one)
+        tagged = dataclasses.replace(self._filled, tag=str(number + 1))
+        begin_utc, began = self._now_utc(), time.monotonic()
+        self._kept.append((number, tagged))  # also where it fails half-way
+        self._by.snapshot(tagged)
         snapshot_s, began = time.monotonic() - began, time.monotonic()
-        with self._by.clone(one) as datadir:
+        with self._by.clone(tagged) as datadir:
             for lock in LOCKS:
                 (datadir / lock).unlink(missing_ok=True)
-            with one.second(datadir) as server:
+            with tagged.second(datadir) as server:
                 text = asked(server)
                 ready_s = time.monotonic() - began
         drop_s = None
@@ -148,7 +148,7 @@ class Taking:
             self._by.drop(self._kept[0][1])
             del self._kept[0]
             drop_s = time.monotonic() - began
-        self.taken.append(SnapshotTaken(at, self._now_utc(), snapshot_s, ready_s, drop_s, text=text))
+        self.taken.append(SnapshotTaken(begin_utc, self._now_utc(), snapshot_s, ready_s, drop_s, text=text))
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -159,8 +159,8 @@ class Taking:
         except Exception as error:
             if not (isinstance(error, DbbenchError | OSError) or client_error(error)):
                 raise
-            said = error.evidence if isinstance(error, DbbenchError) else f"{type(error).__name__}: {error}"
-            self.fault = self.fault or f"{what} failed after {len(self.taken)}: {said}"
+            reason = error.evidence if isinstance(error, DbbenchError) else f"{type(error).__name__}: {error}"
+            self.fault = self.fault or f"{what} failed after {len(self.taken)}: {reason}"
 
 
 def asked(server: Server) -> str:

@@ -67,8 +67,8 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     until = time.monotonic() + _SETTLE_S
     while (fd := guard.opened(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
-            found = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
-            guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, found, permit)
+            reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
+            guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)
             raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s", effect=guard.UNTOUCHED)
         time.sleep(0.05)
     return fd

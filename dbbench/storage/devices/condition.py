@@ -91,12 +91,12 @@ def preconditioned(device: Device, seed: int) -> ConditionFacts:
         for _ in range(FILLS):
             _fio(member, ["--rw=write", "--bs=1m", f"--size={size}"], 60 + size / _FILL_RATE, seed)
         each_s = round_s(size)
-        own: list[float] = []
-        while len(own) < _MOST_ROUNDS and not settled(own):
+        disk_rates: list[float] = []
+        while len(disk_rates) < _MOST_ROUNDS and not settled(disk_rates):
             words = ["--rw=randwrite", "--bs=8k", f"--size={size}", "--time_based", f"--runtime={each_s:.0f}s"]
-            own.append(_fio(member, words, 60 + 2 * each_s, seed + len(own)))
-        written += FILLS * size + round(sum(own) * 8192 * each_s)
-        rates, steady = rates + own, steady and settled(own)
+            disk_rates.append(_fio(member, words, 60 + 2 * each_s, seed + len(disk_rates)))
+        written += FILLS * size + round(sum(disk_rates) * 8192 * each_s)
+        rates, steady = rates + disk_rates, steady and settled(disk_rates)
     return ConditionFacts("precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady)
 
 
@@ -138,9 +138,9 @@ def wear(disk: str) -> WearFacts | None:
             ProgramMissing, ProgramNotStarted, CommandFailed, DeadlinePassed, AnswerUnknown, ValueError
         ):
             # smartctl's status is a set of flags; what it could read stands in its JSON all the same.
-            found = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
-            if found is not None:
-                return found
+            facts = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
+            if facts is not None:
+                return facts
     return None
 
 
@@ -188,12 +188,12 @@ def probe(target: Device | Path) -> dict[str, float]:
     `target`: a locked device, or a directory in which a file is written and removed. Disk values are omitted if direct
     I/O is refused or there is no space; nothing is raised for that.
     """
-    found = {"cpu_ms": _cpu_ms()}
+    rates = {"cpu_ms": _cpu_ms()}
     try:
-        found |= _of_device(target) if isinstance(target, Device) else _of_directory(target)
+        rates |= _of_device(target) if isinstance(target, Device) else _of_directory(target)
     except OSError:
-        return found  # what could not be measured is not there
-    return found
+        return rates  # what could not be measured is not there
+    return rates
 
 
 def _cpu_ms() -> float:
@@ -240,8 +240,8 @@ def _written(fd: int, begin: int) -> dict[str, float]:
 
 
 def _write_all(fd: int, block: memoryview, begin: int) -> None:
-    for at in range(0, _WRITE_BYTES, len(block)):
-        os.pwrite(fd, block, begin + at)
+    for offset in range(0, _WRITE_BYTES, len(block)):
+        os.pwrite(fd, block, begin + offset)
 
 
 def _write_through(fd: int, block: memoryview, begin: int) -> None:

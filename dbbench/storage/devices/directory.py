@@ -117,8 +117,8 @@ def _path(spec: DeviceSpec, arm: str) -> Path:
 
 def _ours(directory: Path) -> list[Path]:
     """Return dbbench's directories in it: by name and marker, without symlinks."""
-    found = directory.glob(f"{_PREFIX}*")
-    return [path for path in found if not path.is_symlink() and (path / MARKER).is_file()]
+    paths = directory.glob(f"{_PREFIX}*")
+    return [path for path in paths if not path.is_symlink() and (path / MARKER).is_file()]
 
 
 def _remove_left(folder: Path) -> None:

@@ -110,9 +110,9 @@ def must_be_alone(fd: int) -> None:
     The exclusive hold prevents neither. A process that has already closed it is not detected.
     """
     device = used.target(kernel_name(fd))
-    if found := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
+    if users := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
         raise DeviceInUse(
-            f"/dev/{device.name} is in use by another process although dbbench holds it: {'; '.join(found)}",
+            f"/dev/{device.name} is in use by another process although dbbench holds it: {'; '.join(users)}",
             effect="The trial was stopped. Nothing more is written to the device.",
             remedy="End that process, then run the same command again.",
         )
@@ -121,10 +121,10 @@ def must_be_alone(fd: int) -> None:
 def locked_by(fd: int) -> str:
     """Return the holders of the flock(2) on that file or device node, one per line, for an error message."""
     try:
-        found = used.by_locks(os.fstat(fd), host_proc())
+        lockers = used.by_locks(os.fstat(fd), host_proc())
     except (OSError, ValueError) as error:
-        found = [f"who that is cannot be found out: {error}"]
-    shown = [text for text in found if not isinstance(text, used.Unseen)] or found[:_UNSEEN_SHOWN]
+        lockers = [f"who that is cannot be found out: {error}"]
+    shown = [text for text in lockers if not isinstance(text, used.Unseen)] or lockers[:_UNSEEN_SHOWN]
     return "".join(f"\n  {text}" for text in shown or ["no process that holds it is to be seen"])
 
 
@@ -147,10 +147,10 @@ def signatures_of(fd: int) -> list[Reason]:
 def data_without(fd: int) -> list[Reason]:
     """Return the reason if a device without a signature has data."""
     try:
-        at = data_at(fd)
+        offset = data_at(fd)
     except OSError as error:
         return [Reason("in use", f"it cannot be read: {error}")]
-    return [] if at is None else [Reason("data", f"data without a signature at byte {at}")]
+    return [] if offset is None else [Reason("data", f"data without a signature at byte {offset}")]
 
 
 def _must_be_readable(fd: int) -> None:
@@ -164,13 +164,13 @@ def _must_be_readable(fd: int) -> None:
 
 def parsed(answer: str) -> list[Reason]:
     """Return the signatures in wipefs's JSON. Raises ValueError or KeyError."""
-    found = []
+    marks = []
     for entry in json.loads(answer)["signatures"]:
         uuid, label = entry["uuid"] or "", entry["label"] or ""
         words = [entry["type"], f"{label!r}" if label else "", f"(uuid {uuid})" if uuid else ""]
         text = " ".join(word for word in words if word) + f" at byte {int(entry['offset'], 16)}"
-        found.append(Reason("signature", text, uuid, label))
-    return found
+        marks.append(Reason("signature", text, uuid, label))
+    return marks
 
 
 def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> None:

@@ -102,22 +102,22 @@ def holding(exclusive: int) -> Iterator[None]:
 
 def fd_of(plain: int) -> int:
     """Return the exclusive descriptor of a device, or the plain one if it is not held."""
-    found = _of(plain)
-    return plain if found is None or found.fd is None else found.fd
+    held = _of(plain)
+    return plain if held is None or held.fd is None else held.fd
 
 
 def release(*plain: int) -> None:
     """Let the kernel take these devices over (md, dm, ZFS). Everything mountable was erased from them before."""
     for fd in plain:
-        if (found := _of(fd)) is not None:
-            found.release()
+        if (held := _of(fd)) is not None:
+            held.release()
 
 
 def regained(plain: int) -> bool:
     """Hold the device again after the kernel has released it; return False if something else still holds it."""
-    found = _of(plain)
-    if found is not None:
-        return found.acquire(plain)
+    held = _of(plain)
+    if held is not None:
+        return held.acquire(plain)
     fd = exclusively(plain, os.O_RDONLY)  # a device without a hold: it must be free
     if fd is not None:
         os.close(fd)
@@ -148,8 +148,8 @@ def handed_over(*plain: int) -> Iterator[None]:
     then.
     """
     for fd in plain:
-        if (found := _of(fd)) is not None:
-            found.content = guard.signatures_of(fd)
+        if (held := _of(fd)) is not None:
+            held.content = guard.signatures_of(fd)
     with contextlib.ExitStack() as stack:
         if _can_lend() and any(_of(fd) is not None for fd in plain):
             stack.enter_context(lending(_opened, lambda: release(*plain)))
@@ -173,9 +173,9 @@ def must_be_alone(plain: int) -> None:
 def changed(*plain: int) -> str | None:
     """Describe what another process wrote to a device since it was handed over, or return None."""
     for fd in plain:
-        found = _of(fd)
-        now = guard.signatures_of(fd) if found is not None else []
-        if found is not None and now != found.content:
+        held = _of(fd)
+        now = guard.signatures_of(fd) if held is not None else []
+        if held is not None and now != held.content:
             return ", ".join(reason.text for reason in now) or "nothing that is recognised"
     return None
 
@@ -291,13 +291,13 @@ def lending(opened: Opened, mounts: Callable[[], None]) -> Iterator[None]:
 
 def _in_thread(work: Callable[[], T]) -> T:
     """Run it in a thread that ends with it: a filter stays on its thread and on what the thread started."""
-    found: list[T] = []
-    thread = threads.Helper("lending", lambda: found.append(work()))
+    results: list[T] = []
+    thread = threads.Helper("lending", lambda: results.append(work()))
     thread.start()
     thread.join()
     if error := thread.error():
         raise error
-    return found[0]
+    return results[0]
 
 
 def _listener() -> int:
@@ -351,8 +351,8 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
             path, flags = arguments[1:3] if call == calls["openat"] else arguments[0:2]
             fd = _opened_for(pid, path, flags, opened)
         if fd is not None:  # struct seccomp_notif_addfd: id, flags, srcfd, newfd, newfd_flags
-            wanted = bytearray(struct.pack("=QIIII", number, 0, fd, 0, flags & os.O_CLOEXEC))
-            given = fcntl.ioctl(listener, _ADD_FD, wanted)
+            request = bytearray(struct.pack("=QIIII", number, 0, fd, 0, flags & os.O_CLOEXEC))
+            given = fcntl.ioctl(listener, _ADD_FD, request)
     finally:
         if fd is not None:
             os.close(fd)

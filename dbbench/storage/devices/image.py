@@ -73,13 +73,13 @@ def image_facts(path: Path) -> ImageFacts:
     """Return size, blocks and extents of an image, as its filesystem reports them. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         request = _FIEMAP.pack(0, 2**64 - 1, _FIEMAP_FLAG_SYNC, 0, 0, 0)  # room for none: it only counts
         try:
             extents = _FIEMAP.unpack(fcntl.ioctl(fd, _FS_IOC_FIEMAP, request))[3]
         except OSError:
             extents = None  # tmpfs, zfs
-        return ImageFacts(found.st_size, found.st_blocks, extents)
+        return ImageFacts(status.st_size, status.st_blocks, extents)
     finally:
         os.close(fd)
 
@@ -98,8 +98,8 @@ def write_out(path: Path) -> int:
             ranges = list(_not_written(fd))
         zeros = bytes(_CHUNK)
         for start, length in ranges:
-            for at in range(start, start + length, _CHUNK):
-                os.pwrite(fd, zeros[: min(_CHUNK, start + length - at)], at)
+            for offset in range(start, start + length, _CHUNK):
+                os.pwrite(fd, zeros[: min(_CHUNK, start + length - offset)], offset)
         if ranges:
             os.fsync(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -110,15 +110,15 @@ def write_out(path: Path) -> int:
 
 def _not_written(fd: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of allocated but unwritten ranges, and of holes."""
-    at = 0
+    offset = 0
     for start, length, flags in extents(fd):
-        if start > at:
-            yield at, start - at
+        if start > offset:
+            yield offset, start - offset
         if flags & _UNWRITTEN:
             yield start, length
-        at = start + length
-    if 0 < at < os.fstat(fd).st_size:  # nothing at all is known where no extent is
-        yield at, os.fstat(fd).st_size - at
+        offset = start + length
+    if 0 < offset < os.fstat(fd).st_size:  # nothing at all is known where no extent is
+        yield offset, os.fstat(fd).st_size - offset
 
 
 def extents(fd: int) -> Iterator[tuple[int, int, int]]:
@@ -156,12 +156,12 @@ def _created(path: Path) -> Iterator[int]:
 def _fill(fd: int, size_bytes: int, progress: Callable[[float], None]) -> None:
     with mmap.mmap(-1, _CHUNK) as buffer:  # page-aligned, as direct I/O wants it
         buffer.write(os.urandom(_CHUNK))
-        written = told = 0
+        written = shown = 0
         with memoryview(buffer) as view:
             while written < size_bytes:
                 written += os.write(fd, view[: size_bytes - written])
-                if (written - told) * 100 >= size_bytes or written == size_bytes:  # at most a hundred times
-                    told = written
+                if (written - shown) * 100 >= size_bytes or written == size_bytes:  # at most a hundred times
+                    shown = written
                     progress(written / size_bytes)
 
 

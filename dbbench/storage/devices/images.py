@@ -21,8 +21,10 @@ def of(run: Run, folder: Path) -> Images | None:
     device = run.plan.device
     if device.kind != "loop":
         return None
-    stem, at = f".dbbench-{run.name}-{tag_of(folder)}", _place(device.at, folder)
-    data = tuple(at / f"{stem}{f'-{number}' if number > 1 else ''}.img" for number in range(1, device.count + 1))
+    stem, folder_of_images = f".dbbench-{run.name}-{tag_of(folder)}", _place(device.at, folder)
+    data = tuple(
+        folder_of_images / f"{stem}{f'-{number}' if number > 1 else ''}.img" for number in range(1, device.count + 1)
+    )
     wal = _place(device.wal.at or device.at, folder) / f"{stem}-wal.img" if device.wal else None
     return Images(data, wal)
 
@@ -35,11 +37,11 @@ def folders(run: Run, folder: Path) -> list[Path]:
 
 def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
     """Return what is still to be written, by directory."""
-    found: dict[Path, int] = {}
+    missing: dict[Path, int] = {}
     for path, size_bytes in _sizes(run, folder).items():
         if not path.exists():
-            found[path.parent] = found.get(path.parent, 0) + size_bytes
-    return found
+            missing[path.parent] = missing.get(path.parent, 0) + size_bytes
+    return missing
 
 
 def make(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:

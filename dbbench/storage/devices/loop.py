@@ -82,8 +82,8 @@ def _opened(image: Path) -> tuple[int, bool]:
 def _is_free(image: Path, file: int) -> None:
     """Refuse an image that another loop device uses: two of them destroy the filesystem (a dying trial gets
     a moment)."""
-    found = os.fstat(file)
-    behind = used.Target("", frozenset(), frozenset({(found.st_dev, found.st_ino)}))
+    status = os.fstat(file)
+    behind = used.Target("", frozenset(), frozenset({(status.st_dev, status.st_ino)}))
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.
     wait_while(lambda: not try_lock(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
     if users := used.by_loops(behind):
@@ -119,13 +119,13 @@ def _bound(file: int, direct: bool) -> tuple[str, int]:
 
 def _direct_io(name: str, asked: bool) -> bool:
     """Whether the driver uses direct I/O, read back from it. Raises LoopFailed if it was requested and is off."""
-    found = sysfs.read(sysfs.folder(name) / "loop/dio")
-    if asked and found != "1":
+    value = sysfs.read(sysfs.folder(name) / "loop/dio")
+    if asked and value != "1":
         raise LoopFailed(
-            f"/dev/{name} does not use direct I/O (loop/dio = {found})",
+            f"/dev/{name} does not use direct I/O (loop/dio = {value})",
             remedy='Put the image on another filesystem with at = "/directory" in [device].',
         )
-    return found == "1"
+    return value == "1"
 
 
 def _cleared(name: str, sequence: str | None) -> bool:

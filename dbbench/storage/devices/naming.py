@@ -67,8 +67,8 @@ def serial(name: str) -> str:
 def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
     here = sysfs.folder(name)
-    found = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
-    return next((" ".join(text.split()) for text in found if text), "")
+    names = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
+    return next((" ".join(text.split()) for text in names if text), "")
 
 
 def model(name: str) -> str:

@@ -85,7 +85,7 @@ def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContex
     `facts.size_bytes` is the sum, `leaves` are all leaves of the members; those of `wal` are separate.
     """
     with contextlib.ExitStack() as stack:
-        members = tuple(stack.enter_context(one) for one in several)
+        members = tuple(stack.enter_context(member) for member in several)
         log = stack.enter_context(wal) if wal is not None else None
         yield dataclasses.replace(as_one(members), wal=log)
 

@@ -81,10 +81,10 @@ def slaves(name: str) -> list[str]:
 
 def above(name: str) -> list[str]:
     """Return all devices on this one: partitions and holders, recursively."""
-    found: list[str] = []
+    names: list[str] = []
     for upper in (*partitions(name), *holders(name)):
-        found += [upper, *above(upper)]
-    return found
+        names += [upper, *above(upper)]
+    return names
 
 
 def leaves(name: str) -> tuple[str, ...]:
@@ -144,12 +144,12 @@ def flushes_reason(leaves: Sequence[str]) -> str:
 def queue_attributes(name: str) -> dict[str, str]:
     """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache ...), by name."""
     queue = folder(disk_of(name)) / "queue"
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for entry in sorted(queue.iterdir()) if queue.is_dir() else ():
         value = read(entry) if entry.is_file() else None
         if value is not None:
-            found[entry.name] = value
-    return found
+            attributes[entry.name] = value
+    return attributes
 
 
 def _stat(name: str) -> list[int] | None:

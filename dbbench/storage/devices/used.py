@@ -52,32 +52,32 @@ def target(name: str) -> Target:
 
 def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
     """Return processes with a descriptor of it, except for the descriptors `mine`."""
-    found = []
+    users = []
     me = (proc / "self").readlink().name
 
     def look(process: Path) -> None:
         for entry in sorted(process.joinpath("fd").iterdir()):
             ours = process.name == me and int(entry.name) in mine
             if not ours and _opens(entry, device):
-                found.append(f"opened by {_who(process)}")
+                users.append(f"opened by {_who(process)}")
                 return
 
-    return _each(proc, look, "the open files") + found
+    return _each(proc, look, "the open files") + users
 
 
 def by_writers(device: Target, proc: Path) -> list[str]:
     """Return other processes that have it open for writing, without those that cannot be inspected."""
-    found = []
+    users = []
     me = (proc / "self").readlink().name
 
     def look(process: Path) -> None:
         for entry in sorted(process.joinpath("fd").iterdir()):
             if process.name != me and _opens(entry, device) and _writes(process / "fdinfo" / entry.name):
-                found.append(f"opened for writing by {_who(process)}: {_command(process)}")
+                users.append(f"opened for writing by {_who(process)}: {_command(process)}")
                 return
 
     _each(proc, look, "the open files")
-    return found
+    return users
 
 
 def by_locks(file: os.stat_result, proc: Path) -> list[str]:
@@ -86,20 +86,20 @@ def by_locks(file: os.stat_result, proc: Path) -> list[str]:
     Loop devices that hold one on their image do not count, nor does a process that inherited the lock and has not used
     it yet.
     """
-    found = []
+    users = []
 
     def look(process: Path) -> None:
         for entry in sorted(process.joinpath("fd").iterdir()):
             if _locks(entry, process / "fdinfo" / entry.name, file):
-                found.append(f"locked by {_who(process)}: {_command(process)}")
+                users.append(f"locked by {_who(process)}: {_command(process)}")
                 return
 
-    return found + _each(proc, look, "the open files")
+    return users + _each(proc, look, "the open files")
 
 
 def by_mounts(device: Target, proc: Path) -> list[str]:
     """Return mount points of it, or of what is on it, in every process's mount namespace."""
-    found: list[str] = []
+    users: list[str] = []
     seen: set[str] = set()
 
     def look(process: Path) -> None:
@@ -108,34 +108,34 @@ def by_mounts(device: Target, proc: Path) -> list[str]:
             return
         table = mounts_of(process)
         seen.add(namespace)
-        elsewhere = "" if namespace == own else f" in the mount namespace of {_who(process)}"
-        found.extend(
+        elsewhere = "" if namespace == own_namespace else f" in the mount namespace of {_who(process)}"
+        users.extend(
             f"{entry.source} is mounted at {entry.point}{elsewhere}" for entry in table if _mounts(entry, device)
         )
 
-    own = str((proc / "self/ns/mnt").readlink())
-    return _each(proc, look, "the mounts") + found
+    own_namespace = str((proc / "self/ns/mnt").readlink())
+    return _each(proc, look, "the mounts") + users
 
 
 def by_loops(device: Target) -> list[str]:
     """Return loop devices over it, or over the same file."""
-    found = []
+    users = []
     for name in sysfs.disks():
         if name == device.name or not loopctl.is_bound(name):
             continue
         try:
             status = loopctl.status(name)
         except OSError as error:
-            found.append(f"what is behind {name} cannot be read: {error.strerror}")
+            users.append(f"what is behind {name} cannot be read: {error.strerror}")
             continue
         if status is not None and (status.file in device.files or status.number in device.numbers):
-            found.append(f"{name} is attached to the same data ({status.file_name})")
-    return found
+            users.append(f"{name} is attached to the same data ({status.file_name})")
+    return users
 
 
 def by_swaps(device: Target, proc: Path) -> list[str]:
     """Return swap areas on it."""
-    found = []
+    users = []
     for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
         area = unescaped(line.split()[0])
         try:
@@ -143,18 +143,18 @@ def by_swaps(device: Target, proc: Path) -> list[str]:
         except OSError as error:
             number = sysfs.number_of(Path(area).name)
             if number is None:
-                found.append(f"the swap area {area} cannot be looked at: {error.strerror}")
+                users.append(f"the swap area {area} cannot be looked at: {error.strerror}")
             hit = number in device.numbers
         if hit:
-            found.append(f"{area} is swap")
-    return found
+            users.append(f"{area} is swap")
+    return users
 
 
 def by_layers(device: Target) -> list[str]:
     """Return partitions on it, and md or dm devices that are built on it."""
-    found = [f"it has the partition {name}" for name in sysfs.partitions(device.name)]
-    found += [f"it is held by {name}" for name in sysfs.holders(device.name)]
-    return found
+    users = [f"it has the partition {name}" for name in sysfs.partitions(device.name)]
+    users += [f"it is held by {name}" for name in sysfs.holders(device.name)]
+    return users
 
 
 def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
@@ -200,9 +200,9 @@ def _locks(entry: Path, info: Path, file: os.stat_result) -> bool:
     try:
         if not str(entry.readlink()).startswith("/"):  # a pipe, a socket ...
             return False
-        at = entry.stat()
+        status = entry.stat()
         # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
-        return (at.st_dev, at.st_ino) == (file.st_dev, file.st_ino) and "FLOCK" in info.read_text()
+        return (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino) and "FLOCK" in info.read_text()
     except OSError as error:
         if error.errno in _ENDED:
             return False

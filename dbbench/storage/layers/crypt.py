@@ -44,29 +44,29 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
     with taken("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
         volumes = []
         for number, device in enumerate(devices, start=1):
-            own = f"{name}-{number}"
+            member_name = f"{name}-{number}"
             with failing(f"dm-crypt on {device.path}"):
                 kernel.load(*needs(layer))
-                process.run(_open(layer, device.argument, own), pass_fds=(device.fd,), env=mapper.ENV)
-                said = process.run(["cryptsetup", "status", own], env=mapper.ENV, note=False).stdout
-            facts = {**parse_status(said), "kind": "crypt", "name": own}
+                process.run(_open(layer, device.argument, member_name), pass_fds=(device.fd,), env=mapper.ENV)
+                printed = process.run(["cryptsetup", "status", member_name], env=mapper.ENV, note=False).stdout
+            facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:
-                raise LayerFailed(f"{own} uses the cipher {facts['cipher']} instead of {layer.cipher}",
+                raise LayerFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
                                   effect="Nothing was measured.")  # fmt: skip
-            volumes.append(stack.enter_context(opened(mapper.ours(own)[own], facts)))
+            volumes.append(stack.enter_context(opened(mapper.ours(member_name)[member_name], facts)))
         yield tuple(volumes)
 
 
 @process.understood("cryptsetup")
 def parse_status(text: str) -> dict[str, Scalar]:
     """Return cipher, key_bits, sector_bytes and size_bytes from `cryptsetup status`."""
-    said = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))
-    sector = int(said["sector size"].split()[0])
+    fields = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))
+    sector = int(fields["sector size"].split()[0])
     return {
-        "cipher": said["cipher"],
-        "key_bits": int(said["keysize"].split()[0]),
+        "cipher": fields["cipher"],
+        "key_bits": int(fields["keysize"].split()[0]),
         "sector_bytes": sector,
-        "size_bytes": int(said["size"].split()[0]) * 512,  # dm counts in these, whatever the volume's own are
+        "size_bytes": int(fields["size"].split()[0]) * 512,  # dm counts in these, whatever the volume's own are
     }
 
 

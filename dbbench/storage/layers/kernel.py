@@ -72,8 +72,8 @@ def _targets(proc: Path) -> set[str]:
     """Return the available targets of device-mapper; empty without root."""
     if "device-mapper" not in _words(proc / "misc") or process.find("dmsetup") is None or os.geteuid() != 0:
         return set()
-    said = process.run(["dmsetup", "targets"], ok=(0, 1), note=False).stdout
-    return {line.split()[0] for line in said.splitlines() if line.split()}
+    printed = process.run(["dmsetup", "targets"], ok=(0, 1), note=False).stdout
+    return {line.split()[0] for line in printed.splitlines() if line.split()}
 
 
 def _words(path: Path) -> list[str]:

@@ -121,12 +121,12 @@ def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     snapshot(facts, HELD)
     group = str(facts["name"])
     rows = _report(group, _devices(group))
-    found: dict[str, Scalar] = {**facts, "snapshot_held": True}
+    held_facts: dict[str, Scalar] = {**facts, "snapshot_held": True}
     keeper = rows[_POOL if facts["snapshot"] == "thin" else HELD]
-    found["snapshot_chunk_kb"] = int(keeper["chunk_size"]) // 1024
+    held_facts["snapshot_chunk_kb"] = int(keeper["chunk_size"]) // 1024
     if facts["snapshot"] == "classic":
-        found["snapshot_bytes"] = int(keeper["lv_size"])
-    return found
+        held_facts["snapshot_bytes"] = int(keeper["lv_size"])
+    return held_facts
 
 
 def still_held(facts: dict[str, Scalar]) -> None:
@@ -136,10 +136,10 @@ def still_held(facts: dict[str, Scalar]) -> None:
     name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
     if name is None or name not in mapper.ours(_mapped(group)):
         return
-    said = mapper.status(name)
-    if any(word in said for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
+    words = mapper.status(name)
+    if any(word in words for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
         raise SnapshotLost(
-            f"the {kind} snapshot was lost: {said}",
+            f"the {kind} snapshot was lost: {words}",
             effect="The trial is marked failed, because part of it ran without the snapshot.",
             remedy=f"Increase snapshot_size above {facts['snapshot_room']}%, or use a larger device.",
         )
@@ -171,13 +171,13 @@ def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
     """
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
-    group, room, own = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
+    group, room, mapped = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
     with failing(f"a copy of {group}/{of}"):
         _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
         below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
         sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
         table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, as lvcreate takes them
-        process.run(["dmsetup", "create", own, "--table", table], env=mapper.ENV)
+        process.run(["dmsetup", "create", mapped, "--table", table], env=mapper.ENV)
     return _kernel_name(group, name)
 
 

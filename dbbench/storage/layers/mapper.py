@@ -20,25 +20,25 @@ ENV: Final = {"DM_DISABLE_UDEV": "1"}  # nodes are made at once by the tools the
 
 def ours(prefix: str, block: Path = _BLOCK) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
-    found = {}
+    names = {}
     for entry in sorted(block.glob("dm-*")):
         name = sysfs.read(entry / "dm/name") or ""
         if name == prefix or name.startswith(f"{prefix}-"):
-            found[name] = entry.name
-    return found
+            names[name] = entry.name
+    return names
 
 
 def below(prefix: str) -> list[str]:
     """Return kernel names of the devices below those called `prefix...`."""
-    own = set(ours(prefix).values())
-    lower = [name for upper in own for name in sysfs.slaves(upper)]
-    return sorted(set(lower) - own)
+    own_names = set(ours(prefix).values())
+    lower = [name for upper in own_names for name in sysfs.slaves(upper)]
+    return sorted(set(lower) - own_names)
 
 
 def status(name: str) -> str:
     """Return the status of a device's target without its position: "snapshot 16/139264 16"."""
-    said = process.run(["dmsetup", "status", name], env=ENV, note=False).stdout.split()
-    return " ".join(said[2:])
+    words = process.run(["dmsetup", "status", name], env=ENV, note=False).stdout.split()
+    return " ".join(words[2:])
 
 
 def end(prefix: str) -> None:

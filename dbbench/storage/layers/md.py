@@ -94,11 +94,11 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
 
 def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
     wrong = [
-        f"{key} {facts.get(key)} instead of {wanted}"
-        for key, wanted in (("level", layer.level), ("degraded", 0),
+        f"{key} {facts.get(key)} instead of {expected}"
+        for key, expected in (("level", layer.level), ("degraded", 0),
                             ("sync", "idle" if layer.level in _REDUNDANT else "none"),
                             ("chunk_kb", layer.chunk_bytes // 1024 if layer.chunk_bytes and layer.level != 1 else None))
-        if wanted is not None and facts.get(key) != wanted
+        if expected is not None and facts.get(key) != expected
     ]  # fmt: skip
     if wrong:
         raise LayerFailed(
@@ -112,8 +112,8 @@ def named(name: str) -> str | None:
     for entry in sorted(_BLOCK.glob("md*")):
         if sysfs.slaves(entry.name):  # a number that was stopped may stay behind, empty
             argv = ["mdadm", "--detail", "--export", f"/dev/{entry.name}"]
-            said = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
-            if f"MD_NAME={_HOST}:{name}" in said.splitlines():
+            printed = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
+            if f"MD_NAME={_HOST}:{name}" in printed.splitlines():
                 return entry.name
     return None
 

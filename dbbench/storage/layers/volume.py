@@ -97,12 +97,12 @@ def let_go(device: Device) -> Iterator[None]:
 def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
     """Yield descriptors of these devices: a loop device would release its image with its last user."""
     with contextlib.ExitStack() as stack:
-        found = []
+        fds = []
         for name in names:
             fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
             stack.callback(os.close, fd)
-            found.append(fd)
-        yield found
+            fds.append(fd)
+        yield fds
 
 
 def wiped(fd: int) -> None:

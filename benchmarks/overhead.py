@@ -32,6 +32,7 @@ from scipy import stats
 from dbbench import process
 from dbbench.datasets import generated
 from dbbench.drivers import DRIVERS, pgbench, sysbench
+from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.metrics.clock import Clock
@@ -96,7 +97,7 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
         raw.mkdir()
         scratch.mkdir()
         driver = DRIVERS[cell.workload.driver]
-        with driver.driving(server, cell, seed, Clock(), raw, scratch) as load:
+        with driver.driving(LoadTask(server, cell, seed, Clock(), raw, scratch)) as load:
             load.wait_until(WARMUP_S, lambda _live: None)
             began, cpu = time.monotonic(), time.process_time()
             load.wait(lambda _live: None)

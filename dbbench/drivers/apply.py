@@ -22,17 +22,17 @@ from typing import IO, Any, Final, Protocol
 
 from dbbench import process
 from dbbench.drivers.archived_log import ARCHIVE, INBOX, Archive, LogFile, load, lsn
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.errors import ApplyStuck, ApplyUnequal, CommandFailed, DriverFailed, EngineDied, ProgramMissing
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
-from dbbench.metrics.clock import Clock, wait_while
+from dbbench.metrics.clock import wait_while
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Column, Series
-from dbbench.model import Cell, TrialWarning
+from dbbench.model import TrialWarning
 
 RATE: Final = "apply_kb_per_s"  # the column of the series
 STUCK_S: Final = 300.0  # a slow disk that writes out all dirty pages at a restartpoint stops for less
@@ -53,22 +53,21 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`.
 
     Raises ApplyUnequal if one differs from the primary's.
     """
-    del seed  # a log has one order
     try:
-        archive = load(scratch / ARCHIVE)
+        archive = load(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:
         raise DriverFailed(f"the archived log cannot be read: {error}") from error
-    interval_s, batch = float(cell.parameters.get("interval", 0)), int(cell.parameters.get("batch", 1))
-    bin_ = Path(cell.engine.bin) if cell.engine.bin else None
-    with applying(server, archive, scratch, raw, bin_) as applier:
-        apply = ApplyLoad(server, clock, archive, applier, interval_s, batch)
+    interval_s, batch = float(task.cell.parameters.get("interval", 0)), int(task.cell.parameters.get("batch", 1))
+    bin_ = Path(task.cell.engine.bin) if task.cell.engine.bin else None
+    with applying(task.server, archive, task.scratch, task.raw, bin_) as applier:
+        apply = ApplyLoad(task, archive, applier, interval_s, batch)
         yield apply
-        verify(server, archive, raw)
+        verify(task.server, archive, task.raw)
 
 
 def verify(server: Server, archive: Archive, raw: Path) -> None:
@@ -92,13 +91,12 @@ def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
 class ApplyLoad:
     """Offers log files and watches their progress. The first batch is offered when this is made."""
 
-    def __init__(self, server: Server, clock: Clock, archive: Archive, applier: Applier, interval_s: float,
-                 batch: int) -> None:  # fmt: skip
-        self.server, self.archive, self.applier = server, archive, applier
+    def __init__(self, task: LoadTask, archive: Archive, applier: Applier, interval_s: float, batch: int) -> None:
+        self.server, self.archive, self.applier = task.server, archive, applier
         self._interval_s = interval_s
         self._batch = batch if interval_s else len(archive.logs)
         self._handed = 0
-        self.begin_utc, self._began = clock.now_utc(), time.monotonic()
+        self.begin_utc, self._began = task.clock.now_utc(), time.monotonic()
         self._points: list[tuple[float, int]] = [(0.0, 0)]  # second, bytes applied
         self._busy_s = 0.0
         self._busy: set[int] = set()  # seconds in which some log was waiting

@@ -14,17 +14,14 @@ import math
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.sessions import cancelled, fault
-from dbbench.engines.port import Server
 from dbbench.engines.sql import rows_of
 from dbbench.machine import threads
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import Cell, TrialWarning
+from dbbench.model import TrialWarning
 
 # What an unlink leaves to do is done later: ext4's journal commits every 5 s, and frees the blocks with it.
 AFTER_S: Final = 5
@@ -34,10 +31,10 @@ _CANCEL_S: Final = 10.0
 
 
 @contextlib.contextmanager
-def beside(load: Load, server: Server, cell: Cell, clock: Clock, raw: Path) -> Iterator[Load]:
+def beside(load: Load, task: LoadTask) -> Iterator[Load]:
     """Yield the load together with the workload's statement."""
-    with contextlib.closing(server.connect()) as session:
-        both = _Beside(load, server, session, cell, clock, raw)
+    with contextlib.closing(task.server.connect()) as session:
+        both = _Beside(load, task, session)
         try:
             yield both
         finally:
@@ -47,9 +44,9 @@ def beside(load: Load, server: Server, cell: Cell, clock: Clock, raw: Path) -> I
 class _Beside:
     """A `Load` that wraps another one, and the statement."""
 
-    def __init__(self, load: Load, server: Server, session: Any, cell: Cell, clock: Clock, raw: Path) -> None:
-        self.load, self.server, self.session, self.cell = load, server, session, cell
-        self.clock, self.raw = clock, raw
+    def __init__(self, load: Load, task: LoadTask, session: Any) -> None:
+        self.load, self.server, self.session, self.cell = load, task.server, session, task.cell
+        self.clock, self.raw = task.clock, task.raw
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
         self._left = threading.Event()

@@ -15,12 +15,10 @@ from typing import Final
 
 from dbbench import process
 from dbbench.drivers import cached
-from dbbench.drivers.protocol import Load
+from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.drivers.tool import FAILED, ToolLoad, write_command
 from dbbench.engines import files
-from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell
@@ -35,25 +33,24 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Run all tests to completion. See `protocol.Driver`."""
-    del scratch  # it logs nothing
-    memory = cached.could_hold(cell)
-    argv = command(files.folder_of(server), cell, seed, memory)
-    write_command(raw / "bonnie.command", argv, {})
-    stdout, stderr = raw / "bonnie.csv", raw / "bonnie.out"
-    begin_utc = clock.now_utc()
+    memory = cached.could_hold(task.cell)
+    argv = command(files.folder_of(task.server), task.cell, task.seed, memory)
+    write_command(task.raw / "bonnie.command", argv, {})
+    stdout, stderr = task.raw / "bonnie.csv", task.raw / "bonnie.out"
+    begin_utc = task.clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, as_user=files.account(), role="server") as program:
         yield ToolLoad(
             program=program,
-            server=server,
-            clock=clock,
+            server=task.server,
+            clock=task.clock,
             begin_utc=begin_utc,
             seconds=0,  # it ends when it is done
             printed=(stdout, stderr),
             live=lambda line: None,
             aborted=lambda line: False,
-            judged=lambda load: _outcome(load, cell, memory),
+            judged=lambda load: _outcome(load, task.cell, memory),
         )
 
 

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from dbbench.drivers import cached, filework_load
 from dbbench.drivers.filework_load import working
-from dbbench.drivers.protocol import Load
+from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.drivers.tool import ToolLoad
-from dbbench.engines.port import Server
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Series
-from dbbench.model import Cell
 
 
 def programs() -> tuple[str, ...]:
@@ -27,15 +23,14 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Write the file. See `protocol.Driver`."""
-    del scratch
-    asked = {name: cell.parameters[name] for name in ("file_size", "zeros", "clients")} | {"seed": seed}
+    asked = {name: task.cell.parameters[name] for name in ("file_size", "zeros", "clients")} | {"seed": task.seed}
 
     def judged(load: ToolLoad) -> Outcome:
-        return outcome(load, int(cell.parameters["clients"]), cached.could_hold(cell))
+        return outcome(load, int(task.cell.parameters["clients"]), cached.could_hold(task.cell))
 
-    with working("copy", server, asked, clock, raw, judged) as load:
+    with working("copy", task, asked, judged) as load:
         yield load
 
 

@@ -10,16 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import ToolLoad, write_command
 from dbbench.engines import files
-from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 
@@ -109,24 +106,29 @@ _KEPT: Final = ("PYTHONPATH",)  # without it a checkout that is not installed wo
 
 
 @contextlib.contextmanager
-def working(
-    work: str, server: Server, asked: dict[str, Any], clock: Clock, raw: Path, judged: Callable[[ToolLoad], Outcome]
-) -> Iterator[Load]:
+def working(work: str, task: LoadTask, asked: dict[str, Any], judged: Callable[[ToolLoad], Outcome]) -> Iterator[Load]:
     """Run `filework` to its end.
 
     It runs as this process's user: other accounts could not reach an interpreter in a closed home directory, and only
     root can drop caches.
     """
     env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    argv = [sys.executable, "-m", "dbbench.drivers.filework", work, str(files.folder_of(server)), json.dumps(asked)]
-    write_command(raw / f"{work}.command", argv, env)
-    stdout, stderr = raw / f"{work}.out", raw / f"{work}.err"
-    begin_utc = clock.now_utc()
+    argv = [
+        sys.executable,
+        "-m",
+        "dbbench.drivers.filework",
+        work,
+        str(files.folder_of(task.server)),
+        json.dumps(asked),
+    ]
+    write_command(task.raw / f"{work}.command", argv, env)
+    stdout, stderr = task.raw / f"{work}.out", task.raw / f"{work}.err"
+    begin_utc = task.clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
         yield ToolLoad(
             program=program,
-            server=server,
-            clock=clock,
+            server=task.server,
+            clock=task.clock,
             begin_utc=begin_utc,
             seconds=0,  # it ends when it is done
             printed=(stdout, stderr),

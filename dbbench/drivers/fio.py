@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
-from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.clock import Clock
@@ -42,34 +41,35 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Lay out the files, then run the jobs. See `protocol.Driver`."""
-    folder, account = files.folder_of(server), files.account()
-    scratch.chmod(0o777)  # fio writes its logs there under another account
-    job, env = raw / "fio.job", _variables(cell)
-    text = located(cell.workload.script).read_text(encoding="utf-8")
-    job.write_text(before(folder, cell, seed, scratch / _LOG) + text)
-    given = scratch / "fio.job"  # the trial's own folders are closed to other accounts
+    folder, account = files.folder_of(task.server), files.account()
+    task.scratch.chmod(0o777)  # fio writes its logs there under another account
+    job, env = task.raw / "fio.job", _variables(task.cell)
+    text = located(task.cell.workload.script).read_text(encoding="utf-8")
+    job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
+    given = task.scratch / "fio.job"  # the trial's own folders are closed to other accounts
     given.write_text(job.read_text())
-    argv = ["fio", "--output-format=json+", f"--output={scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
-    write_command(raw / "fio.command", [*argv, str(given)], env)
-    process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=scratch)
+    argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
+    write_command(task.raw / "fio.command", [*argv, str(given)], env)
+    process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
     pagecache.evict(files.data_files(folder))
-    begin_utc, set_by_s = clock.now_utc(), clock.slip_s()
+    begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
 
     def judged(load: ToolLoad) -> Outcome:
-        return _outcome(load, cell, begin_utc + set_by_s, raw, scratch)
+        return _outcome(load, task.cell, begin_utc + set_by_s, task.raw, task.scratch)
 
-    with process.running([*argv, given], stdout=raw / "fio.out", stderr=raw / "fio.err", as_user=account, env=env,
-                         cwd=scratch, role="server") as program:  # fmt: skip
+    printed = task.raw / "fio.out", task.raw / "fio.err"
+    with process.running([*argv, given], stdout=printed[0], stderr=printed[1], as_user=account, env=env,
+                         cwd=task.scratch, role="server") as program:  # fmt: skip
         yield ToolLoad(
             program=program,
-            server=server,
-            clock=clock,
+            server=task.server,
+            clock=task.clock,
             begin_utc=begin_utc,
-            seconds=sum(whole_seconds(cell.window)),
-            printed=(raw / "fio.out", raw / "fio.err"),
-            live=lambda line: _live(line, clock, begin_utc),
+            seconds=sum(whole_seconds(task.cell.window)),
+            printed=printed,
+            live=lambda line: _live(line, task.clock, begin_utc),
             aborted=lambda line: False,
             judged=judged,
         )

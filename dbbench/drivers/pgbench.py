@@ -23,11 +23,10 @@ from typing import IO, Final
 import numpy as np
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of
 from dbbench.model import Cell, Scalar
 from dbbench.remote import Client
@@ -61,46 +60,41 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Run pgbench against the server. See `protocol.Driver`."""
-    argv = command(server, cell, seed, scratch)
-    write_command(raw / "pgbench.command", argv, {})
-    begin_utc, set_by_s = clock.now_utc(), clock.slip_s()
-    stdout, stderr = _printed(raw)
+    argv = command(task.server, task.cell, task.seed, task.scratch)
+    write_command(task.raw / "pgbench.command", argv, {})
+    begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
+    stdout, stderr = _printed(task.raw)
     with process.running(argv, stdout=stdout, stderr=stderr, role="client") as program:
         # The logs have the time of the system clock; ours is anchor + monotonic time.
-        yield _load(program, server, cell, clock, begin_utc, begin_utc + set_by_s, raw, scratch)
+        yield _load(task, program, begin_utc, begin_utc + set_by_s)
 
 
 @contextlib.contextmanager
-def driving_from(
-    client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
-) -> Iterator[Load]:
+def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     """Run pgbench on the client's host; its logs have the time of that host's clock."""
-    argv = command(server, cell, seed, Path(client.at), client)
-    write_command(raw / "pgbench.command", argv, {})
-    program = client.start(argv, client.env, "", *_printed(raw))
-    yield _load(program, server, cell, clock, program.begin_utc, program.there_utc, raw, scratch)
+    argv = command(task.server, task.cell, task.seed, Path(client.at), client)
+    write_command(task.raw / "pgbench.command", argv, {})
+    program = client.start(argv, client.env, "", *_printed(task.raw))
+    yield _load(task, program, program.begin_utc, program.there_utc)
 
 
 def _printed(raw: Path) -> tuple[Path, Path]:
     return raw / "pgbench.out", raw / "pgbench.err"
 
 
-def _load(
-    program: Program, server: Server, cell: Cell, clock: Clock, begin_utc: float,
-    begin_in_logs: float, raw: Path, scratch: Path,
-) -> ToolLoad:  # fmt: skip
+def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
     return ToolLoad(
         program=program,
-        server=server,
-        clock=clock,
+        server=task.server,
+        clock=task.clock,
         begin_utc=begin_utc,
-        seconds=sum(whole_seconds(cell.window)),
-        printed=_printed(raw),
+        seconds=sum(whole_seconds(task.cell.window)),
+        printed=_printed(task.raw),
         live=live,
         aborted=aborted,
-        judged=lambda load: _outcome(load, cell, begin_in_logs, raw, scratch),
+        judged=lambda load: _outcome(load, task.cell, begin_in_logs, task.raw, task.scratch),
     )
 
 

@@ -26,6 +26,22 @@ class Live:
     p95_ms: float | None
 
 
+@dataclass(frozen=True)
+class LoadTask:
+    """The load of a trial.
+
+    `cell.window` defines how long it runs, `cell.parameters` its size (clients, threads, rate ...), and
+    `cell.workload.script` its script.
+    """
+
+    server: Server
+    cell: Cell
+    seed: int
+    clock: Clock
+    raw: Path  # keeps what the tool printed
+    scratch: Path  # in memory, not on the device under test: for large logs
+
+
 class Load(Protocol):
     """A running load generator."""
 
@@ -58,24 +74,15 @@ class Driver(Protocol):
         """Return the programs that `doctor` must find."""
         ...
 
-    def driving(
-        self, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
-    ) -> AbstractContextManager[Load]:
-        """Start the load; at the end of the block the tool has ended.
-
-        `raw` keeps what the tool printed; `scratch` (in memory, not on the device under test) is for large logs.
-        `cell.window` defines how long the load runs, `cell.parameters` its size (clients, threads, rate ...), and
-        `cell.workload.script` its script.
-        """
+    def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
+        """Start the load; at the end of the block the tool has ended."""
         ...
 
 
 class Away(Protocol):
     """A load generator that can also run on another host. Satisfied by a module."""
 
-    def driving_from(
-        self, client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
-    ) -> AbstractContextManager[Load]:
+    def driving_from(self, client: Client, task: LoadTask) -> AbstractContextManager[Load]:
         """Start the load on the client's host, otherwise like `Driver.driving`.
 
         The tool ends with the client. Its logs are in `scratch` when the client has returned them, after the server has

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.sessions import POLL_S, cancelled, fault
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server, Sql, Table
@@ -36,19 +36,18 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Scan all tables of the dataset. See `protocol.Driver`."""
-    del seed, scratch  # a scan has no order to choose, and no log
-    sql = sql_of(server)
+    sql = sql_of(task.server)
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(contextlib.closing(server.connect()))
-        tables = _tables(sql, first, cell)
+        first = stack.enter_context(contextlib.closing(task.server.connect()))
+        tables = _tables(sql, first, task.cell)
         sessions = []
         for table in tables:
-            connection = stack.enter_context(contextlib.closing(server.connect()))
+            connection = stack.enter_context(contextlib.closing(task.server.connect()))
             sessions.append(_Session(sql, connection, table, sql.scan(connection, table.name)))
-        server.settle()  # no autovacuum, purge or write-back of the start beside the scan
-        load = ScanLoad(server, clock, sessions, raw)
+        task.server.settle()  # no autovacuum, purge or write-back of the start beside the scan
+        load = ScanLoad(task.server, task.clock, sessions, task.raw)
         try:
             yield load
         finally:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from dbbench.drivers import filework_load
 from dbbench.drivers.filework_load import working
-from dbbench.drivers.protocol import Load
+from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.drivers.tool import ToolLoad
-from dbbench.engines.port import Server
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Series
-from dbbench.model import Cell, TrialWarning
+from dbbench.model import TrialWarning
 from dbbench.storage.filesystems import family_of
 
 
@@ -29,16 +26,19 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Create, read, delete. See `protocol.Driver`."""
-    del scratch
-    asked = {name: cell.parameters[name] for name in ("files", "file_bytes", "zeros", "clients")} | {"seed": seed}
-    own_cache = f"{cell.setup.mkfs.family} keeps files in a cache of its own" * (not family_of(cell.setup).by_mkfs)
+    asked = {name: task.cell.parameters[name] for name in ("files", "file_bytes", "zeros", "clients")} | {
+        "seed": task.seed
+    }
+    own_cache = f"{task.cell.setup.mkfs.family} keeps files in a cache of its own" * (
+        not family_of(task.cell.setup).by_mkfs
+    )
 
     def judged(load: ToolLoad) -> Outcome:
-        return outcome(load, own_cache, int(cell.parameters["file_bytes"]))
+        return outcome(load, own_cache, int(task.cell.parameters["file_bytes"]))
 
-    with working("smallfiles", server, asked, clock, raw, judged) as load:
+    with working("smallfiles", task, asked, judged) as load:
         yield load
 
 

@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers import rows_file
-from dbbench.drivers.protocol import Live, Load, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.sessions import POLL_S, cancelled, fault
 from dbbench.engines import SERVERS, sql_of
 from dbbench.engines.port import Server
@@ -51,27 +51,29 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Run the script of the workload. See `protocol.Driver`."""
-    path = located(cell.workload.script)
-    (raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
-    file = scratch / "rows.tsv"
-    values = {**cell.dataset.parameters, **cell.workload.options, **cell.parameters, "file": file}
+    path = located(task.cell.workload.script)
+    (task.raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
+    file = task.scratch / "rows.tsv"
+    values = {**task.cell.dataset.parameters, **task.cell.workload.options, **task.cell.parameters, "file": file}
     try:
-        steps = [step.of(values) for step in parse(text, server.engine)]
+        steps = [step.of(values) for step in parse(text, task.server.engine)]
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent = rows_file.written(file, int(cell.parameters["file_bytes"]), seed) if "file_bytes" in values else None
-    tables = _tables(server, cell)
+    sent = (
+        rows_file.written(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
+    )
+    tables = _tables(task.server, task.cell)
     with contextlib.ExitStack() as stack:
         sessions = [
-            stack.enter_context(contextlib.closing(server.connect()))
-            for _ in range(max(1, int(cell.parameters.get("clients", 1))))
+            stack.enter_context(contextlib.closing(task.server.connect()))
+            for _ in range(max(1, int(task.cell.parameters.get("clients", 1))))
         ]
-        worker = _Worker(server, sessions, steps, tables, sent, dataset_rows(cell))
+        worker = _Worker(task.server, sessions, steps, tables, sent, dataset_rows(task.cell))
         stack.callback(file.unlink, missing_ok=True)
-        load = StatementsLoad(server, clock, worker, raw)
+        load = StatementsLoad(task.server, task.clock, worker, task.raw)
         try:
             yield load
         finally:

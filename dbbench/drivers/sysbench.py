@@ -24,12 +24,11 @@ from typing import Final
 import numpy as np
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.histogram import bucket_of
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome
 from dbbench.model import Cell, Scalar
@@ -79,39 +78,37 @@ def programs() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def driving(server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path) -> Iterator[Load]:
+def driving(task: LoadTask) -> Iterator[Load]:
     """Run sysbench against the server. See `protocol.Driver`."""
-    argv = command(server, cell, seed)
-    begin_utc = clock.now_utc()
+    argv = command(task.server, task.cell, task.seed)
+    begin_utc = task.clock.now_utc()
     env = {
-        "DBBENCH_BEGIN": f"{begin_utc - clock.utc + clock.monotonic:.6f}",
-        **_environment(cell, _script(cell), str(scratch)),
+        "DBBENCH_BEGIN": f"{begin_utc - task.clock.utc + task.clock.monotonic:.6f}",
+        **_environment(task.cell, _script(task.cell), str(task.scratch)),
     }
-    write_command(raw / "sysbench.command", argv, env)
-    stdout, stderr = _printed(raw)
+    write_command(task.raw / "sysbench.command", argv, env)
+    stdout, stderr = _printed(task.raw)
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="client") as program:
-        yield _load(program, server, cell, clock, begin_utc, raw, scratch)
+        yield _load(task, program, begin_utc)
 
 
 @contextlib.contextmanager
-def driving_from(
-    client: Client, server: Server, cell: Cell, seed: int, clock: Clock, raw: Path, scratch: Path
-) -> Iterator[Load]:
+def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN.
 
     The password is sent on stdin, from which sysbench reads its options: a command-line option would be visible to all
     users.
     """
-    script = _script(cell)
+    script = _script(task.cell)
     if "/" in script:  # what it loads lies beside it
-        script, *_ = [client.placed(Path(path)) for path in (script, *cell.workload.beside)]
-    argv = command(server, cell, seed, client)
-    env = _environment(cell, script, client.at)
-    write_command(raw / "sysbench.command", argv, env)
-    sql = sql_of(server)
+        script, *_ = [client.placed(Path(path)) for path in (script, *task.cell.workload.beside)]
+    argv = command(task.server, task.cell, task.seed, client)
+    env = _environment(task.cell, script, client.at)
+    write_command(task.raw / "sysbench.command", argv, env)
+    sql = sql_of(task.server)
     secure = {} if sql.sysbench_tls else client.env
-    program = client.start(argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *_printed(raw))
-    yield _load(program, server, cell, clock, program.begin_utc, raw, scratch)
+    program = client.start(argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *_printed(task.raw))
+    yield _load(task, program, program.begin_utc)
 
 
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
@@ -124,20 +121,17 @@ def _printed(raw: Path) -> tuple[Path, Path]:
     return raw / "sysbench.out", raw / "sysbench.err"
 
 
-def _load(
-    program: Program, server: Server, cell: Cell, clock: Clock, begin_utc: float, raw: Path,
-    scratch: Path,
-) -> ToolLoad:  # fmt: skip
+def _load(task: LoadTask, program: Program, begin_utc: float) -> ToolLoad:
     return ToolLoad(
         program=program,
-        server=server,
-        clock=clock,
+        server=task.server,
+        clock=task.clock,
         begin_utc=begin_utc,
-        seconds=sum(whole_seconds(cell.window)),
-        printed=_printed(raw),
+        seconds=sum(whole_seconds(task.cell.window)),
+        printed=_printed(task.raw),
         live=live,
         aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
-        judged=lambda load: _outcome(load, cell, raw, scratch),
+        judged=lambda load: _outcome(load, task.cell, task.raw, task.scratch),
     )
 
 

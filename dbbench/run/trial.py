@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from dbbench import durability, process, results, samplers
 from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines.port import Place, Server
 from dbbench.engines.settings import taken
 from dbbench.machine import kernel_log, threads
@@ -172,16 +172,14 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
 @contextlib.contextmanager
 def driving(trial: Record, job: Job, server: Server, client: Client | None) -> Iterator[Load]:
     """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
-    cell, driver, raw, scratch = job.cell, job.cell.workload.driver, trial.draft.raw, job.workdir.scratch
-    if client is None:
-        started = DRIVERS[driver].driving(server, cell, job.run.plan.seed, trial.clock, raw, scratch)
-    else:
-        started = AWAY[driver].driving_from(client, server, cell, job.run.plan.seed, trial.clock, raw, scratch)
+    driver, seed = job.cell.workload.driver, job.run.plan.seed
+    task = LoadTask(server, job.cell, seed, trial.clock, trial.draft.raw, job.workdir.scratch)
+    started = DRIVERS[driver].driving(task) if client is None else AWAY[driver].driving_from(client, task)
     with started as load:
-        if not cell.workload.during:
+        if not job.cell.workload.during:
             yield load
             return
-        with beside.beside(load, server, cell, trial.clock, raw) as both:
+        with beside.beside(load, task) as both:
             yield both
 
 

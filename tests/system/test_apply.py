@@ -15,7 +15,7 @@ from dbbench import datasets
 from dbbench.datasets import Golden
 from dbbench.drivers import apply
 from dbbench.drivers.archived_log import ARCHIVE, load, save
-from dbbench.drivers.protocol import Load
+from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ApplyUnequal, RestoreUnequal
@@ -80,7 +80,7 @@ def applied() -> Callable[..., Outcome]:
                         Window("to-completion", 0, 0))  # fmt: skip
             with kind.serving(root / "data", settings, where) as server:
                 load_: Load
-                with apply.driving(server, cell, 1, Clock(), root / "raw", root / "scratch") as load_:
+                with apply.driving(LoadTask(server, cell, 1, Clock(), root / "raw", root / "scratch")) as load_:
                     during(server)
                     load_.wait(lambda _: None)
                 server.checkpoint()

@@ -12,6 +12,7 @@ from dbbench.datasets import generated
 from dbbench.drivers import apply
 from dbbench.drivers.apply import ApplyLoad, by_second, differences, position
 from dbbench.drivers.archived_log import Archive, LogFile, load, lsn, save
+from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
 from dbbench.metrics import steadiness
 from dbbench.metrics.clock import Clock
@@ -52,7 +53,8 @@ class Fake:
 
 def loaded(fake: Fake, interval_s: float = 0.0, batch: int = 1) -> ApplyLoad:
     """An apply of four logs."""
-    return ApplyLoad(cast(Any, fake), Clock(), Archive("postgres", LOGS, 0, {}), fake, interval_s, batch)
+    task = LoadTask(cast(Any, fake), cast(Any, None), 1, Clock(), Path(), Path())
+    return ApplyLoad(task, Archive("postgres", LOGS, 0, {}), fake, interval_s, batch)
 
 
 def test_a_rate_is_of_whole_seconds() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dbbench.drivers import AWAY, pgbench, sysbench
+from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, PasswordUnusable
 from dbbench.metrics.clock import Clock
 from dbbench.remote import Network, agent
@@ -104,9 +105,8 @@ SERVER: Any = SimpleNamespace(engine="postgres", socket=Path("/run/s/.s.PGSQL.15
 def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(tmp_path: Path) -> None:
     """libpq holds the certificate against our authority and the address; the command that is kept has no password."""
     client, session = there()
-    with pgbench.driving_from(
-        client, SERVER, cells(tmp_path)["postgres pgbench-tpcb"], 1, Clock(), tmp_path, tmp_path
-    ) as load:
+    task = LoadTask(SERVER, cells(tmp_path)["postgres pgbench-tpcb"], 1, Clock(), tmp_path, tmp_path)
+    with pgbench.driving_from(client, task) as load:
         assert load.pids == ()  # no process of this machine
     started = session.asked[-1][1]
     assert started["argv"][:4] == [
@@ -129,7 +129,7 @@ def test_sysbench_there_reads_its_password_from_stdin(tmp_path: Path, engine: st
     client.tool = "/usr/bin/sysbench"
     cell = cells(tmp_path)[f"{engine} sysbench-oltp-read-only"]
     server = SimpleNamespace(**{**vars(SERVER), "engine": engine})
-    with sysbench.driving_from(client, server, cell, 1, Clock(), tmp_path, tmp_path):  # type: ignore[arg-type]
+    with sysbench.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)):  # type: ignore[arg-type]
         pass
     started, kind = session.asked[-1][1], {"postgres": "pgsql", "mariadb": "mysql"}[engine]
     assert {"--config-file=/dev/stdin", f"--{kind}-host=192.0.2.10", f"--{kind}-user=dbbench_client"} <= set(
@@ -148,7 +148,7 @@ def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
     client, session = there()
     cell = cells(tmp_path, workload="tpcc")["mariadb tpcc"]
     server = SimpleNamespace(**{**vars(SERVER), "engine": "mariadb"})
-    with sysbench.driving_from(client, server, cell, 1, Clock(), tmp_path, tmp_path):  # type: ignore[arg-type]
+    with sysbench.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)):  # type: ignore[arg-type]
         pass
     assert [what["name"] for do, what in session.asked if do == "put"] == [
         "tpcc.lua", "tpcc_transactions.lua", "dbbench_events.lua"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.drivers import DRIVERS
-from dbbench.drivers.protocol import Live
+from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines.port import Server
 from dbbench.metrics import steadiness
 from dbbench.metrics.clock import Clock
@@ -76,7 +76,7 @@ class Loads:
         self.scratch.mkdir(exist_ok=True)
         driver = DRIVERS[cell.workload.driver]
         try:
-            with driver.driving(server, cell, self.seed, self.clock, folder, self.scratch) as load:
+            with driver.driving(LoadTask(server, cell, self.seed, self.clock, folder, self.scratch)) as load:
                 load.wait_until(cell.window.warmup_s, _quietly)
                 load.wait(_quietly)
             return load.outcome()

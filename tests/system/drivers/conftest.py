@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dbbench.drivers import DRIVERS, beside
-from dbbench.drivers.protocol import Live, Load
+from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines.port import Server
 from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
@@ -110,11 +110,12 @@ def drive(tmp_path: Path) -> Drive:
 def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load]:
     """As `run.trial.driving` starts it."""
     clock = Clock()
-    with DRIVERS[cell.workload.driver].driving(server, cell, 42, clock, raw, scratch) as load:
+    task = LoadTask(server, cell, 42, clock, raw, scratch)
+    with DRIVERS[cell.workload.driver].driving(task) as load:
         if not cell.workload.during:
             yield load
             return
-        with beside.beside(load, server, cell, clock, raw) as both:
+        with beside.beside(load, task) as both:
             yield both
 
 

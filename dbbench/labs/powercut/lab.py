@@ -75,33 +75,34 @@ class Bench:
         """Whether the time is used up."""
         return self.until is not None and time.monotonic() > self.until
 
-    def cut(self, ground: Ground, recording: Recording, log: Log, cuts: Sequence[Cut], number: int) -> list[CutFacts]:
+    def cut(self, ground: Ground, recording: Recording, cuts: Sequence[Cut], number: int) -> list[CutFacts]:
         """Make these cuts from one recording and check each."""
-        media = media_of(self.lab, ground, log)
+        media = media_of(self.lab, ground, recording.log)
         recoveries = []
         for count, cut in enumerate(cuts):
             if self.over:
                 break
             self.tell(f"{ground.target.key}: cut {number + count}")
-            recoveries.append(self._one(ground, recording, log, media, cut, number + count))
+            recoveries.append(self._one(ground, recording, media, cut, number + count))
         return recoveries
 
-    def _one(self, ground: Ground, recording: Recording, log: Log, media: Media, cut: Cut, number: int) -> CutFacts:
-        left, seen = self.lab.disks("cut", ground.target), recording.acknowledged.before(log.entries[cut.position].ns)
+    def _one(self, ground: Ground, recording: Recording, media: Media, cut: Cut, number: int) -> CutFacts:
+        log, left = recording.log, self.lab.disks("cut", ground.target)
+        seen = recording.acknowledged.before(log.entries[cut.position].ns)
         server_log = self.lab.workdir.logs / "server.log"
         media.cut(cut, left.all)
         finding, kept = recovered(self.lab, ground, left, seen), ""
         if finding.harms:
             kept = self._keep(ground, media, cut, number, server_log)
-            finding = self._again(ground, media, cut, left, seen, finding)
+            finding = self._again(ground, media, cut, seen, finding)
         for image in left.all:
             image.unlink(missing_ok=True)
         unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(left.all)))
-        return facts(finding, number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, kept)
+        return facts(finding, number, cut, unflushed, kept)
 
-    def _again(self, ground: Ground, media: Media, cut: Cut, left: Images, seen: dict[int, int], first: Recovery
-               ) -> Recovery:  # fmt: skip
+    def _again(self, ground: Ground, media: Media, cut: Cut, seen: dict[int, int], first: Recovery) -> Recovery:
         """Return the finding; harm counts only if a second recovery on another device finds it too."""
+        left = self.lab.disks("cut", ground.target)
         occupied = self.lab.scratch / "occupied.img"  # takes the number of the device that was used
         if not occupied.exists():
             occupied.write_bytes(bytes(2**20))
@@ -134,10 +135,9 @@ def media_of(lab: Lab, ground: Ground, log: Log) -> Media:
     return Media(ground.base.all, log, lab.disks("medium", ground.target).all)
 
 
-def facts(finding: Recovery, number: int, aim: str, seed: str, position: int = 0, unit: int = 0, unflushed: int = 0,
-          kept: str = "") -> CutFacts:  # fmt: skip
+def facts(finding: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "") -> CutFacts:
     """Return a finding in the form in which it is stored."""
-    return CutFacts(number, aim, seed, position, unit, unflushed, finding.acknowledged, finding.lost,
+    return CutFacts(number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, finding.acknowledged, finding.lost,
                     round(finding.seconds, 3), finding.invalid, finding.harms, kept)  # fmt: skip
 
 
@@ -218,10 +218,11 @@ def _batch(bench: Bench, tally: Tally, count: int) -> None:
     tally.commits += recording.acknowledged.count
     tally.flushes += recording.flushes
     for finding in recording.kills:
-        tally.cuts.append(facts(finding, len(tally.cuts) + 1, KILLED, seed))
-    log = recording.log.without_flushes() if bench.lying else recording.log
-    chosen = aims.chosen(log, [recording.whole], count - kills, seed)
-    tally.cuts += bench.cut(tally.ground, recording, log, chosen, len(tally.cuts) + 1)
+        tally.cuts.append(facts(finding, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed)))
+    if bench.lying:
+        recording = replace(recording, log=recording.log.without_flushes())
+    chosen = aims.chosen(recording.log, [recording.whole], count - kills, seed)
+    tally.cuts += bench.cut(tally.ground, recording, chosen, len(tally.cuts) + 1)
 
 
 def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
@@ -284,13 +285,13 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)
     for base, image in zip(ground.base.all, live.all, strict=True):
         copied(base, image)
-    recoveries: list[Recovery] = []
+    waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
     with (
         disk.served(lab.workdir.root, live.all, folder, lab.workdir.logs / "disk.log") as files,
         devices.over(Images(files[: len(live.data)], files[-1] if live.wal else None)) as device,
         mounted(lab, ground.target, device) as datadir,
     ):
-        end = _rounds(lab, ground, datadir, seen, recoveries, kills, chance)
+        end, recoveries = _rounds(lab, ground, datadir, seen, waits_s)
     for image in live.all:
         image.unlink()
     if seen.count < LEAST:
@@ -301,26 +302,27 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
                      time.monotonic() - began)  # fmt: skip
 
 
-def _rounds(lab: Lab, ground: Ground, datadir: Path, seen: Acknowledged, found: list[Recovery], kills: int,
-            chance: random.Random) -> int:  # fmt: skip
-    """Work, kill, check; return when the last round ended, in ns."""
-    end = 0
-    for number in range(kills + 1):
+def _rounds(
+    lab: Lab, ground: Ground, datadir: Path, seen: Acknowledged, waits_s: Sequence[float]
+) -> tuple[int, list[Recovery]]:
+    """Work for these times, kill and check after each; return when the last round ended, in ns, and what was found."""
+    end, recoveries = 0, list[Recovery]()
+    for number, wait_s in enumerate(waits_s):
         try:
             with serving(lab, ground, datadir) as server:
                 if number:
-                    found.append(examined(server, seen.before(time.monotonic_ns())))
+                    recoveries.append(examined(server, seen.before(time.monotonic_ns())))
                 with witness.banking(server, number, seen) as must_work:
-                    time.sleep(WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2)
+                    time.sleep(wait_s)
                     must_work()
                     end = time.monotonic_ns()
                     end_server(server)
         except DbbenchError as error:
             if not number:
                 raise
-            found.append(harm_of_start(error, seen.before(time.monotonic_ns())))
-            return end
-    return end
+            recoveries.append(harm_of_start(error, seen.before(time.monotonic_ns())))
+            break
+    return end, recoveries
 
 
 def _said(lab: Lab) -> str:

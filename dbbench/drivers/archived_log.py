@@ -50,7 +50,7 @@ def save(folder: Path, archive: Archive) -> None:
     write_json(folder / DESCRIPTION, plain(archive))
 
 
-def lsn(text: str) -> int:
+def lsn(position: str) -> int:
     """Convert PostgreSQL's "16/B374D848" to a byte position."""
-    high, low = text.split("/")
+    high, low = position.split("/")
     return (int(high, 16) << 32) + int(low, 16)

@@ -124,9 +124,9 @@ class Watch:
 
 def parsed(record: str) -> KernelMessage:
     """Parse a record of /dev/kmsg: "prio,sequence,microseconds,flags;text" and dictionary lines. Raises ValueError."""
-    head, text = record.split(";", 1)
+    head, body = record.split(";", 1)
     priority, sequence = head.split(",")[:2]
-    message = _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text.split("\n")[0])
+    message = _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), body.split("\n")[0])
     return KernelMessage(int(sequence), int(priority) & 7, message)  # above the low bits: the facility
 
 

@@ -26,9 +26,9 @@ def mounts_of(process: Path) -> tuple[Mount, ...]:
     return parsed((process / "mountinfo").read_text(errors="surrogateescape"))
 
 
-def parsed(text: str) -> tuple[Mount, ...]:
+def parsed(mountinfo: str) -> tuple[Mount, ...]:
     r"""Parse a mountinfo file. Its lines end only with \ : the kernel allows other line ends in names."""
-    return tuple(_line(line.split(" ")) for line in text.split("\n") if line)
+    return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
 
 
 def holding(path: Path, table: Sequence[Mount]) -> Mount | None:

@@ -143,19 +143,19 @@ class Session:
 
     def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
         try:
-            message = json.loads(line)
+            answer = json.loads(line)
         except ValueError:
-            message = None
-        if not isinstance(message, dict):
+            answer = None
+        if not isinstance(answer, dict):
             return  # what a login shell prints
-        if "output" in message:
-            _append(self.prints.get(message["output"]), message["text"])
-        elif "ended" in message:
-            self.ended = message
-        elif "bytes" in message:
-            self._answers.put({} if self._took(int(message["bytes"]), pipe) else None)
+        if "output" in answer:
+            _append(self.prints.get(answer["output"]), answer["text"])
+        elif "ended" in answer:
+            self.ended = answer
+        elif "bytes" in answer:
+            self._answers.put({} if self._took(int(answer["bytes"]), pipe) else None)
         else:
-            self._answers.put(message)
+            self._answers.put(answer)
 
     def _took(self, size: int, pipe: IO[bytes]) -> bool:
         """Write the next bytes into the requested file; return False if they did not all arrive."""

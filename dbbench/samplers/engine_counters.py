@@ -175,7 +175,7 @@ def foreign_sessions(
                 first_seconds.setdefault(now.present[number], second)
         before = now
     if first_seconds:
-        texts = [f"{' '.join(text.split())} (second {second})" for text, second in first_seconds.items()]
+        texts = [f"{' '.join(session.split())} (second {second})" for session, second in first_seconds.items()]
         yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()), suspect=True)
 
 

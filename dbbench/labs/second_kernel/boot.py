@@ -241,10 +241,10 @@ class BootOrder:
 def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
     """Build in `making`; return the key of the build. Raises RehearsalBuildFailed."""
     key = ""
-    for message in _child("build", {"making": str(making), "mirror": mirror}, None):
-        if "tell" in message:
-            tell(message["tell"])
-        key = message.get("key", key)
+    for answer in _child("build", {"making": str(making), "mirror": mirror}, None):
+        if "tell" in answer:
+            tell(answer["tell"])
+        key = answer.get("key", key)
     return key
 
 
@@ -254,8 +254,8 @@ def booted(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path 
     An empty `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed.
     """
     report: dict[str, Any] = {}
-    for message in _child("boot", asdict(order), timeout_s, stdout, stderr):
-        report.update(message)
+    for answer in _child("boot", asdict(order), timeout_s, stdout, stderr):
+        report.update(answer)
     return report
 
 
@@ -279,11 +279,11 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
         if timeout_s is not None:
             child.wait(timeout_s)  # its few reports fit into the pipe
         for line in reports:
-            message = json.loads(line)
-            if "error" in message:
-                kind = all_errors()[message.pop("error")]
-                raise kind(message.pop("evidence"), **message)
-            yield message
+            answer = json.loads(line)
+            if "error" in answer:
+                kind = all_errors()[answer.pop("error")]
+                raise kind(answer.pop("evidence"), **answer)
+            yield answer
         child.wait(_GRACE_S)
 
 

@@ -59,8 +59,8 @@ def serial(name: str) -> str:
     """Return the serial number that the disk reports; "" without one."""
     here = sysfs.folder(name)
     for place in ("serial", "device/serial"):  # virtio; nvme, mmc
-        if text := sysfs.read(here / place):
-            return " ".join(text.split())
+        if number := sysfs.read(here / place):
+            return " ".join(number.split())
     return _vital_product_data(here / "device/vpd_pg80")
 
 
@@ -68,7 +68,7 @@ def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
     here = sysfs.folder(name)
     names = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
-    return next((" ".join(text.split()) for text in names if text), "")
+    return next((" ".join(name_there.split()) for name_there in names if name_there), "")
 
 
 def model(name: str) -> str:

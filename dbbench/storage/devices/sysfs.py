@@ -40,10 +40,10 @@ def name_of(number: int) -> str | None:
 
 def number_of(name: str) -> int | None:
     """Return the device number of a kernel name."""
-    text = read(folder(name) / "dev")
-    if text is None:
+    device_number = read(folder(name) / "dev")
+    if device_number is None:
         return None
-    major, minor = text.split(":")
+    major, minor = device_number.split(":")
     return os.makedev(int(major), int(minor))
 
 
@@ -153,5 +153,5 @@ def queue_attributes(name: str) -> dict[str, str]:
 
 
 def _stat(name: str) -> list[int] | None:
-    text = read(folder(name) / "stat")
-    return [int(word) for word in text.split()] if text else None
+    counters = read(folder(name) / "stat")
+    return [int(word) for word in counters.split()] if counters else None

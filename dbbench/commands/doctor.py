@@ -50,8 +50,9 @@ def _put(rows: list[Probe]) -> None:
         put(("\n" if number else "") + purpose.capitalize())
         for row in section:
             _put_row(row, width)
-        if wanted := dict.fromkeys(name for row in section if not row.optional for name in row.packages):
-            put(f"  Install what is missing:  apt-get install --no-install-recommends --no-remove {' '.join(wanted)}")
+        if to_install := dict.fromkeys(name for row in section if not row.optional for name in row.packages):
+            names = " ".join(to_install)
+            put(f"  Install what is missing:  apt-get install --no-install-recommends --no-remove {names}")
 
 
 def _put_row(row: Probe, width: int) -> None:
@@ -119,10 +120,10 @@ def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
     from dbbench.plan.request import asked
 
-    wanted = asked(file, paths, None, None, False, None)
-    for arm, reason in wanted.skipped.items():
+    request = asked(file, paths, None, None, False, None)
+    for arm, reason in request.skipped.items():
         yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
-    for error in refusals(wanted, results_folder):
+    for error in refusals(request, results_folder):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
         yield Probe(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
                     tuple(names))  # fmt: skip
@@ -133,18 +134,18 @@ def _engines() -> Iterator[Probe]:
 
     versions = {name: ENGINES[name].installed() for name in SERVERS}
     for name, version in versions.items():
-        profile, fix, wanted = profile_of(name), "", tuple[str, ...]()
+        profile, fix, to_install = profile_of(name), "", tuple[str, ...]()
         rivals = [profile_of(other).title for other in profile.excluded_by if versions.get(other)]
         if version is None and rivals:
             fix = f"its packages cannot be installed next to {rivals[0]}"
         elif version is None and profile.package:
             fix = packages.fix(profile.package)
-            wanted = (profile.package,) if packages.exists(profile.package) else ()
+            to_install = (profile.package,) if packages.exists(profile.package) else ()
         elif version is None:
             fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
         others = any(other is not None for other in versions.values())
         yield Probe(Purpose.MEASURE, f"engine {name}", version is not None, version,
-                    f"plans with {profile.title}", fix, wanted, optional=others)  # fmt: skip
+                    f"plans with {profile.title}", fix, to_install, optional=others)  # fmt: skip
 
 
 def _programs() -> Iterator[Probe]:
@@ -161,10 +162,10 @@ def _programs() -> Iterator[Probe]:
     uses |= {program: f"fs setups of {name}" for name, family in FAMILIES.items() for program in family.reads_with}
     uses |= {"compsize": "compression ratios of btrfs", "fio": "the ceiling of the device",
              "wipefs": "block devices", "lsblk": "the list of devices"}  # fmt: skip
-    known = versions()
+    version_of = versions()
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":
-            yield _program(Purpose.MEASURE, program, use, not packages.required(program), known.get(program))
+            yield _program(Purpose.MEASURE, program, use, not packages.required(program), version_of.get(program))
 
 
 def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Probe:
@@ -217,9 +218,9 @@ def _powercut() -> Iterator[Probe]:
     from dbbench.labs.powercut import requirements
 
     for need in requirements():
-        fix, wanted = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
+        fix, to_install = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
         yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
-                    "" if need.found else fix, () if need.found else wanted)  # fmt: skip
+                    "" if need.found else fix, () if need.found else to_install)  # fmt: skip
 
 
 def _host() -> Iterator[Probe]:

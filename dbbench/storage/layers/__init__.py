@@ -70,16 +70,16 @@ def commands(
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the commands that make the layers on these targets, and the resulting volumes, whose names end with
     `mark`."""
-    said: list[tuple[str, ...]] = []
+    argvs: list[tuple[str, ...]] = []
     for layer in layers:
         volumes: list[str] = []
         for number, group in enumerate(dealt(targets, layer.groups)):
             more, given = KINDS[layer.kind].commands(layer, group)
             own = str(number + 1) if layer.groups > 1 else mark
-            said += [tuple(word + own if word in given else word for word in argv) for argv in more]
+            argvs += [tuple(word + own if word in given else word for word in argv) for argv in more]
             volumes += [name + own for name in given]
         targets = tuple(volumes)
-    return said, targets
+    return argvs, targets
 
 
 def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.datasets import generated
@@ -31,47 +32,50 @@ Workloads = Mapping[Key, tuple[WorkloadSpec, Workload]]
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs makes nothing below 300 MiB
 
 
-def check(
-    document: Document,
-    plan: Plan | None,
-    arms: Mapping[Key, Arm],
-    engines: Mapping[Key, EngineSpec],
-    workloads: Workloads,
-    device: DeviceSpec | None,
-    whole: bool,
-    catalog: Catalog,
-) -> None:
-    """Note all errors. `whole`: the lists are complete, so that a name that they do not contain does not exist."""
-    _check_arms(document, arms, device, catalog)
-    _check_names(document, "engine", {key: engine.name for key, engine in engines.items()})
-    _check_names(document, "workload", {key: spec.name for key, (spec, _) in workloads.items()})
-    for key, (spec, workload) in workloads.items():
-        _check_engines_of(document, key, spec, workload, engines)
-        _check_dataset(document, key, spec, workload, engines)
-    if whole:
-        _check_idle_engines(document, engines, workloads)
-        if device is not None:
-            _check_device(document, device, [arm.label for arm in arms.values()])
-    _check_baseline(document, arms)
-    _check_study(document, plan)
-    check_logs(document, arms, engines, device, catalog)
+@dataclass
+class PlanParts:
+    """The parts of a plan that could be read, by their place in the file, without the parts that have an error."""
+
+    plan: Plan | None
+    arms: dict[Key, Arm]
+    engines: dict[Key, EngineSpec]
+    workloads: dict[Key, tuple[WorkloadSpec, Workload]]
+    device: DeviceSpec | None
+    whole: bool  # no part of the lists above is missing, so that a name that they do not contain does not exist
+
+
+def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
+    """Note all errors."""
+    _check_arms(document, parts.arms, parts.device, catalog)
+    _check_names(document, "engine", {key: engine.name for key, engine in parts.engines.items()})
+    _check_names(document, "workload", {key: spec.name for key, (spec, _) in parts.workloads.items()})
+    for key, (spec, workload) in parts.workloads.items():
+        _check_engines_of(document, key, spec, workload, parts.engines)
+        _check_dataset(document, key, spec, workload, parts.engines)
+    if parts.whole:
+        _check_idle_engines(document, parts.engines, parts.workloads)
+        if parts.device is not None:
+            _check_device(document, parts.device, [arm.label for arm in parts.arms.values()])
+    _check_baseline(document, parts.arms)
+    _check_study(document, parts.plan)
+    check_logs(document, parts.arms, parts.engines, parts.device, catalog)
     _check_figures(document)
-    if plan is not None and (many := too_many(plan, workloads.values())):
+    if parts.plan is not None and (many := too_many(parts.plan, parts.workloads.values())):
         document.flaw(("blocks",), many)
-    check_fair(document, engines, workloads)
-    check_client(document, plan, engines, [(key, workload) for key, (_, workload) in workloads.items()])
-    setups = _known_setups(arms, catalog)
-    check_dropped(document, engines, [workload for _, workload in workloads.values()], setups)
-    check_extras(document, plan, device, setups, engines.values(),
-                 [workload for _, workload in workloads.values()])  # fmt: skip
-    loads = [(spec.name, workload.window) for spec, workload in workloads.values()]
-    check_age_engine(document, plan, loads, [engine.name for engine in engines.values()])
-    for key, engine in engines.items():
+    check_fair(document, parts.engines, parts.workloads)
+    loads = {key: workload for key, (_, workload) in parts.workloads.items()}
+    check_client(document, parts.plan, parts.engines, list(loads.items()))
+    setups = _known_setups(parts.arms, catalog)
+    check_dropped(document, parts.engines, [*loads.values()], setups)
+    check_extras(document, parts.plan, parts.device, setups, parts.engines.values(), loads.values())
+    windows = [(spec.name, workload.window) for spec, workload in parts.workloads.values()]
+    check_age_engine(document, parts.plan, windows, [engine.name for engine in parts.engines.values()])
+    for key, engine in parts.engines.items():
         check_list(document, (*key, "bin"), value_at(document, key, "bin"), engine.bins, "path")
-    for phase, seconds in (plan.deadlines if plan else {}).items():
+    for phase, seconds in (parts.plan.deadlines if parts.plan else {}).items():
         if seconds <= 0:
             document.flaw(("deadlines", phase.value), f'the deadline of "{phase.value}" must be more than 0 s')
-    for key, (spec, _) in workloads.items():
+    for key, (spec, _) in parts.workloads.items():
         _check_window(document, key, spec.warmup_s, spec.measure_s)
 
 

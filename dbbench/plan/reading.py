@@ -15,24 +15,12 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
 from dbbench.plan.arms import default_label, label_of
 from dbbench.plan.catalog import Catalog
-from dbbench.plan.checks import MOST_TRIALS, check
+from dbbench.plan.checks import MOST_TRIALS, PlanParts, check
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read, typed
 from dbbench.plan.workloads import check_length, check_list, read_workload
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
 _MOST_ENTRIES: Final = 200  # of each of them
-
-
-@dataclasses.dataclass
-class PlanParts:
-    """The parts of a plan that could be read, by their place in the file, without the parts that have an error."""
-
-    plan: Plan | None
-    arms: dict[Key, Arm]
-    engines: dict[Key, EngineSpec]
-    workloads: dict[Key, tuple[WorkloadSpec, Workload]]
-    device: DeviceSpec | None
-    whole: bool  # no part of the lists above is missing
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
@@ -42,7 +30,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
     """
     document = read(path)
     parts = _parts(document, catalog)
-    check(document, parts.plan, parts.arms, parts.engines, parts.workloads, parts.device, parts.whole, catalog)
+    check(document, parts, catalog)
     document.finish()
     if parts.plan is None:
         raise AssertionError("a plan without flaws can be read")

@@ -70,7 +70,7 @@ def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float |
         return None
     parameters = {**cell.dataset.parameters, **cell.parameters}
     threads = int(parameters.get("threads", parameters.get("clients", 1)))
-    return used / (seconds * max(1, min(threads, _count(cores.client))))
+    return used / (seconds * max(1, min(threads, len(parsed(cores.client)))))
 
 
 def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter) -> Iterator[TrialWarning]:
@@ -161,7 +161,3 @@ def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:
 def with_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> CoresFacts | None:
     """Return the CPUs with the share that the load generator used."""
     return None if cores is None else dataclasses.replace(cores, client_share=client_share(cell, cores, cpu))
-
-
-def _count(listed: str) -> int:
-    return len(parsed(listed))

@@ -201,14 +201,10 @@ def _is_ours(reason: Reason, identity: str, permit: Permit) -> bool:
 
 def kernel_name(fd: int) -> str:
     """Return the kernel name of an open block device. Raises DeviceUnusable."""
-    name = sysfs.name_of(os.fstat(fd).st_rdev) if _is_block(fd) else None
+    name = sysfs.name_of(os.fstat(fd).st_rdev) if Path(f"/proc/self/fd/{fd}").is_block_device() else None
     if name is None:
         raise DeviceUnusable(f"{Path(f'/proc/self/fd/{fd}').readlink()} is not a block device", effect=UNTOUCHED)
     return name
-
-
-def _is_block(fd: int) -> bool:
-    return Path(f"/proc/self/fd/{fd}").is_block_device()
 
 
 def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:

@@ -88,7 +88,7 @@ def attached(disk: Disk, permit: Permit | None = None, **more: str) -> AbstractC
     return block.attached(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab")
 
 
-@pytest.mark.needs("mkswap", "swapon", "unshare", "addpart", "mkfs.btrfs", "fs:btrfs")
+@pytest.mark.needs("mkswap", "swapon", "unshare", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use never yields, also with the identity typed; every reason is told; no byte is changed."""

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,7 +157,8 @@ def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
         pytest.param("postgres", "pgbench", POSTGRES,
                      ["no encryption", "valid client certificate", "password authentication", "no pg_hba.conf entry"],
                      marks=pytest.mark.needs("engine:postgres", "pgbench")),
-        pytest.param("mariadb", "sysbench", MARIADB, ["denied"] * 4,
+        pytest.param("mariadb", "sysbench", MARIADB,
+                     ["denied|insecure transport", "denied", "denied", "denied"],  # MariaDB 10.11, 11.8
                      marks=pytest.mark.needs("engine:mariadb", "sysbench")),
     ],
 )  # fmt: skip
@@ -179,7 +181,7 @@ def test_load_comes_from_the_other_host(
 
     answers = tried.stdout.splitlines()
     assert answers[0] == "let in" and len(answers) == 5, tried.stdout + tried.stderr
-    assert all(word in answer for word, answer in zip(refusals, answers[1:], strict=True)), answers
+    assert all(re.search(word, answer) for word, answer in zip(refusals, answers[1:], strict=True)), answers
     assert folders(machines) == []
     assert not [path for path, content in everything_in(dbbench.folder / "results") if SECRET.encode() in content]
 

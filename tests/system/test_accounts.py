@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import mysql.connector
+import mysql.connector.locales.eng.client_error  # not later: the checkout may lie where other accounts cannot read
+import mysql.connector.plugins.mysql_native_password
 import psutil
 import psycopg2
 import pytest

@@ -96,7 +96,8 @@ def run(options: Options, **given: Any) -> int:
     from dbbench.fleet import control, showing
 
     root = Path(given["results_folder"]).resolve()
-    request = asked(given["plan_file"], options.paths, given["fs"], given["blocks"], given["quick"], given["seed"])
+    request = asked(given["plan_file"], options.paths, given["fs"], given["blocks"], given["quick"], given["seed"],
+                    given["budget"])  # fmt: skip
     order = control.Order(request, given["mode"], given["name"], given["new"], given["precision"],
                           given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
     reach = control.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],

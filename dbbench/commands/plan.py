@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dbbench.commands.options import Options, command_line, plan_argument, resul
 from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, described, preview
-from dbbench.plan.forecast import Forecast, forecast
+from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen
 from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import size_text, time_text
@@ -27,6 +28,7 @@ def command(
     plan_file: str,
     fs: str | None,
     blocks: int | None,
+    budget: str | None,
     quick: bool,
     seed: int | None,
     results_folder: str,
@@ -34,11 +36,14 @@ def command(
     """Show what a run would do, without doing it.
 
     Prints the trials in order, the commands, the devices with their identities, estimates of the time, the disk space
-    and the bytes written, the setups that are skipped, and everything that this machine lacks for the plan.
+    and the bytes written, the setups that are skipped, and everything that this machine lacks for the plan. With a
+    budget: as many blocks as it is expected to give.
     """
     from dbbench.run.preflight import refusals
 
-    wanted = asked(plan_file, options.paths, fs, blocks, quick, seed)
+    wanted = asked(plan_file, options.paths, fs, blocks, quick, seed, budget)
+    plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded)
+    wanted = replace(wanted, plan=plan, expanded=expanded)
     look = preview(wanted.plan, wanted.expanded)
     expected = forecast(wanted.plan, wanted.expanded, Path(results_folder))
     lacking = unsupported(wanted, options.paths)
@@ -46,10 +51,10 @@ def command(
     if options.json:
         problems = [{"id": one.id, "title": one.title, "evidence": one.evidence, "remedy": one.remedy}
                     for one in refused]  # fmt: skip
-        put_json({**_document(wanted, look, expected), "skipped": wanted.skipped, "unsupported": lacking,
-                  "refused": problems})  # fmt: skip
+        put_json({**_document(wanted, look, expected), "budget": None if allowance is None else plain(allowance),
+                  "skipped": wanted.skipped, "unsupported": lacking, "refused": problems})  # fmt: skip
     else:
-        _put(wanted, look, expected)
+        _put(wanted, look, expected, allowance)
         _put_skipped(wanted.skipped, lacking)
         _put_refused(refused)
 
@@ -78,7 +83,7 @@ def _document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, Any
     }  # fmt: skip
 
 
-def _put(wanted: Asked, look: Preview, expected: Forecast) -> None:
+def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance | None) -> None:
     plan, cells = wanted.plan, {cell.id: cell for cell in wanted.expanded.cells}
     trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
     put(f"{plan.name}: {len(plan.fs_setups)} filesystems, {len(cells)} cells, {plan.blocks} blocks, {trials} trials; "
@@ -87,6 +92,8 @@ def _put(wanted: Asked, look: Preview, expected: Forecast) -> None:
         f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
+    if allowance is not None:
+        put(allowance.text)
     put(expected.text)
     for device in _devices(wanted):
         known = f", identity {device['identity']}" if device["identity"] else ""

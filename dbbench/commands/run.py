@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ from dbbench import __version__, results
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated, TrialDied
-from dbbench.model import Status
+from dbbench.model import Run, Status, plain
+from dbbench.plan.forecast import forecast, foreseen
 from dbbench.plan.request import able, asked, plan_options, precision_option, shared
+from dbbench.report.sentences import budget_text
 from dbbench.report.text import put, put_json
 from dbbench.results import LoadedRun
 from dbbench.run.preflight import check_run
+from dbbench.units import duration_text
 
 
 def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -65,17 +70,28 @@ def command(options: Options, plan_file: str, results_folder: str, new: bool, na
 
     wanted = shared(able(asked(plan_file, options.paths, **narrowing), options.paths), part)
     root = Path(results_folder).resolve()
+    plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
-    if folder is not None and precision is not None:
-        refine(folder, precision)
+    if folder is not None:
+        refine(folder, precision, wanted.plan.budget_s)
     if folder is not None and is_finished(folder):
         return _finished_before(options, folder, name)
-    check_run(wanted, plan_file, root, folder, wipe)
+    check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
         folder = create(root, wanted, name, __version__, precision)
     keep_scripts(folder, wanted)
-    _drive(folder, wipe, "none" if options.quiet and progress == "auto" else progress, not options.no_color)
+    announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
+    announced += _used(folder)
+    _drive(folder, wipe, "none" if options.quiet and progress == "auto" else progress, not options.no_color, announced)
     return _conclude(options, folder)
+
+
+def _used(folder: Path) -> list[str]:
+    """What a run that is resumed has used of its budget."""
+    run = results.load_spec(folder)
+    if run.budget is None or not run.budget.used_s:
+        return []
+    return [f"{duration_text(run.budget.used_s)} of the budget were used before"]
 
 
 def is_finished(folder: Path) -> bool:
@@ -86,8 +102,8 @@ def is_finished(folder: Path) -> bool:
     return not run.unfinished and not killed(run)
 
 
-def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool) -> None:
-    """Run the trials; if stopped, print the command that resumes."""
+def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool, announced: Iterable[str]) -> None:
+    """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.report.progress import renderer
     from dbbench.report.progress.event import Event
     from dbbench.run.create import set_killed_aside
@@ -95,6 +111,8 @@ def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool) -> N
 
     try:
         with renderer(progress, sys.stderr, color=color) as emit:
+            for text in announced:
+                emit(Event("note", {"text": text}))
             for arm, reason in results.load_spec(folder).skipped.items():
                 emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             for trial in set_killed_aside(folder):
@@ -151,14 +169,20 @@ def _put(options: Options, run: LoadedRun, page: Path) -> None:
     counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
-                  "skipped": run.run.skipped,
+                  "skipped": run.run.skipped, "budget": _budget(run.run),
                   "compare": made.as_document(found)})  # fmt: skip
         return
     made.put_tables(found)
     put()
     put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
+    if text := budget_text(run.run):
+        put(f"  {text}")
     for arm, reason in run.run.skipped.items():
         put(f"  skipped {arm}: {reason}")
     for trial in run.trials:
         if trial.error is not None:
             put(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")
+
+
+def _budget(run: Run) -> dict[str, Any] | None:
+    return None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}

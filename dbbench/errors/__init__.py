@@ -188,6 +188,7 @@ FleetMissing: Final = _kind("E832", EXIT_USAGE, "dask.distributed is not install
 FleetInsecure: Final = _kind("E833", EXIT_REFUSED, "a fleet on other hosts requires certificates")
 HostLost: Final = _kind("E834", EXIT_TRIAL_FAILED, "a host of the fleet did not run its blocks")
 CoordinatorGone: Final = _kind("E835", EXIT_TRIAL_FAILED, "the coordinator of the fleet is gone")
+BudgetUsedUp: Final = _kind("E836", EXIT_TRIAL_FAILED, "a host of the fleet has used up its budget")
 
 # The program
 CommandFailed: Final = _kind("E900", EXIT_TRIAL_FAILED, "a program failed")

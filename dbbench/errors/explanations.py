@@ -456,6 +456,11 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "and stopped.",
         "Run the same `fleet run` command again to resume. With `--detach`, hosts continue without it.",
     ),
+    "E836": (
+        "The host ran its blocks until the budget of the plan was over. The coordinator drops the block that the host "
+        "could not finish, and goes on.",
+        "Nothing needs to be done. A larger `budget` gives more blocks.",
+    ),
     "E900": (
         "A tool ended with an unexpected exit status. Its output is in the message.",
         "Correct the cause that the tool reports.",

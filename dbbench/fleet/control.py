@@ -27,10 +27,12 @@ from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Halt
 from dbbench.fleet.transport import Dask, Lasting
 from dbbench.metrics.clock import iso
-from dbbench.model import Run
+from dbbench.model import Budget, Run
+from dbbench.plan import ordered
 from dbbench.plan.catalog import MOST_SCRIPT
+from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
-from dbbench.report.progress.event import Emit
+from dbbench.report.progress.event import Emit, Event
 from dbbench.results.fileio import given_text
 from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED
@@ -78,6 +80,7 @@ def resumed(root: Path, order: Order) -> Fleet | None:
 
     Raises PlanInvalid, RunNameTaken, RunLocked.
     """
+    foreseen(order.asked.plan, order.asked.expanded)  # a budget that is too short is refused before anything starts
     if order.asked.plan.client is not None:
         raise PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
@@ -103,6 +106,8 @@ def work(root: Path, order: Order, fleet: Fleet | None, reach: Reach, show: Show
             fleet = dataclasses.replace(fleet, detached=reach.detach)
             ledger.save(root, fleet)
         with show() as emit:
+            for text in _announced(root, order, fleet):
+                emit(Event("note", {"text": text}))
             Coordinator(root, fleet, order.asked.text, _scripts(order.asked), engine, emit, wipe=order.wipe,
                         gone_after_s=order.gone_after_s).work()  # fmt: skip
     return fleet
@@ -172,11 +177,26 @@ def _existing(root: Path, order: Order) -> Fleet | None:
 def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
     """Return the fleet with that precision; a finished one that is less precise is resumed. Raises RunLocked."""
     with ledger.coordinating(root, fleet.name):
-        refine(root / fleet.name, precision)
+        refine(root / fleet.name, precision, _budget_s(root, fleet))
         left = results.load_run(root / fleet.name, verify=False).unfinished
         fleet = dataclasses.replace(fleet, finished=fleet.finished and not left)
         ledger.save(root, fleet)
     return fleet
+
+
+def _announced(root: Path, order: Order, fleet: Fleet) -> list[str]:
+    """Return what the budget is expected to give, or that the fleet keeps the one that it began with."""
+    _, _, allowance = foreseen(order.asked.plan, order.asked.expanded)
+    if allowance is None:
+        return []
+    if _budget_s(root, fleet) != allowance.budget_s:
+        return [f"fleet {fleet.name} keeps the budget that it began with; --new starts another"]
+    return [f"on each host: {allowance.text}"]
+
+
+def _budget_s(root: Path, fleet: Fleet) -> float | None:
+    """Return the budget of a fleet; each of its hosts has it for itself."""
+    return results.load_spec(root / ledger.run_names(fleet)[0]).plan.budget_s
 
 
 def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -> Fleet:
@@ -184,12 +204,16 @@ def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -
     if not hosts:
         raise FleetUnreachable("the scheduler has no worker of a fleet", effect="Nothing was started.",
                                remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
-    dealt = dealing.deal(request.expanded.order, hosts, order.mode)
+    plan, cells, trials = request.plan, request.expanded.cells, request.expanded.order
+    if plan.budget_s is not None and order.mode == "spread":  # a block for each host, to which it adds others
+        trials = tuple(ordered(cells, max(plan.blocks, len(hosts)), plan.seed))
+    dealt = dealing.deal(trials, hosts, order.mode)
     fleet = Fleet(
         name, "each" if order.mode == "each" else "spread", iso(time.time()), request.sha256, dealt, scheduler=address
     )
-    run = Run(name, fleet.created, request.plan, request.sha256, request.expanded.cells, request.expanded.order,
-              dbbench_version=__version__, precision=order.precision, skipped=request.skipped)  # fmt: skip
+    run = Run(name, fleet.created, plan, request.sha256, cells, trials, dbbench_version=__version__,
+              precision=order.precision, budget=None if plan.budget_s is None else Budget(),
+              skipped=request.skipped)  # fmt: skip
     ledger.save(root, fleet)
     ledger.create_runs(root, fleet, run, request.text, _scripts(request))
     return fleet

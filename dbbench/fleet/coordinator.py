@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import __version__, results
-from dbbench.errors import DbbenchError, HostLost, ResultDamaged
+from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
 from dbbench.fleet import dealing, ledger
 from dbbench.fleet.books import Book
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
 from dbbench.metrics.clock import iso
-from dbbench.model import Run, TrialSpec
+from dbbench.model import Budget, BudgetEnd, Run, TrialSpec
 from dbbench.report.progress.event import Emit, Event
+from dbbench.report.sentences import budget_text
 from dbbench.results.trials import set_aside
 
 PATIENCE_S: Final = 15.0  # a host that has nothing new answers after that: one question is some ms of its CPU
@@ -110,7 +111,9 @@ class Coordinator:
 
     def _deal(self, book: Book) -> Deal:
         run = self._runs[book.run]
-        host_run = dataclasses.replace(run, order=book.order, precision=None, hosts={}, host={}, versions={})
+        budget = None if run.budget is None else Budget(step=0)
+        host_run = dataclasses.replace(run, order=book.order, precision=None, budget=budget, hosts={}, host={},
+                                       versions={})  # fmt: skip
         return Deal(book.run, results.written_spec(host_run), self._plan_text, self._scripts, self._wipe, __version__)
 
     # --- answers ---
@@ -160,10 +163,12 @@ class Coordinator:
         if seen.trial:
             book.begin(seen, self.results / book.run)
             self._home(book)
+        elif seen.state.error is not None and seen.state.error.get("id") == BudgetUsedUp.id:
+            self._cut(book)
         elif seen.state.error is not None:
             error = seen.state.error
             self._give_up(book, str(error.get("evidence")), error.get("remedy"))
-        elif seen.state.ended and book.expected <= book.taken:
+        elif seen.state.ended and book.expected <= book.taken and not self._another(book):
             book.done = True
             self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are home"}))
 
@@ -234,6 +239,65 @@ class Coordinator:
             if book.blocks != dealt[host]:
                 book.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
 
+    # --- a budget of time ---
+
+    def _another(self, book: Book) -> bool:
+        """With a budget alone, assign another block to a host that has time for it; return whether it did."""
+        run, mean_s = self._runs[book.run], book.state.mean_s
+        if run.budget is None or run.precision is not None or run.plan.budget_s is None or mean_s is None:
+            return False
+        block_s = mean_s * len(run.cells)
+        if book.state.used_s + block_s > run.plan.budget_s:
+            return False
+        mine = [host for host in self.books if self.books[host].run == book.run]
+        longer, dealt = dealing.longer(run, self.fleet.dealing, book.host, mine)
+        self._change(book.run, order=longer.order)
+        self._save(now=True)
+        self._deal_again(dealt, longer, self.fleet.gone)
+        return True
+
+    def _cut(self, book: Book) -> None:
+        """Drop what a host could not finish within its budget: repeats, and blocks of which the finished trials are set
+        aside."""
+        run = self._runs[book.run]
+        missing = {spec.id: spec for spec in book.order if spec.id not in book.taken}
+        torn = sorted({spec.block for spec in missing.values() if spec.attempt == 1})
+        if torn:
+            set_aside(self.results / book.run, [spec.id for spec in book.order if spec.block in torn], "budget")
+            self._emit(Event("note", {"text": f"{book.host} has used up its budget; blocks that it did not finish: "
+                                              f"{', '.join(map(str, torn))}"}))  # fmt: skip
+        if missing:
+            order = tuple(spec for spec in run.order if spec.block not in torn and spec.id not in missing)
+            end: BudgetEnd = "cut" if torn else "time"
+            self._change(book.run, order=order, budget=dataclasses.replace(run.budget or Budget(), ended=end))
+            left = tuple(block for block in book.blocks if block not in torn)
+            self._save(now=True)
+            self._deal_again({**self.fleet.dealing, book.host: left}, self._runs[book.run], self.fleet.gone)
+            book.redeal(left, dealing.of_host(order, left))
+        book.done = book.dealt = True
+
+    def _account(self) -> None:
+        """Note in each run what its hosts have used of their budget: the most that one of them did."""
+        for name, run in self._runs.items():
+            if run.budget is not None:
+                states = [book.state for book in self.books.values() if book.run == name]
+                used_s = max([run.budget.used_s, *(state.used_s for state in states)])
+                trial_s = max((state.mean_s for state in states if state.mean_s is not None), default=None)
+                times = run.budget.cell_s if trial_s is None else {cell.id: trial_s for cell in run.cells}
+                self._change(name, budget=dataclasses.replace(run.budget, used_s=used_s, cell_s=times))
+
+    def _give_result(self) -> None:
+        """Note in each run what its budget gave. Blocks that no host has any more are dropped."""
+        self._account()
+        for name, run in self._runs.items():
+            if run.budget is not None:
+                dealt = {block for book in self.books.values() if book.run == name for block in book.blocks}
+                order = tuple(spec for spec in run.order if spec.block in dealt)
+                whole = dealt - set(dealing.unfinished(order, sorted(dealt), results.finished(self.results / name)))
+                budget = dataclasses.replace(run.budget, blocks=len(whole), ended=run.budget.ended or "time")
+                self._change(name, order=order, budget=budget)
+                self._emit(Event("note", {"text": f"{name}: {budget_text(self._runs[name])}"}))
+
     def _further(self) -> bool:
         """With --until-precision, assign further blocks of unsettled questions when all is collected; return whether
         there are any."""
@@ -242,8 +306,12 @@ class Coordinator:
             return False
         from dbbench.fleet.dealing import dealt_further  # with all that a runner needs
 
+        self._account()
+        run = self._runs[self.fleet.name]
         longer, dealt = dealt_further(run, self.fleet.dealing, self.results / run.name, able)
-        self._change(run.name, order=longer.order, questions=longer.questions, settled=longer.settled)
+        self._change(
+            run.name, order=longer.order, questions=longer.questions, settled=longer.settled, budget=longer.budget
+        )
         self._save(now=True)
         if more := len(longer.order) - len(run.order):
             self._emit(Event("note", {"text": f"{more} trials more, until the precision"}))
@@ -255,6 +323,8 @@ class Coordinator:
 
     def _conclude(self) -> None:
         lacking = self._lacking()
+        if not lacking:
+            self._give_result()
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
         ledger.save(self.results, self.fleet)
         home = sum(len(book.taken) for book in self.books.values())

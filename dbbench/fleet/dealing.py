@@ -3,6 +3,7 @@ further ones."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from dbbench import results
 from dbbench.model import Run, TrialSpec
 from dbbench.plan import blocks
-from dbbench.run.adaptive import further
+from dbbench.run.adaptive import further, whole_block
 
 Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order in which they were dealt
 
@@ -59,6 +60,19 @@ def of_host(order: Sequence[TrialSpec], mine: Sequence[int]) -> tuple[TrialSpec,
 def unfinished(order: Sequence[TrialSpec], mine: Sequence[int], taken: Collection[str]) -> list[int]:
     """Return those of the blocks `mine` that have a trial which has not been collected."""
     return [block for block, specs in blocks(of_host(order, mine)).items() if any(s.id not in taken for s in specs)]
+
+
+def longer(run: Run, dealt: Dealing, host: str, sharing: Sequence[str]) -> tuple[Run, Dealing]:
+    """Return the run with another block for the host, and the assignment. `sharing`: the hosts of this run.
+
+    A block that no host has is taken first: a coordinator was killed before it dealt it.
+    """
+    has = {block for name in sharing for block in dealt[name]}
+    block = next((block for block in sorted(blocks(run.order)) if block not in has), None)
+    if block is None:
+        block = max(blocks(run.order), default=0) + 1
+        run = dataclasses.replace(run, order=(*run.order, *whole_block(run, block)))
+    return run, {**dealt, host: (*dealt[host], block)}
 
 
 def dealt_further(run: Run, dealt: Dealing, folder: Path, hosts: Sequence[str]) -> tuple[Run, Dealing]:

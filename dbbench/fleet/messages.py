@@ -75,6 +75,7 @@ class HostState:
     waits_for: str = ""  # the run's folder that has the disk which is waited for
     mean_s: float | None = None  # of the trials of this sitting
     left: int = 0  # trials
+    used_s: float = 0.0  # of the budget, in all sittings
     ended: bool = False
     error: dict[str, Any] | None = None  # what stopped it: class, evidence, where, effect, remedy
 

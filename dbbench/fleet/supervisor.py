@@ -98,7 +98,7 @@ class Keeper:
         if trials_left is not run:
             results.save_spec(self.room.folder, trials_left)
         left = results.pending(self.room.folder, trials_left)
-        self._tell(left=len(left))
+        self._tell(left=len(left), used_s=trials_left.budget.used_s if trials_left.budget else 0.0)
         if left:
             self.turn.take(trials_left, left[0].block, self.note)
         return trials_left

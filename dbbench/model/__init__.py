@@ -36,6 +36,8 @@ from dbbench.model.base import (
 from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
 from dbbench.model.expanded import (
     DROPPED,
+    Budget,
+    BudgetEnd,
     Cell,
     Question,
     Run,
@@ -86,7 +88,8 @@ from dbbench.model.result import (
 )
 
 __all__ = [
-    "DROPPED", "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Bytes", "CacheFacts",
+    "DROPPED", "SCHEMA", "STRICT", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Budget", "BudgetEnd",
+    "Bytes", "CacheFacts",
     "CeilingFacts", "CeilingRow", "Cell", "CheckpointFacts", "ClientFacts", "ClientSpec", "Conclusion",
     "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset", "DatasetFacts", "DeviceCount",
     "DeviceFacts", "DeviceSpec", "DrainFacts", "Durability", "EngineAgeFacts", "EngineAgeing", "EngineName",

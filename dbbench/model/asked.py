@@ -193,6 +193,7 @@ class Plan:
     study: StudyOf | None = None  # of `dbbench study`
     baseline: str = ""  # an arm's label; default: the first
     blocks: int = 5
+    budget_s: Annotated[Seconds | None, Field(alias="budget")] = None  # of the whole run; decides the number of blocks
     seed: int = 1
     warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0

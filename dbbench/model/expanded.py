@@ -73,6 +73,25 @@ class Question:
     half_width: float | None = None  # half the interval, as a share; None: too few pairs
 
 
+BudgetEnd = Literal["", "time", "cut", "first", "precision", "most"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run has used of its budget of time, `plan.budget_s`, and what it got for it.
+
+    `ended` is why no block is added: `time`: another block does not fit; `cut`: the time was over within a block, whose
+    trials do not count; `first`: the first blocks took longer than the budget; `precision`: all questions are settled;
+    `most`: a run cannot have more blocks. "": it goes on.
+    """
+
+    step: int = 1  # between the numbers of its blocks: N of --share K/N; 0: the coordinator of a fleet adds blocks
+    used_s: float = 0.0  # by preparations and trials, of all sittings
+    cell_s: dict[str, float] = field(default_factory=dict)  # cell -> how long its trials take, process and all
+    blocks: int | None = None  # whole ones; None until no block is added any more
+    ended: BudgetEnd = ""
+
+
 @dataclass(frozen=True)
 class Run:
     """A plan in progress or completed, in one directory: the content of run.json."""
@@ -89,6 +108,7 @@ class Run:
     precision: float | None = None  # of --until-precision, as a share: 0.02
     questions: dict[str, Question] = field(default_factory=dict)  # cell -> what became of its question, with precision
     settled: dict[str, str] = field(default_factory=dict)  # the same in words
+    budget: Budget | None = None  # what became of the plan's budget
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run, or not with each engine
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # its trials came from others: name -> facts
     schema: int = SCHEMA
@@ -106,6 +126,11 @@ class Run:
             if cell.id == cell_id:
                 return cell
         raise KeyError(cell_id)
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks: the plan's, or what its budget gave."""
+        return self.plan.blocks if self.budget is None or self.budget.blocks is None else self.budget.blocks
 
     @property
     def baseline(self) -> str:

@@ -122,7 +122,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
     arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
     titles = {key.rpartition(": ")[0] for key in keys}
     cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
-    plan = dataclasses.replace(plan, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
+    plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
                                fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))  # fmt: skip
     expanded = Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
     return Asked(wanted.text, plan, expanded, identity(plan, cells))

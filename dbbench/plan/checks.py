@@ -215,6 +215,8 @@ def _check_figures(document: Document) -> None:
         document.flaw(("blocks",), f'"blocks" must be 1 or more, not {blocks}')
     if isinstance(blocks, int) and blocks > MOST_TRIALS:
         document.flaw(("blocks",), f'"blocks" must be at most {MOST_TRIALS}, not {blocks}')
+    if "budget" in document.data:
+        _check_budget(document)
     if isinstance(memory := document.data.get("memory"), list):
         with contextlib.suppress(ValueError):  # told already, by its type
             check_list(document, ("memory",), memory, [bytes_of(value) for value in memory], "size")
@@ -223,6 +225,14 @@ def _check_figures(document: Document) -> None:
         with contextlib.suppress(ValueError):  # told already, by its type
             times[key] = seconds_of(document.data[key]) if key in document.data else None
     _check_window(document, (), times.get("warmup"), times.get("measure"))
+
+
+def _check_budget(document: Document) -> None:
+    if "blocks" in document.data:
+        document.flaw(("budget",), '"budget" and "blocks" cannot be combined: both decide the number of blocks')
+    with contextlib.suppress(ValueError):  # told already, by its type
+        if seconds_of(document.data["budget"]) <= 0:
+            document.flaw(("budget",), '"budget" must be more than 0 s')
 
 
 def _check_window(document: Document, key: Key, warmup_s: float | None, measure_s: float | None) -> None:

@@ -63,9 +63,12 @@ def expand(plan: Plan, catalog: Catalog) -> Expanded:
 def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
     """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
 
-    Comments, the order of keys and the location of files do not change it.
+    Comments, the order of keys and the location of files do not change it, nor does how large a budget is: a larger one
+    continues the same run.
     """
     whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
+    if whole["plan"].pop("budget_s") is not None:
+        whole["budget"] = True
     for cell in whole["cells"]:
         script = Path(cell["workload"]["script"])
         if script.is_absolute():

@@ -1,8 +1,10 @@
-"""The precision to expect of a run before it starts: which difference it would detect nine times out of ten."""
+"""What to expect of a run before it starts: how many blocks its budget gives, and which difference these would detect
+nine times out of ten."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import platform
 from collections.abc import Iterator
@@ -14,10 +16,13 @@ from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
 from dbbench.compare.pairs import groups, paired
 from dbbench.compare.scatter import shared
-from dbbench.errors import DbbenchError
+from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Plan
-from dbbench.plan.expanding import Expanded
+from dbbench.plan.checks import MOST_TRIALS
+from dbbench.plan.expanding import Expanded, blocks, ordered
+from dbbench.plan.preview import preview
 from dbbench.results import LoadedRun
+from dbbench.units import count, duration_text
 
 DEFAULT_CV: Final = 0.03  # between trials of one cell on a quiet machine; shared virtual machines have 5 to 10 %
 POWER: Final = 0.9
@@ -61,6 +66,58 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
     work = {(cell.engine.name, cell.workload.name, cell.variant) for cell in expanded.cells}
     difference = detectable(cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1))
     return Forecast(plan.blocks, difference, cv, runs)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many blocks a budget is expected to give; the run itself goes by the times that it measures."""
+
+    budget_s: float
+    prepare_s: float  # image and golden copies, if none exists yet
+    block_s: float
+    blocks: int  # at least the first ones, which are begun in any case
+    enough: bool  # for the first ones
+
+    @property
+    def text(self) -> str:
+        """The allowance in words."""
+        budget, each = duration_text(self.budget_s), duration_text(self.block_s)
+        first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
+        if not self.enough:
+            blocks, all_s = count(self.blocks, "block"), self.prepare_s + self.blocks * self.block_s
+            return (f"the budget of {budget} will probably be exceeded: {blocks} of {each} each{first} take about "
+                    f"{duration_text(all_s)}, and fewer give no interval")  # fmt: skip
+        return f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} each{first}"
+
+
+def foreseen(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:
+    """Return the plan and its trials with as many blocks as the budget is expected to give; both as they are without a
+    budget. `step`: the number of hosts that share the blocks, of which `expanded` has those of one. Raises PlanInvalid
+    if the windows of the first blocks alone are longer than the budget."""
+    if plan.budget_s is None:
+        return plan, expanded, None
+    first = sorted(blocks(expanded.order))
+    _affordable(plan, expanded, len(first))
+    look = preview(plan, expanded)
+    block_s = sum(look.trial_s.values())
+    fit = int((plan.budget_s - look.prepare_s) / block_s)
+    number = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
+    last = first[0] + (number - 1) * step
+    order = [spec for spec in ordered(expanded.cells, last, plan.seed) if (spec.block - first[0]) % step == 0]
+    allowance = Allowance(plan.budget_s, look.prepare_s, block_s, number, fit >= len(first))
+    return dataclasses.replace(plan, blocks=number * step), expanded._replace(order=tuple(order)), allowance
+
+
+def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
+    windows = {cell.id: cell.window.warmup_s + cell.window.measure_s for cell in expanded.cells}
+    load_s = sum(windows[spec.cell] for spec in expanded.order)
+    if plan.budget_s is not None and load_s > plan.budget_s:
+        raise PlanInvalid(
+            f"the budget of {duration_text(plan.budget_s)} is too short: warm-up and windows of "
+            f"{count(first, 'block')} of {count(len(windows), 'trial')} take {duration_text(load_s)}",
+            effect="Nothing was changed.",
+            remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with --fs.",
+        )
 
 
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:

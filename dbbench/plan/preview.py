@@ -36,6 +36,7 @@ class Preview:
     """The estimates, not rounded; `commands` are argv lists with the arm to which each belongs."""
 
     eta_s: float
+    prepare_s: float  # of it: images and golden copies
     trial_s: dict[str, float]  # by cell
     disk_bytes: int  # image, golden copies and results at their largest
     written: dict[str, int]  # bytes by cause
@@ -56,8 +57,10 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     written = {cell.id: writes.of_trial(plan, cell) for cell in expanded.cells}
     trial_s = {cell.id: _trial_s(cell, written[cell.id]) for cell in expanded.cells}
     beside = {"golden copies": golden_bytes, "results": len(trials) * RESULT_BYTES}
+    prepare_s = image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE
     return Preview(
-        eta_s=image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE + sum(trial_s[spec.cell] for spec in trials),
+        eta_s=prepare_s + sum(trial_s[spec.cell] for spec in trials),
+        prepare_s=prepare_s,
         trial_s=trial_s,
         disk_bytes=image_bytes + golden_bytes + len(trials) * RESULT_BYTES,
         written=writes.total(writes.once(plan), beside, *(written[spec.cell] for spec in trials)),
@@ -98,6 +101,7 @@ def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     load_s = cell.window.warmup_s + cell.window.measure_s
     if cell.window.kind == "to-completion":
         load_s = size / SCAN_RATE + written.get("load", 0) / COPY_RATE
+        load_s = max(load_s, float(cell.parameters.get("repeat_for", 0)))
     aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / writes.WRITE_RATE
     return STAGES_S + 2 * size / COPY_RATE + load_s + aged_s
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
+from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.engines.settings import respelt_size
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
@@ -18,6 +19,7 @@ from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import MOST_TRIALS, PlanParts, check
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read, typed
 from dbbench.plan.workloads import check_length, check_list, read_workload
+from dbbench.units import seconds_of
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
 _MOST_ENTRIES: Final = 200  # of each of them
@@ -80,6 +82,8 @@ def _plan(
         "device": device or DeviceSpec(),
     }
     plan_values = {name: read_parts.get(name, value) for name, value in document.data.items()}
+    if "budget" in plan_values:
+        plan_values.setdefault("blocks", LEAST_BLOCKS)
     if isinstance(baseline := plan_values.get("baseline"), str):
         plan_values["baseline"] = label_of(baseline, arms.values()) or baseline
     return typed(document, Plan, plan_values)
@@ -155,13 +159,19 @@ def narrowed(
     *,
     fs: Sequence[str] = (),
     blocks: int | None = None,
+    budget: str | None = None,
     seed: int | None = None,
     quick: bool = False,
 ) -> Plan:
     """Return `plan` with only the arms `fs` and with other blocks or seed; `quick`: one block of the shortest windows.
 
-    If `fs` excludes the baseline, the first remaining arm replaces it. Raises UnknownName, PlanInvalid.
+    `budget`: a time such as "8h", from which the number of blocks follows; the first blocks are the fewest that give an
+    interval. If `fs` excludes the baseline, the first remaining arm replaces it. Raises UnknownName, PlanInvalid.
     """
+    if budget is not None and (quick or blocks is not None):
+        other = "--quick" if quick else "--blocks"
+        raise PlanInvalid(f"--budget and {other} cannot be combined: both decide the number of blocks",
+                          effect="Nothing was changed.")  # fmt: skip
     if blocks is not None and blocks < 1:
         raise PlanInvalid(f"invalid --blocks {blocks}: must be 1 or more", effect="Nothing was changed.")
     if blocks is not None and blocks > MOST_TRIALS:
@@ -175,11 +185,26 @@ def narrowed(
         plan = dataclasses.replace(
             plan, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S, workload=short, blocks=1, repeat_suspect=False
         )
+    if quick or blocks is not None:
+        plan = dataclasses.replace(plan, budget_s=None)
+    if budget is not None:
+        plan = dataclasses.replace(plan, budget_s=_budget(budget), blocks=LEAST_BLOCKS)
     return dataclasses.replace(
         plan,
         blocks=plan.blocks if blocks is None else blocks,
         seed=plan.seed if seed is None else seed,
     )
+
+
+def _budget(written: str) -> float:
+    try:
+        if (seconds := seconds_of(written)) > 0:
+            return seconds
+        reason = "must be more than 0 s"
+    except ValueError as error:
+        reason = str(error)
+    raise PlanInvalid(f"invalid --budget {written}: {reason}", effect="Nothing was changed.",
+                      remedy="Give a time such as 90min or 8h.")  # fmt: skip
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:

@@ -11,7 +11,7 @@ import click
 
 from dbbench.errors import PlanInvalid
 from dbbench.model import Arm, Plan
-from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed
+from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.results.fileio import given_text
@@ -28,13 +28,15 @@ class Asked:
     expanded: Expanded
     sha256: str
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run, or not with each engine
+    step: int = 1  # between the numbers of its blocks: N of --share K/N
 
 
 def plan_options(function: Function) -> Function:
-    """Add the options --fs, --blocks, --quick and --seed."""
+    """Add the options --fs, --blocks, --budget, --quick and --seed."""
     for option in (
         click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
         click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
+        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
         click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
         click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups."),
     ):
@@ -64,14 +66,15 @@ precision_option = click.option(
 )
 
 
-def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None) -> Asked:
+def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None,
+          budget: str | None = None) -> Asked:  # fmt: skip
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
 
     Raises FileMissing, PlanInvalid, UnknownName.
     """
     known = catalog(paths)
     labels = [word.strip() for word in fs.split(",") if word.strip()] if fs else []
-    plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, seed=seed, quick=quick)
+    plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, budget=budget, seed=seed, quick=quick)
     return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
 
 
@@ -106,15 +109,21 @@ def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
 
 
 def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:
-    """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid."""
+    """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid.
+
+    With a budget each share begins with at least one block, and adds every N-th.
+    """
     if part is None:
         return wanted
-    order = dealt(wanted.expanded.order, *part)
+    whole = wanted.expanded.order
+    if wanted.plan.budget_s is not None:
+        whole = tuple(ordered(wanted.expanded.cells, max(wanted.plan.blocks, part[1]), wanted.plan.seed))
+    order = dealt(whole, *part)
     if not order:
         raise PlanInvalid(
             f"--share {part[0]}/{part[1]} contains no block, because the plan has only {wanted.plan.blocks}"
         )
-    return replace(wanted, expanded=wanted.expanded._replace(order=order))
+    return replace(wanted, expanded=wanted.expanded._replace(order=order), step=part[1])
 
 
 def _lacking(arm: Arm, plan: Plan, known: Catalog) -> str | None:

@@ -12,7 +12,8 @@ from dbbench.compare import ByHost, Curve, Row
 from dbbench.compare.remarks import Kind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED
 from dbbench.metrics.table import Metric
-from dbbench.units import GROUP, change, count, interval, listed
+from dbbench.model import Run
+from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
 Part = tuple[str, bool]  # text, bold
 Parts = tuple[Part, ...]
@@ -172,3 +173,19 @@ def by_host(arm: ByHost) -> str:
 def joined(sentences: Iterable[Parts]) -> list[str]:
     """Each of them as plain text."""
     return [plain_text(parts) for parts in sentences if parts]
+
+
+def budget_text(run: Run) -> str:
+    """Describe what the budget of the run gave, and why it ended; "" without a budget."""
+    if run.budget is None or run.plan.budget_s is None:
+        return ""
+    whole, used = count(run.budget.blocks or 0, "block"), duration_text(run.budget.used_s)
+    reason = {
+        "": "the run is not finished",
+        "time": "another block would not fit",
+        "cut": "the time was over within another block, which does not count",
+        "first": "the first blocks took longer, and fewer give no interval",
+        "precision": "the requested precision was reached",
+        "most": "a run cannot have more blocks",
+    }[run.budget.ended]
+    return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +17,7 @@ from dbbench.model import Cell, Run, TrialSpec
 from dbbench.model.base import NAME
 from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
 from dbbench.results.runs import CEILING, create_run, folders, load_spec, locked, save_spec
+from dbbench.results.runs import finished as finished_here
 from dbbench.results.trials import SUMS, damage, results_of
 
 
@@ -61,7 +62,8 @@ def merge(source: Path, results: Path) -> Merged:
         create_run(results, ours, _text(source, "plan.toml"))
     with locked(folder):
         keep_scripts(folder, scripts)
-        save_spec(folder, united(ours, their_run))
+        done = finished_here(folder) | {trial.name for trial in finished}
+        save_spec(folder, pooled(united(ours, their_run), their_run, done))
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
         new = {trial.name: take(trial, folder) for trial in finished}
@@ -76,6 +78,17 @@ def united(ours: Run, theirs: Run) -> Run:
             raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs", effect=UNCHANGED)
     order = sorted(specs.values(), key=_rank)
     return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
+
+
+def pooled(run: Run, theirs: Run, done: Collection[str]) -> Run:
+    """Return the merged run with what the budgets of both gave together: both are spent at the same time, on two
+    machines. `done`: ids of finished trials."""
+    if run.budget is None or theirs.budget is None:
+        return run
+    longest = max(run.budget, theirs.budget, key=lambda budget: budget.used_s)
+    whole = {spec.block for spec in run.order} - {spec.block for spec in run.order if spec.id not in done}
+    blocks = None if None in (run.budget.blocks, theirs.budget.blocks) else len(whole)
+    return dataclasses.replace(run, budget=dataclasses.replace(longest, blocks=blocks))
 
 
 def facts_of(run: Run) -> dict[str, dict[str, Any]]:

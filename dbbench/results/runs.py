@@ -138,7 +138,8 @@ def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
 
 def drivable(run: Run) -> bool:
     """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a share of a plan."""
-    return not run.hosts and len({spec.block for spec in run.order}) >= run.plan.blocks
+    shared = run.budget is not None and run.budget.step != 1
+    return not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
 
 
 def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:

@@ -1,17 +1,19 @@
-"""Add blocks until each question is answered with the requested precision; never because a result became
-significant."""
+"""Add blocks until each question is answered with the requested precision, or while they fit in the budget of time;
+never because a result became significant."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from dbbench.compare.interval import Estimate, estimate
 from dbbench.compare.pairs import Group, paired
-from dbbench.model import Cell, Question, Run, Status, Trial, TrialSpec
+from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
+from dbbench.plan import ordered
+from dbbench.plan.checks import MOST_TRIALS
 
 LEAST: Final = 5  # pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # what is not settled by then is told as it is
@@ -24,10 +26,14 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     `trials` are the finished ones by id, all of `run.order`. A pair is settled from LEAST pairs on, when half its
     interval at LEVEL is within the precision; then its arm is not measured again. The baseline stays in until its last
     pair is settled. `run.questions` has the state of each cell, and `run.settled` the same in words.
+
+    With a budget alone the block has all cells, and `trials` are not needed. With both, whichever ends first ends the
+    run; `run.budget.ended` says why.
     """
+    step = 1 if run.budget is None else run.budget.step
+    block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None:
-        return run
-    block = max((spec.block for spec in run.order), default=0) + 1
+        return run if run.budget is None else _if_it_fits(run, whole_block(run, block) if step else [])
     questions, left = dict(run.questions), list[Cell]()
     for key, cells in _groups(run).items():
         mine = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
@@ -35,7 +41,87 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
         if open_cells and block <= MOST_BLOCKS:
             left += [*open_cells, *(c for c in cells if c.arm == run.baseline)]
     settled = {cell: text(question) for cell, question in questions.items()}
-    return dataclasses.replace(run, order=(*run.order, *_block(run, block, left)), questions=questions, settled=settled)
+    run = dataclasses.replace(run, questions=questions, settled=settled)
+    return _if_it_fits(run, _block(run, block, left))
+
+
+def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
+    """Return the run with the block, unless its budget has no time for it."""
+    ended: BudgetEnd = ""
+    if run.budget is not None:
+        if not block:
+            asked = [question.kind for question in run.questions.values()]
+            ended = "precision" if asked and "open" not in asked else "most"
+        elif len(run.order) + len(block) > MOST_TRIALS:
+            ended = "most"
+        elif not fits(run, block):
+            ended = "time"
+        run = dataclasses.replace(run, budget=dataclasses.replace(run.budget, ended=ended))
+    return run if ended else dataclasses.replace(run, order=(*run.order, *block))
+
+
+def fits(run: Run, specs: Sequence[TrialSpec]) -> bool:
+    """Whether the trials would be finished within the budget, by the times of earlier trials; True without a budget."""
+    if run.budget is None or run.plan.budget_s is None:
+        return True
+    return run.budget.used_s + duration_s(run.budget, specs) <= run.plan.budget_s
+
+
+def duration_s(budget: Budget, specs: Sequence[TrialSpec]) -> float:
+    """Return how long the trials will take. A cell that was not run yet takes as long as the slowest one."""
+    most = max(budget.cell_s.values(), default=0.0)
+    return sum(budget.cell_s.get(spec.cell, most) for spec in specs)
+
+
+def may_begin(run: Run, spec: TrialSpec) -> bool:
+    """Whether the trial may begin: the budget is not used up, or the trial belongs to the first blocks, because fewer
+    give no interval."""
+    if run.budget is None or run.plan.budget_s is None:
+        return True
+    return run.budget.used_s < run.plan.budget_s or (spec.attempt == 1 and spec.block <= _first(run, run.budget))
+
+
+def _first(run: Run, budget: Budget) -> int:
+    """Return the number of the last block that runs in any case."""
+    return max(run.plan.blocks, budget.step)
+
+
+def charged(run: Run, seconds: float, cell: str = "") -> Run:
+    """Return the run with so much more of its budget used; `cell`: by a trial of that cell, which was finished.
+
+    The time of a cell is that of its last trials: half of it the last one, a quarter the one before. A disk becomes
+    slower in the course of a run.
+    """
+    if run.budget is None:
+        return run
+    times = dict(run.budget.cell_s)
+    if cell:
+        times[cell] = (times[cell] + seconds) / 2 if cell in times else seconds
+    return dataclasses.replace(
+        run, budget=dataclasses.replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times)
+    )
+
+
+def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
+    """Return the run when no trial is to begin any more, and the finished trials that do not count.
+
+    `done`: ids of finished trials. A block that the end of the budget has cut is removed from the order, so that all
+    cells have the same number of trials.
+    """
+    if run.budget is None or run.plan.budget_s is None:
+        return run, []
+    missing = [spec for spec in run.order if spec.id not in done]
+    torn = {spec.block for spec in missing if spec.attempt == 1}
+    order = tuple(spec for spec in run.order if spec.block not in torn and spec.id in done)
+    aside = [spec.id for spec in run.order if spec.block in torn and spec.id in done]
+    why: BudgetEnd = run.budget.ended
+    if missing:
+        why = "cut" if torn else "time"
+    whole = {spec.block for spec in order}
+    if why == "time" and run.budget.used_s > run.plan.budget_s and max(whole, default=0) <= _first(run, run.budget):
+        why = "first"
+    budget = dataclasses.replace(run.budget, ended=why, blocks=len(whole))
+    return dataclasses.replace(run, order=order, budget=budget), aside
 
 
 def text(question: Question) -> str:
@@ -99,3 +185,10 @@ def _block(run: Run, block: int, cells: list[Cell]) -> list[TrialSpec]:
     ranked = sorted((draw.random(), cell.id) for cell in cells)
     first = len(run.order) + 1
     return [TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, first + i) for i, (_, cell) in enumerate(ranked)]
+
+
+def whole_block(run: Run, block: int) -> list[TrialSpec]:
+    """Return a block of all cells, in the order in which a plan with so many blocks has it."""
+    last = max((spec.position for spec in run.order), default=0)
+    inside = [spec for spec in ordered(run.cells, block, run.plan.seed) if spec.block == block]
+    return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken, TrialDied
 from dbbench.metrics.clock import iso
-from dbbench.model import Cell, Run
+from dbbench.model import Budget, Cell, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import Asked
@@ -50,20 +50,31 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
         versions=host.versions(),
         dbbench_version=version,
         precision=precision,
+        budget=None if wanted.plan.budget_s is None else Budget(wanted.step),
         skipped=wanted.skipped,
     )
     return results.create_run(results_folder, run, wanted.text)
 
 
-def refine(folder: Path, precision: float) -> None:
-    """Set the precision of a run; a finished run that is less precise gets another block. Raises RunLocked."""
-    from dbbench.run.adaptive import further
+def refine(folder: Path, precision: float | None, budget_s: float | None) -> None:
+    """Set the precision (None: as it was) and the budget of a run; a finished run that is less precise, or that has
+    time for it now, gets another block. Raises RunLocked."""
+    from dbbench.run.adaptive import concluded, further
 
+    if precision is None and results.load_spec(folder).plan.budget_s == budget_s:
+        return
     with results.locked(folder):
-        run = dataclasses.replace(results.load_spec(folder), precision=precision, questions={}, settled={})
+        run = results.load_spec(folder)
+        if precision is not None:
+            run = dataclasses.replace(run, precision=precision, questions={}, settled={})
+        if run.budget is not None:
+            budget = dataclasses.replace(run.budget, ended="", blocks=None)
+            run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, budget_s=budget_s), budget=budget)
         loaded = results.load_run(folder, verify=False)
         if not loaded.unfinished:
-            run = further(run, {trial.id: trial for trial in loaded.trials})
+            longer = further(run, {trial.id: trial for trial in loaded.trials})
+            finished = {trial.id for trial in loaded.trials}
+            run = longer if longer.order != run.order else concluded(longer, finished)[0]
         results.save_spec(folder, run)
 
 
@@ -128,8 +139,11 @@ def _goes_on(run: Run, wanted: Asked) -> bool:
     """Whether it is the same plan and the same share of its blocks, run on this machine."""
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
-    mine = {spec.block for spec in run.order if spec.block <= run.plan.blocks}
+    step = run.budget.step if run.budget is not None else 1
+    mine = {spec.block for spec in run.order if spec.block <= max(run.plan.blocks, step)}
     asked = {spec.block for spec in wanted.expanded.order}
+    if run.budget is not None:
+        return mine == asked and step == wanted.step
     whole = results.drivable(run) and len(asked) >= wanted.plan.blocks
     return whole or mine == asked
 

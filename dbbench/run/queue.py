@@ -1,11 +1,12 @@
 """A run: its trials in the recorded order, one at a time, each in a separate process; resumed after an interruption.
 
 The directories that exist show what is finished. A block with a suspect trial is repeated at the end, as a whole and
-once, within a budget.
+once, up to half as many trials as planned. With a budget of time, blocks are added while they fit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import random
@@ -17,22 +18,24 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import datasets, results
-from dbbench.errors import DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
+from dbbench.errors import BudgetUsedUp, DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.plan import writes
 from dbbench.report.progress.event import Emit, Event
+from dbbench.report.sentences import budget_text
 from dbbench.results import Draft, pending
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
-from dbbench.results.trials import leftovers
-from dbbench.run.adaptive import further
+from dbbench.results.trials import leftovers, set_aside
+from dbbench.run.adaptive import charged, concluded, fits, further, may_begin
 from dbbench.run.children import Stop, launch, stoppable
 from dbbench.run.record import Record
 from dbbench.run.worker import WIPE
 from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import images
+from dbbench.units import duration_text
 
 __all__ = ["Between", "Finished", "execute", "give_back"]
 
@@ -68,17 +71,45 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
         for identity in wipe:
             journal.note("wipe", device=identity)
         _tell_begin(folder, run, emit)
-        if pending(folder, run):
-            images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
-            _measure_ceiling(folder, run, wipe, emit, stop)
-            _build_goldens(folder, run, emit, stop)
-        while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
-            spec = left[0]
-            emit(Event("trial_begin", _described(run, spec)))
-            _drive(folder, run, spec, wipe, emit, stop)
-            emit(Event("trial_end", _ended(folder, run, spec)))
+        with Watch(folder) as watch:
+            if any(may_begin(run, spec) for spec in pending(folder, run)):
+                images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
+                _measure_ceiling(folder, run, wipe, emit, stop)
+                _build_goldens(folder, run, emit, stop)
+                run = watch.charge(run)
+            while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
+                if not may_begin(run, spec := left[0]):
+                    break
+                emit(Event("trial_begin", _described(run, spec)))
+                _drive(folder, run, spec, wipe, emit, stop)
+                run = watch.charge(run, spec.cell)
+                emit(Event("trial_end", _ended(folder, run, spec)))
         images.give_back(journal, RELEASE_S)
-        return _tell_end(folder, run, emit, began)
+        return _tell_end(folder, _concluded(folder, run, emit), emit, began)
+
+
+class Watch:
+    """Charges the time that passes to the budget of a run, if it has one; also that of a trial that was stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._since = folder, time.monotonic()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_rest: object) -> None:
+        if error is not None:
+            with contextlib.suppress(DbbenchError):
+                self.charge(results.load_spec(self._folder))
+
+    def charge(self, run: Run, cell: str = "") -> Run:
+        """Return the run with the time since the last call, and save it; `cell`: that of the trial that took it."""
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        if run.budget is not None:
+            run = charged(run, seconds, cell)
+            results.save_spec(self._folder, run)
+        return run
 
 
 def give_back(folder: Path, journal: Journal) -> None:
@@ -140,11 +171,18 @@ def _must_be_there(folder: Path) -> None:
 
 
 def _longer(folder: Path, run: Run, emit: Emit) -> Run:
-    """Return the run with additional trials: repeated blocks, and further blocks until the precision is reached."""
+    """Return the run with additional trials: repeated blocks, and further blocks until the precision is reached.
+
+    With a budget further blocks come first: they take what time there is, and repeats what is left of it.
+    """
+    if run.budget is not None:
+        return _repeat(folder, _go_on(folder, run, emit), emit)
     return _go_on(folder, _repeat(folder, run, emit), emit)
 
 
 def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
+    if pending(folder, run):
+        return run
     longer = extended(run, lambda spec: results.load_trial(folder / "trials" / spec.id).status)
     if longer is not run:
         results.save_spec(folder, longer)
@@ -154,17 +192,34 @@ def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
 
 
 def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
-    """With --until-precision: add a block of the unsettled questions when nothing else is left."""
-    if run.precision is None or pending(folder, run):
+    """When nothing else is left, add a block: with --until-precision of the unsettled questions, with a budget only if
+    it fits."""
+    if (run.precision is None and run.budget is None) or pending(folder, run):
         return run
-    trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
+    trials = {}
+    if run.precision is not None:
+        trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
     longer = further(run, trials)
     if longer != run:
         results.save_spec(folder, longer)
     if more := longer.order[len(run.order) :]:
         arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
-        emit(Event("note", {"text": f"{len(more)} trials more, block {more[0].block}: {arms}, until the precision"}))
+        why = "until the precision" if run.precision is not None else "within the budget"
+        emit(Event("note", {"text": f"{len(more)} trials more, block {more[0].block}: {arms}, {why}"}))
     return longer
+
+
+def _concluded(folder: Path, run: Run, emit: Emit) -> Run:
+    """Return the run with what its budget gave; trials of a block that it has cut are set aside."""
+    if run.budget is None:
+        return run
+    if run.budget.step == 0 and pending(folder, run):
+        raise BudgetUsedUp(f"{folder.name} used {duration_text(run.budget.used_s)}", effect="What is finished is kept.")
+    run, aside = concluded(run, results.finished(folder))
+    set_aside(folder, aside, "budget")
+    results.save_spec(folder, run)
+    emit(Event("note", {"text": budget_text(run)}))
+    return run
 
 
 def _tell_prepare(emit: Emit, what: str, fraction: float | None = None) -> None:
@@ -179,7 +234,8 @@ def _tell_begin(folder: Path, run: Run, emit: Emit) -> None:
 
 
 def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:
-    trials = [results.load_trial(folder / "trials" / spec.id) for spec in run.order]
+    done = results.finished(folder)
+    trials = [results.load_trial(folder / "trials" / spec.id) for spec in run.order if spec.id in done]
     if text := writes.deviation(trials):
         emit(Event("note", {"text": text}))
     found = [trial.status for trial in trials]
@@ -206,14 +262,15 @@ def _ended(folder: Path, run: Run, spec: TrialSpec) -> dict[str, object]:
 def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     """Return the run with a second attempt of each block that has a suspect trial; the same run if there is none.
 
-    A failed trial is not repeated: a failure with a cause of its own would happen again.
+    A failed trial is not repeated: a failure with a cause of its own would happen again. With a budget, blocks are
+    repeated while they fit.
     """
     planned = sum(spec.attempt == 1 for spec in run.order)
-    budget = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
+    extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
     order, last = list(run.order), max((spec.position for spec in run.order), default=0)
     for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
-        if len(block) <= budget:
-            budget -= len(block)
+        if len(block) <= extra and fits(run, [*order[len(run.order) :], *block]):
+            extra -= len(block)
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
                 again = f"{spec.cell}-b{spec.block}-a2"

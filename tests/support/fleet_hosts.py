@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from dbbench.errors import BudgetUsedUp
 from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
 from dbbench.fleet.transport import Lost
 from dbbench.model import Run, Status, Trial, TrialSpec, plain
@@ -34,6 +36,8 @@ class Hosts:
         self.dead: set[str] = set()
         self.refuse: dict[str, str] = {}
         self.lose = 0  # so many answers get lost
+        self.budget_s = math.inf  # after which a host begins no trial
+        self.trial_s: dict[str, float] = {}  # what trials of a host take from its budget; others TRIAL_S
 
     def clock(self) -> float:
         """The hosts' time, and what the coordinator itself took: CPU time, so that other load does not count."""
@@ -109,10 +113,18 @@ class Hosts:
 
     def _seen(self, host: str, question: See) -> HostSeen:
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
-        if left and not set(self.finished[host]) - set(question.taken):
+        over = len(self.finished[host]) * self.trial_s.get(host, TRIAL_S) >= self.budget_s
+        if left and not over and not set(self.finished[host]) - set(question.taken):
             self.publish(host, left.pop(0))
         new = next((i for i in self.finished[host] if i not in question.taken), "")
-        state = HostState(mean_s=TRIAL_S, left=len(left), ended=not left, since=self.clock())
+        state = HostState(
+            mean_s=TRIAL_S,
+            left=len(left),
+            ended=not left or over,
+            since=self.clock(),
+            used_s=len(self.finished[host]) * self.trial_s.get(host, TRIAL_S),
+            error={"id": BudgetUsedUp.id, "evidence": ""} if left and over else None,
+        )
         if not new:
             return HostSeen(True, state)
         folder = self.folder / host / "trials" / new

@@ -267,7 +267,7 @@ def test_a_plan_names_its_source(tmp_path: Path) -> None:
         assert cell.dataset.kind == "source"
         assert cell.dataset.parameters["form"] == "data directory"
         assert cell.dataset.parameters["tablespace"] == "fast"
-        assert cell.parameters == {"tables": "a,b"}
+        assert cell.parameters == {"tables": "a,b", "repeat_for": 0}
     (cell,) = expanded(tmp_path, f'source = "{data}"', "pgbench-select-only").cells
     assert cell.parameters == {"clients": 4, "threads": 2, "rate": 0, "protocol": "prepared"}
     assert generated.size_bytes(cell.dataset, "postgres") > int(cell.dataset.parameters["bytes"])

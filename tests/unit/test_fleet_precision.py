@@ -1,4 +1,5 @@
-"""`fleet run --spread --until-precision`: further blocks over all hosts, whole, until each question is answered."""
+"""Further blocks of a fleet, whole: with `--until-precision` until each question is answered, with a budget while they
+fit."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from dbbench.fleet import dealing, ledger
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Deal, Question
-from dbbench.model import Run, TrialSpec
+from dbbench.model import Budget, Run, TrialSpec
+from dbbench.plan import ordered
 from dbbench.report.progress.event import ignore
-from dbbench.run.adaptive import LEAST
-from tests.support.fleet_hosts import Hosts
+from dbbench.run.adaptive import LEAST, further
+from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 NAMES = ["a", "b"]
 
@@ -75,3 +77,95 @@ def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts, mon
     coordinator(tmp_path, hosts).work()
     assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Deal)} == {None}
     assert results.load_spec(tmp_path / "f").precision == 0.05
+
+
+# --- a budget of time -----------------------------------------------------------------------------
+
+
+def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode: str) -> Hosts:
+    """The same two hosts and two arms, with a budget instead of a precision."""
+    one = make_run()
+    cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
+    plan = dataclasses.replace(one.plan, budget_s=budget_s, blocks=3)
+    run = dataclasses.replace(one, name="f", cells=cells, order=tuple(ordered(cells, 3, 1)), plan=plan,
+                              budget=Budget())  # fmt: skip
+    fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
+                  dealing.deal(run.order, NAMES, mode))  # fmt: skip
+    ledger.save(tmp_path, fleet)
+    ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
+    return Hosts(NAMES, tmp_path / "hosts")
+
+
+def by_host(folder: Path) -> dict[str, set[int]]:
+    """The blocks that each host ran."""
+    trials = results.load_run(folder).trials
+    return {host: {t.block for t in trials if t.host == host} for host in {t.host for t in trials}}
+
+
+def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+    """110 s hold five blocks of two trials for the quick host; the slow one has time for three. All are whole."""
+    hosts = budgeted(tmp_path, make_run, 110.0, "spread")
+    hosts.trial_s["b"] = 1.7 * TRIAL_S
+    coordinator(tmp_path, hosts).work()
+    run = results.load_run(tmp_path / "f")
+    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
+    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 5, "b": 3}
+    assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 8)
+    assert run.run.budget.used_s == pytest.approx(102.0)
+
+
+def test_each_host_with_a_run_of_its_own_adds_its_own_blocks(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+    """Four blocks of 20 s fit into 90 s."""
+    coordinator(tmp_path, budgeted(tmp_path, make_run, 90.0, "each")).work()
+    for name in ("f-a", "f-b"):
+        run = results.load_run(tmp_path / name)
+        assert {spec.block for spec in run.run.order} == {1, 2, 3, 4} and run.unfinished == []
+        assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 4)
+
+
+def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+    """Its trials are set aside and it is not run elsewhere; a next coordinator finds the same."""
+    hosts = budgeted(tmp_path, make_run, 90.0, "spread")
+    hosts.budget_s = 65.0  # slower than it seemed: the fourth block of a host is cut
+    coordinator(tmp_path, hosts).work()
+    run = results.load_run(tmp_path / "f")
+    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
+    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 3, "b": 3}
+    assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("cut", 6)
+    assert len(list((tmp_path / "f/set-aside/budget").iterdir())) == 2
+    before = run.run.order
+    coordinator(tmp_path, hosts).work()
+    assert results.load_spec(tmp_path / "f").order == before
+
+
+def test_a_killed_coordinator_leaves_no_block_of_nobody(
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was killed between the longer order and its dealing: the next one deals it."""
+    hosts = budgeted(tmp_path, make_run, 90.0, "spread")
+    first = coordinator(tmp_path, hosts)
+
+    def killed(*_: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(first, "_deal_again", killed)
+    with pytest.raises(SystemExit):
+        first.work()
+    assert len(results.load_spec(tmp_path / "f").order) == 8
+    hosts.waiting.clear()  # the next one has a connection of its own
+    coordinator(tmp_path, hosts).work()
+    run = results.load_run(tmp_path / "f")
+    assert run.unfinished == [] and {spec.block for spec in run.run.order} == set(range(1, 9))
+
+
+def test_hosts_know_the_budget_and_add_no_blocks(
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator numbers the blocks; each host measures its own time."""
+    hosts = budgeted(tmp_path, make_run, 50.0, "spread")
+    asked, ask = list[Question](), hosts.ask
+    monkeypatch.setattr(hosts, "ask", lambda host, question: (asked.append(question), ask(host, question)))
+    coordinator(tmp_path, hosts).work()
+    dealt = [results.parsed_spec(deal.spec) for deal in asked if isinstance(deal, Deal)]
+    assert dealt and all((run.budget, run.plan.budget_s) == (Budget(step=0), 50.0) for run in dealt)
+    assert further(dealt[0], {}).order == dealt[0].order

@@ -38,7 +38,8 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     chosen = tuple(arm for arm in plan.fs_setups if arm.label in arms)
     baseline = plan.baseline if plan.baseline in arms else chosen[0].label
     less = dataclasses.replace(
-        plan, fs_setups=chosen, baseline=baseline, blocks=1, warmup_s=WARMUP_S, measure_s=MEASURE_S, memory=(),
+        plan, fs_setups=chosen, baseline=baseline, blocks=1, budget_s=None, warmup_s=WARMUP_S,
+        measure_s=MEASURE_S, memory=(),
         repeat_suspect=False, device=_device(plan.device, at), client=None,
         deadlines={phase: min(PHASE_S, limit_s) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip

@@ -158,7 +158,7 @@ def _quality(groups: Sequence[Group], found: Sequence[Finding]) -> Card:
     facts = [(failed, "failed"), (suspect, "suspect"), (repeated, "of a repeated block"), (missing, "not run"),
              (damaged, "damaged")]  # fmt: skip
     odd = [f"{n} {what}" for n, what in facts if n]
-    blocks = sorted({(group.loaded.run.name, group.loaded.run.plan.blocks) for group in groups})
+    blocks = sorted({(group.loaded.run.name, group.loaded.run.blocks) for group in groups})
     lines = [
         f"{'; '.join(odd)}." if odd else "No failed, suspect or missing trials.",
         f"{listed([count(n, 'block') for _, n in blocks])}, in random order.",

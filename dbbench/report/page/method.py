@@ -10,6 +10,7 @@ from pathlib import Path
 from dbbench.errors import ResultDamaged, ResultNotRegular
 from dbbench.report.page.environment import shown
 from dbbench.report.page.groups import Group
+from dbbench.report.sentences import budget_text
 from dbbench.results.fileio import read_bytes
 from dbbench.units import count, duration_text
 
@@ -37,6 +38,7 @@ class Repeat:
     seed: int
     blocks: int
     plan_sha256: str
+    budget: str  # what its budget gave; "" without one
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
         text = "" if redact else _plan_text(plan)
         repeats.append(
             Repeat(run.name, run.created, shlex.join(argv), text,
-                   run.plan.seed, run.plan.blocks, run.plan_sha256)
+                   run.plan.seed, run.blocks, run.plan_sha256, budget_text(run))
         )  # fmt: skip
     return Method(
         tuple(f"{level:.4g}" for level in levels), tuple(_workload(group) for group in groups), tuple(repeats)
@@ -99,7 +101,7 @@ def subtitle(groups: Sequence[Group]) -> str:
     """The line under the run's name: engines, arms × blocks, disk, kernel."""
     arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
-    blocks = max((run.plan.blocks for run in runs), default=0)
+    blocks = max((run.blocks for run in runs), default=0)
     engines = list(dict.fromkeys(group.engine_title for group in groups))
     devices = dict.fromkeys(
         t.device.model or t.device.kind for group in groups for t in group.trials if t.device is not None

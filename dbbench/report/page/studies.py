@@ -202,7 +202,7 @@ def _load(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
     load_windows = sorted({f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}" if w.kind == "fixed"
                    else "to completion" for w in windows})  # fmt: skip
     clients = {str(c) for group in groups if (c := group.cells[0].parameters.get("clients"))}
-    blocks = f"{groups[0].loaded.run.plan.blocks} blocks"
+    blocks = f"{groups[0].loaded.run.blocks} blocks"
     return ", ".join([*load_windows, *(f"{c} clients" for c in sorted(clients)), blocks])
 
 

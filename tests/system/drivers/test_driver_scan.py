@@ -44,6 +44,17 @@ def test_the_rate_is_the_tables_size_by_the_time_of_the_slowest(drive: Any, serv
     assert outcome.transactions == len(tables) == 3
 
 
+def test_scans_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> None:
+    """Each session scans its table again until the time is over; the rate counts every scan."""
+    outcome = drive(server, "scan", tables=3, repeat_for=2.0).outcome
+    tables = json.loads((drive.raw / "scan.json").read_text())["tables"]
+    assert outcome.figures["duration_s"] == max(table["duration_s"] for table in tables) >= 2.0
+    assert all(table["scans"] > 1 for table in tables)
+    size = sum(table["size_bytes"] * table["scans"] for table in tables)
+    assert outcome.figures["mb_per_s"] == pytest.approx(size / outcome.figures["duration_s"] / 1e6)
+    assert [claim.total for claim in outcome.claims] == [size]
+
+
 def test_a_scan_has_no_transactions_a_second(drive: Any, server: Any) -> None:
     """Gaps, not zeros; a row for every second that it lasted."""
     outcome = drive(server, "scan", tables=3).outcome

@@ -1,0 +1,340 @@
+"""A budget of time: how many blocks it gives, the same for every cell, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+from synthetic import Shape
+
+from dbbench import cli, results
+from dbbench.errors import PlanInvalid, RunNameTaken
+from dbbench.machine import host
+from dbbench.model import Budget, Plan, Run, Status
+from dbbench.plan import expand, identity, load, narrowed
+from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.forecast import foreseen
+from dbbench.plan.request import Asked, asked, shared
+from dbbench.report.sentences import budget_text
+from dbbench.results import merging
+from dbbench.run.adaptive import charged, concluded, duration_s, fits, further, may_begin
+from dbbench.run.create import choose, create, refine
+from dbbench.run.queue import extended
+
+TEXT = """name = "b"
+fs_setups = ["ext4", "xfs"]
+budget = "{budget}"
+warmup = "5s"
+measure = "15s"
+{more}
+[engine]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+"""
+CELL_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_asked_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its facts come from programs."""
+    for name in ("facts", "state", "versions"):
+        monkeypatch.setattr(host, name, dict)
+
+
+@pytest.fixture(scope="module")
+def known() -> Catalog:
+    """The catalogue of the package."""
+    return catalog([])
+
+
+def plan_of(tmp_path: Path, known: Catalog, budget: str = "10min", more: str = "") -> Plan:
+    """A plan of two cells with that budget."""
+    path = tmp_path / "plan.toml"
+    path.write_text(TEXT.format(budget=budget, more=more))
+    return load(path, known)
+
+
+def asked_of(tmp_path: Path, budget: str = "10min") -> Asked:
+    """The same as `run` reads it."""
+    path = tmp_path / "plan.toml"
+    path.write_text(TEXT.format(budget=budget, more=""))
+    return asked(str(path), [], None, None, False, None)
+
+
+def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
+    """A run of three arms and that many blocks, whose trials take CELL_S each; nothing is used yet."""
+    run = results.load_spec(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=blocks)))
+    plan = dataclasses.replace(run.plan, budget_s=budget_s, blocks=3, repeat_suspect=True)
+    return dataclasses.replace(run, plan=plan, budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells}))
+
+
+def used(run: Run, seconds: float) -> Run:
+    """The run with that much of its budget used."""
+    assert run.budget is not None
+    return dataclasses.replace(run, budget=dataclasses.replace(run.budget, used_s=seconds))
+
+
+def ids(run: Run) -> set[str]:
+    """All trials of the order."""
+    return {spec.id for spec in run.order}
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: Path, known: Catalog) -> None:
+    """Three, whatever the default of `blocks` is; on the command line it replaces what the plan says."""
+    plan = plan_of(tmp_path, known)
+    assert (plan.budget_s, plan.blocks) == (600.0, 3)
+    five = dataclasses.replace(plan, budget_s=None, blocks=5)
+    assert (narrowed(five, budget="8h").budget_s, narrowed(five, budget="8h").blocks) == (8 * 3600.0, 3)
+    assert (narrowed(plan, blocks=7).budget_s, narrowed(plan, blocks=7).blocks) == (None, 7)
+    assert (narrowed(plan, quick=True).budget_s, narrowed(plan, quick=True).blocks) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "more", "evidence"),
+    [
+        ("0s", "", '"budget" must be more than 0 s'),
+        ("soon", "", "must be a time such as"),
+        ("10min", "blocks = 3", '"budget" and "blocks" cannot be combined'),
+    ],
+)
+def test_bad_budgets_of_a_plan(tmp_path: Path, known: Catalog, budget: str, more: str, evidence: str) -> None:
+    """Each with the line of the file."""
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(tmp_path, known, budget, more)
+    assert evidence in caught.value.evidence and "plan.toml:3" in caught.value.evidence
+
+
+@pytest.mark.parametrize(
+    ("argv", "evidence"),
+    [
+        (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
+        (["--budget", "soon"], "invalid --budget soon: expected a time"),
+        (["--budget", "-5min"], "invalid --budget -5min"),
+        (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
+        (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
+        (["--budget", "1min"], "the budget of 60 s is too short"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_bad_budgets_of_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, argv: list[str], evidence: str
+) -> None:
+    """Refused with an ID before anything is made: three blocks of two trials measure for two minutes."""
+    (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
+    where = ["--results", str(tmp_path / "results")]
+    assert cli.run([command, str(tmp_path / "plan.toml"), *argv, *where]) == 2
+    err = capsys.readouterr().err
+    assert evidence in err and PlanInvalid.id in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_budget_is_another_plan_but_its_size_is_not(tmp_path: Path, known: Catalog) -> None:
+    """So a larger one continues a run. Plans without one keep the hash that they had before there were budgets."""
+    small, large = plan_of(tmp_path, known), plan_of(tmp_path, known, "8h")
+    fixed = dataclasses.replace(small, budget_s=None)
+    cells = expand(small, known).cells
+    assert identity(small, cells) == identity(large, cells) != identity(fixed, cells)
+
+
+@pytest.mark.starts_processes
+def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The order that it lists is that of the run, and the precision is that of so many blocks."""
+    (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
+    argv = ["plan", str(tmp_path / "plan.toml"), "--results", str(tmp_path / "results")]
+    assert cli.run([*argv, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    budget = document["budget"]
+    assert (budget["budget_s"], budget["enough"]) == (600.0, True)
+    assert budget["blocks"] == int((600 - budget["prepare_s"]) / budget["block_s"]) > 3
+    assert document["forecast"]["blocks"] == budget["blocks"] == max(trial["block"] for trial in document["trials"])
+    assert document["eta_s"] <= 600
+    assert cli.run(argv) == 0
+    out = capsys.readouterr().out
+    assert f"the budget of 10 min gives about {budget['blocks']} blocks" in out and "nine times out of ten" in out
+
+
+def test_a_budget_that_is_probably_exceeded_is_announced(tmp_path: Path, known: Catalog) -> None:
+    """By the estimate, which may be wrong: only what is certain is refused."""
+    plan = plan_of(tmp_path, known, "130s")
+    longer, expanded, allowance = foreseen(plan, expand(plan, known))
+    assert allowance is not None and not allowance.enough and "probably be exceeded" in allowance.text
+    assert (longer.blocks, len(expanded.order)) == (3, 6)
+    fixed = dataclasses.replace(plan, budget_s=None, blocks=5)
+    assert foreseen(fixed, expand(fixed, known)) == (fixed, expand(fixed, known), None)
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
+    """The same number for every cell, in the order of a plan with so many blocks. 660 s hold seven blocks of 90 s."""
+    run = run_of(tmp_path, 660)
+    while True:
+        run = used(run, CELL_S * len(run.order))
+        longer = further(run, {})
+        if longer.order == run.order:
+            break
+        run = longer
+    assert longer.budget and longer.budget.ended == "time"
+    assert [sum(spec.cell == cell.id for spec in run.order) for cell in run.cells] == [7, 7, 7]
+    assert [spec.position for spec in run.order] == list(range(1, 22))
+    done, aside = concluded(longer, ids(longer))
+    assert done.budget and (done.budget.blocks, done.blocks, aside) == (7, 7, [])
+    assert budget_text(done) == "budget 11 min: 7 blocks in 10 min 30 s; another block would not fit"
+
+
+def test_added_blocks_are_those_that_plan_lists(tmp_path: Path, known: Catalog) -> None:
+    """A block that is added to a run has the order that the dry run shows."""
+    wanted = asked_of(tmp_path)
+    _, expanded, _ = foreseen(wanted.plan, wanted.expanded)
+    folder = create(tmp_path / "results", wanted, "r", "0")
+    run = results.load_spec(folder)
+    run = further(dataclasses.replace(run, budget=Budget(cell_s={cell.id: 1.0 for cell in run.cells})), {})
+    assert len(run.order) == 8
+    assert run.order == expanded.order[:8]
+
+
+def test_the_time_of_a_cell_follows_its_last_trials(tmp_path: Path) -> None:
+    """Half of it is the last one. A cell without any takes as long as the slowest."""
+    run = dataclasses.replace(run_of(tmp_path, 100), budget=Budget())
+    one, other = run.order[0], next(spec for spec in run.order if spec.cell != run.order[0].cell)
+    for seconds in (10.0, 20.0, 40.0):
+        run = charged(run, seconds, one.cell)
+    run = charged(run, 5.0)  # a preparation
+    assert run.budget and (run.budget.used_s, run.budget.cell_s) == (75.0, {one.cell: 27.5})
+    assert duration_s(run.budget, [one, other]) == 55.0
+    assert not fits(run, [one])
+    fixed = dataclasses.replace(run, budget=None)
+    assert charged(fixed, 1.0) is fixed and fits(fixed, run.order) and may_begin(fixed, one)
+
+
+def test_a_block_that_the_end_cuts_does_not_count(tmp_path: Path) -> None:
+    """Its trials are set aside, those that were not run leave the order: every cell has as many as the others."""
+    run = used(run_of(tmp_path, 500, blocks=5), 500.0)
+    missing = run.order[-1]
+    done, aside = concluded(run, ids(run) - {missing.id})
+    assert done.budget and (done.budget.ended, done.budget.blocks) == ("cut", 4)
+    assert {spec.block for spec in done.order} == {1, 2, 3, 4}
+    assert sorted(aside) == sorted(spec.id for spec in run.order if spec.block == 5 and spec != missing)
+
+
+def test_the_first_blocks_run_in_any_case(tmp_path: Path) -> None:
+    """Fewer give no interval. Nothing else begins when the time is over: no further block and no repeat."""
+    run = used(run_of(tmp_path, 100, blocks=4), 100.0)
+    assert [may_begin(run, spec) for spec in run.order] == [spec.block <= 3 for spec in run.order]
+    assert not may_begin(run, dataclasses.replace(run.order[0], attempt=2))
+    share = dataclasses.replace(run, budget=Budget(8, 100.0))
+    assert may_begin(share, dataclasses.replace(run.order[0], block=5))
+    assert not may_begin(share, dataclasses.replace(run.order[0], block=13))
+    done, aside = concluded(further(used(run_of(tmp_path / "b", 100), 270.0), {}), ids(run))
+    assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("first", 3, [])
+    assert "the first blocks took longer" in budget_text(done)
+
+
+def test_repeats_fill_what_is_left(tmp_path: Path) -> None:
+    """A suspect block is repeated if it fits; a repeat that the end cuts costs no block."""
+    run = run_of(tmp_path, 500)
+    suspect = {run.order[0].id, run.order[3].id}
+
+    def status(spec: Any) -> Status:
+        return Status.SUSPECT if spec.id in suspect else Status.OK
+
+    assert extended(used(run, 450.0), status).order == run.order
+    longer = extended(used(run, 400.0), status)
+    assert len(longer.order) == len(run.order) + 3
+    done, aside = concluded(used(longer, 500.0), {spec.id for spec in longer.order[:-1]})
+    assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("time", 3, [])
+    assert done.order == longer.order[:-1]
+
+
+def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> None:
+    """Time that is left does not prolong a run whose questions are settled, and open ones do not prolong the budget."""
+    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=5, noise=0.0001))
+    trials = {trial.id: trial for trial in results.load_run(folder).trials}
+    run = dataclasses.replace(run_of(tmp_path / "other", 1e6, blocks=5), precision=0.5)
+    settled = further(run, trials)
+    assert settled.order == run.order and settled.budget and settled.budget.ended == "precision"
+    late = further(used(dataclasses.replace(run, precision=1e-9), 1e6 - 1), trials)
+    assert late.order == run.order and late.budget and late.budget.ended == "time"
+    more = further(dataclasses.replace(run, precision=1e-9), trials)
+    assert len(more.order) == len(run.order) + 3 and more.budget and more.budget.ended == ""
+
+
+# --- runs, shares and merging ----------------------------------------------------------------------
+
+
+def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
+    """By another block; the time that was used counts. The same budget changes nothing."""
+    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=3))
+    run, _ = concluded(used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300)))
+    assert run.budget
+    run = dataclasses.replace(run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time"))
+    results.save_spec(folder, run)
+    refine(folder, None, 300.0)
+    assert results.load_spec(folder) == run
+    refine(folder, None, 310.0)  # still too short for another block
+    same = results.load_spec(folder)
+    assert same.order == run.order and same.budget and (same.budget.ended, same.budget.blocks) == ("time", 3)
+    refine(folder, None, 400.0)
+    more = results.load_spec(folder)
+    assert len(more.order) == 12 and more.plan.budget_s == 400.0
+    assert more.budget and (more.budget.used_s, more.budget.ended, more.budget.blocks) == (270.0, "", None)
+
+
+def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> None:
+    """Three blocks in all, or one for each machine; a run of a share is continued by that share alone."""
+    wanted = asked_of(tmp_path)
+
+    def numbers(request: Asked) -> list[int]:
+        return sorted({spec.block for spec in request.expanded.order})
+
+    assert [numbers(shared(wanted, (k, 2))) for k in (1, 2)] == [[1, 3], [2]]
+    assert [numbers(shared(wanted, (k, 5))) for k in (1, 2, 3, 4, 5)] == [[1], [2], [3], [4], [5]]
+    half, root = shared(wanted, (1, 2)), tmp_path / "results"
+    run = results.load_spec(create(root, half, "r", "0"))
+    assert run.budget == Budget(step=2)
+    longer = further(dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {})
+    assert {spec.block for spec in longer.order} == {1, 3, 5}
+    results.save_spec(root / "r", longer)
+    assert choose(root, half, new=False, name="r") == root / "r"
+    for other in (wanted, shared(wanted, (2, 2)), shared(wanted, (1, 3))):
+        with pytest.raises(RunNameTaken):
+            choose(root, other, new=False, name="r")
+    _, expanded, allowance = foreseen(half.plan, half.expanded, half.step)
+    assert allowance and {spec.block for spec in expanded.order} == set(range(1, 2 * allowance.blocks, 2))
+
+
+def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
+    """The time is that of the slower machine, because both work at once."""
+    wanted = asked_of(tmp_path)
+    runs = []
+    for k, used_s in ((1, 500.0), (2, 480.0)):
+        run = results.load_spec(create(tmp_path / str(k), shared(wanted, (k, 2)), "r", "0"))
+        blocks = len({spec.block for spec in run.order})
+        budget = Budget(2, used_s, blocks=blocks, ended="time")
+        runs.append(dataclasses.replace(run, budget=budget, host={"hostname": f"h{k}"}))
+    done = ids(runs[0]) | ids(runs[1])
+    both = merging.pooled(merging.united(runs[0], runs[1]), runs[1], done)
+    assert both.budget and (both.budget.used_s, both.budget.blocks, both.blocks) == (500.0, 3, 3)
+    assert merging.pooled(merging.united(both, runs[1]), runs[1], done) == both
+    half = merging.pooled(merging.united(runs[0], runs[1]), runs[1], ids(runs[1]))
+    assert half.budget and half.budget.blocks == 1
+
+
+def test_what_a_run_says_of_its_budget(tmp_path: Path) -> None:
+    """run.json has it; a run without a budget says nothing."""
+    run = run_of(tmp_path, 600)
+    assert budget_text(dataclasses.replace(run, budget=None)) == ""
+    assert results.parsed_spec(results.written_spec(run)).budget == run.budget

@@ -200,7 +200,8 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
             f"INSERT INTO shop.items {FILL} i * 7 FROM n", at="")  # fmt: skip
         sums = [row[1] for row in query(server, "CHECKSUM TABLE shop.orders, shop.items", at="")]
         where = [f"--socket={server.socket}", f"--user={server.user}"]
-        process.run(["mariadb-dump", "--no-defaults", *where, "shop"], env=server.env, stdout_to=root / "dump.sql")
+        dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, "shop"]
+        process.run(dump, env=server.env, stdout_to=root / "dump.sql")
         with contextlib.suppress(ProgramMissing):
             process.run(["mydumper", *where, "--database=shop", f"--outputdir={root / 'mydumper'}"], env=server.env)
         if name == "mariadb":

@@ -21,8 +21,9 @@ class WarningKind(NamedTuple):
 WARNINGS: Final[dict[str, WarningKind]] = {
     "W001": WarningKind(
         "the window is short",
-        "A window of less than 60 s sees neither whole checkpoint cycles nor the periodic commits of filesystems (30 s "
-        'for btrfs). The manual of pgbench warns: "never believe any test that runs for only a few seconds".',
+        "A window of less than 60 s contains hardly a whole checkpoint cycle and few of the periodic commits of "
+        "filesystems (every 30 s for btrfs), so chance decides what is measured. The manual of pgbench warns: "
+        '"never believe any test that runs for only a few seconds".',
         "Set `measure` to 120 s or more. Use these numbers as a smoke test only.",
     ),
     "W002": WarningKind(
@@ -55,19 +56,19 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W010": WarningKind(
         "the cache may not have been cold",
         "dbbench could not verify that the page cache was empty before the load, so some reads may have come from "
-        "memory. Arms that start with different caches differ for a reason that is not the filesystem.",
+        "memory. Setups that start with different caches differ for a reason that is not the filesystem.",
         "In a container, run dbbench on the host instead.",
         True,
     ),
     "W011": WarningKind(
         "the loop device has no direct I/O",
         "The page cache of the host is between the filesystem and the disk and holds the data a second time. Reads "
-        "and flushes are then faster than on the disk itself.",
+        "may come from it, and writes that are not flushed stay in it, so both are faster than on the disk itself.",
         "Put the image on ext4, xfs or btrfs with `at` in `[device]`.",
     ),
     "W012": WarningKind(
         "background load",
-        "Other processes used 5 % of the CPUs or half a CPU during the window. What they take is missing in this trial "
+        "Other processes used 5 % of the CPUs or half a CPU during the window. This CPU time is missing in this trial "
         "and not in the others, so the difference is not caused by the filesystem.",
         "Stop these processes. The warning names the busiest one.",
         True,
@@ -75,14 +76,14 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W013": WarningKind(
         "a sampler ended early",
         "sar, iostat or the reader of the server's counters stopped during the load, so part of the telemetry is "
-        "missing. Disturbances in that time cannot be detected.",
+        "missing. A disturbance in that time would go unnoticed and count as an effect of the filesystem.",
         "Find out what ended the sampler, for example a shortage of memory in `dmesg`.",
         True,
     ),
     "W014": WarningKind(
         "telemetry has gaps",
         "Some seconds of the window have no sample, and charts show them as gaps. Samplers usually miss seconds when "
-        "the CPUs are fully used.",
+        "the CPUs are fully used, so the busiest seconds may be the missing ones.",
         "Leave CPUs free for the samplers with `cpus_server` and `cpus_client`.",
     ),
     "W015": WarningKind(
@@ -118,8 +119,9 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W019": WarningKind(
         "transactions failed",
         "Some transactions ended with an error, such as a deadlock or a serialization failure, and were retried or "
-        "counted as errors. They use resources but do not count as throughput.",
-        "Compare the numbers of errors of the arms.",
+        "counted as errors. They use CPU and I/O but do not count as throughput, so a setup with more of them looks "
+        "slower than its filesystem is.",
+        "Compare the numbers of errors of the setups.",
     ),
     "W020": WarningKind(
         "the kernel logged device errors",
@@ -158,33 +160,34 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     ),
     "W025": WarningKind(
         "the server logged errors",
-        "The server log has lines of level ERROR or worse from the time of the load. The warning quotes the first one, "
-        "and the timeline marks its second.",
+        "The server log has lines of level ERROR or worse from the time of the load, so part of the load may have "
+        "failed instead of being measured. The warning quotes the first line, and the timeline marks its second.",
         "Read raw/server.log of the trial.",
     ),
     "W026": WarningKind(
         "ZFS ran in user space",
         "zfs-fuse served the pool: every request passes through a user process, lz4 and zstd are missing, and fsync on "
-        "a file that was closed after the write does nothing. Arms of ZFS can be compared with each other, but the "
+        "a file that was closed after the write does nothing. Setups of ZFS can be compared with each other, but the "
         "numbers say nothing about OpenZFS.",
         "Install OpenZFS for this kernel.",
     ),
     "W027": WarningKind(
         "the ARC is shared with other pools",
-        "The kernel has other pools imported, and all pools share one ARC. Its size, hits and contents are not those "
-        "of this filesystem alone.",
+        "The kernel has other pools imported, and all pools share one ARC. Data of the other pools may push that of "
+        "the trial out of it, and its size and hit rate are not those of this filesystem alone.",
         "Export the other pools while measuring.",
     ),
     "W028": WarningKind(
         "lazy initialization is on",
-        "The kernel writes the inode tables of the new filesystem in the background during the load. The catalogue's "
-        "setups disable this, so that mkfs writes them before the trial.",
+        "The kernel writes the inode tables of the new filesystem in the background during the load, which takes "
+        "throughput from this setup alone. The catalogue's setups disable this, so that mkfs writes the tables before "
+        "the trial.",
         "Remove `lazy_itable_init=1` from the fs setup.",
     ),
     "W030": WarningKind(
         "an operation after the load failed",
         "An operation of the plan was started after the load and did not complete, and the operations after it were "
-        "not tried. The results of the load are not affected.",
+        "not tried, so they cannot be compared with those of other setups. The results of the load are not affected.",
         "Correct the cause that the warning names.",
     ),
     "W038": WarningKind(
@@ -224,8 +227,9 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W043": WarningKind(
         "direct I/O used the page cache",
         "InnoDB requested direct I/O, and the filesystem served it through the page cache, as btrfs does for "
-        "compressed or checksummed files. This arm has a second cache that the others do not have.",
-        "Limit the memory of all arms with `memory` in the plan.",
+        "compressed files and, in newer kernels, for files with checksums. This setup has a second cache that the "
+        "others do not have, so its reads may come from memory.",
+        "Limit the memory of all setups with `memory` in the plan.",
     ),
     "W099": WarningKind(
         "rehearsed in a second kernel",
@@ -237,12 +241,12 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "the dataset was restored by reflink",
         "The data files share their blocks with a copy, as after a snapshot or a clone. The first write to each block "
         "goes to another place, which costs time and fragments the file.",
-        'Compare only arms with the same `restore`, or set `restore = "copy"`.',
+        'Compare only setups with the same `restore`, or set `restore = "copy"`.',
     ),
     "W101": WarningKind(
         "settings of the source are not used",
         "Settings in the files of the source's server, or from ALTER SYSTEM and ALTER DATABASE, are left out so that "
-        "arms differ only in their filesystem. The server may behave differently from the original one.",
+        "setups differ only in their filesystem. The server may behave differently from the original one.",
         "Add the settings that the data requires to `settings` of `[[engine]]`.",
     ),
     "W102": WarningKind(
@@ -282,8 +286,8 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W108": WarningKind(
         "no snapshots during the load",
         "The plan has `[snapshots]`, but this fs setup cannot take a snapshot while the server runs. The load ran "
-        "without them, so its results are not comparable with those of arms with snapshots.",
-        "Compare only arms that took snapshots.",
+        "without them, so its results are not comparable with those of setups with snapshots.",
+        "Compare only setups that took snapshots.",
     ),
     "W109": WarningKind(
         "a snapshot during the load failed",
@@ -293,14 +297,14 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     ),
     "W110": WarningKind(
         "fewer snapshots than requested",
-        "To take a snapshot, start a server on it and remove the oldest one took longer than `every`. Arms with "
+        "To take a snapshot, start a server on it and remove the oldest one took longer than `every`. Setups with "
         "different numbers of snapshots have different loads.",
-        "Increase `every`, and compare arms with the same number of snapshots.",
+        "Increase `every`, and compare setups with the same number of snapshots.",
     ),
     "W111": WarningKind(
         "the apply rate decreased",
         "The rate at which the standby applied the log has a significant downward trend of more than 5 %. A longer log "
-        "would be applied more slowly than this one.",
+        "would be applied more slowly than this one, so the mean is too favourable for a standby that runs for days.",
         "Set `log_bytes` to the amount of log that you expect in operation.",
     ),
     "W112": WarningKind(
@@ -312,7 +316,7 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W113": WarningKind(
         "the tables were not aged",
         "The load wrote less than 64 KiB per window, so the write factors of `[age_engine]` cannot be reached. The "
-        "results are those of fresh tables.",
+        "results are those of fresh tables, which are read faster than tables of a server in use.",
         "Use a workload that writes.",
     ),
     "W116": WarningKind(
@@ -337,21 +341,22 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     ),
     "W119": WarningKind(
         "several devices are on one physical disk",
-        "The devices of this arm are files or partitions of the same disk. RAID over them divides one disk's time and "
-        "gains nothing, and a log on one of them is not apart from the data.",
+        "The devices of this setup are files or partitions of the same disk. RAID over them divides one disk's time "
+        "and gains nothing, and a log on one of them still competes with the data.",
         "Give each device a disk of its own.",
     ),
     "W124": WarningKind(
         "kernel messages were lost",
-        "The buffer of the kernel log overflowed during the trial. A device error may be among the lost lines.",
+        "The buffer of the kernel log overflowed during the trial. A device error may be among the lost lines, so "
+        "dbbench cannot rule out that the disk was at fault.",
         "Find out with `dmesg` what fills the log.",
         True,
     ),
     "W125": WarningKind(
         "the kernel reported serious trouble",
         "The kernel ran out of memory, detected a hung CPU or reported faulty hardware, which can affect any result. "
-        'Hardware errors are not rare: Schroeder and others ("DRAM Errors in the Wild", 2009) found them in more than '
-        "8 % of memory modules per year.",
+        'Hardware errors are not rare: Schroeder and others ("DRAM Errors in the Wild", 2009) found memory errors in '
+        "more than 8 % of modules per year.",
         "Read `dmesg`; the warning quotes the line.",
         True,
     ),
@@ -387,7 +392,7 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W130": WarningKind(
         "the page cache was dropped by another process",
         "Another process wrote to /proc/sys/vm/drop_caches during the load. Data that was cached had to be read from "
-        "the disk again.",
+        "the disk again, which slowed down this trial and not the others.",
         "Look for a cron job or monitoring script that writes to drop_caches.",
         True,
     ),
@@ -446,7 +451,7 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W141": WarningKind(
         "a tool's result could not be read",
         "e2freefrag, xfs_spaceman, btrfs, zfs or compsize was missing, failed or printed an unknown format after the "
-        "load. The values that come from it are missing in this trial.",
+        "load. The values that come from it (space, compression, fragmentation) are missing in this trial.",
         "Install the tool, or report the text of the warning with the tool's version.",
         True,
     ),
@@ -460,19 +465,19 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W147": WarningKind(
         "the server is newer than dbbench",
         "dbbench was not tested with this release of the server, and reads the counters by their names in an older "
-        "release. Their meaning may have changed.",
+        "release. Their meaning may have changed, and the checks that rely on them would then be wrong.",
         "Compare the counters with the release notes of the server, or use a newer dbbench.",
     ),
     "W148": WarningKind(
         "the server does not have a default setting",
-        "dbbench sets this setting for every server of this release, but this server does not have it. Its behaviour "
-        "may differ from that of the servers it is compared with.",
+        "dbbench sets this setting for every server of this release, but this server does not have it. It may write or "
+        "flush differently from the servers that it is compared with.",
         'Remove the default for all servers with `settings = { NAME = "default" }`.',
     ),
     "W150": WarningKind(
         "the load generator's count could not be verified",
         "The server or the kernel does not count the same work here. Only the load generator itself reports how much "
-        "work was done.",
+        "work was done, and an error in its count would be an error of the throughput.",
         "Use a server and a kernel that count it, for example with `track_counts = on`.",
     ),
     "W151": WarningKind(

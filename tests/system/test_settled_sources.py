@@ -1,19 +1,23 @@
-"""A base backup of a cluster that was never vacuumed: settled once, or scanned as it is and then warned of."""
+"""A base backup of a cluster that was never vacuumed: settled once, or scanned as it is and then warned of. A stopped
+InnoDB whose purge and change buffer are behind: both have finished in the golden copy."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from dbbench import process
+from dbbench import datasets, process
+from dbbench.datasets import golden, sources
 from dbbench.engines import ENGINES
+from dbbench.model import SourceChangeKind
 from tests.support import servers
 from tests.support.plans import plan
-from tests.support.servers import query
+from tests.support.servers import place, query, serving, spec
 
 ROWS: Final = 120_000
 NEEDS: Final = ("root", "engine:postgres", "mkfs.ext4", "fs:ext4")
@@ -73,3 +77,52 @@ def test_a_copy_that_is_kept_as_it_is_writes_when_it_is_scanned(backup: Path, db
     assert {change["kind"] for change in trial["dataset"]["changes"]} >= {"not-settled", "checksums-added"}
     assert trial["effective_settings"]["data_checksums"] == "on"
     assert "the scan also wrote (W118)" in " ".join(dbbench("compare", "results/kept").stdout.split())
+
+
+# The secondary index is in random order, and the buffer pool of the source is smaller than the table.
+FILLED: Final = (
+    "CREATE DATABASE shop",
+    "CREATE TABLE shop.orders (id int PRIMARY KEY, k int, t char(200), KEY (k)) ENGINE=InnoDB",
+    "SET SESSION max_recursive_iterations = 1000000",
+    "INSERT INTO shop.orders WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60000) "
+    "SELECT i, crc32(i) >> 1, 'x' FROM n",
+)
+
+
+def behind(data: Path, folder: Path) -> tuple[int, int]:
+    """Return the transactions that wait for purge, and the pages of the change buffer beside its root, of a stopped
+    server: it is started without any background work."""
+    folder.mkdir()
+    with serving("mariadb", data, place("mariadb", folder), innodb_force_recovery=2) as server:
+        ((_, _, text),) = query(server, "SHOW ENGINE INNODB STATUS", at="")
+    history = re.search(r"History list length (\d+)", text)
+    buffered = re.search(r"^Ibuf: size (\d+)", text, re.MULTILINE)  # MariaDB 11 has none
+    assert history is not None
+    return int(history[1]), int(buffered[1]) - 1 if buffered else 0
+
+
+@pytest.mark.long
+@pytest.mark.needs("root", "engine:mariadb")
+def test_purge_and_change_buffer_end_before_a_copy_becomes_golden() -> None:
+    """Half of the rows are deleted under a snapshot that keeps purge from removing them, and the server is stopped so.
+    A trial that started with that would do this work of the source beside its load. The restored copy has no
+    transaction that waits for purge, and nothing in the change buffer."""
+    engine = ENGINES["mariadb"]
+    with servers.open_folder() as folder:
+        (folder / "1").mkdir()
+        engine.create(folder / "data", where := place("mariadb", folder / "1"))
+        with serving("mariadb", folder / "data", where, innodb_buffer_pool_size=8 * 2**20) as server:
+            query(server, *FILLED, at="")
+            buffers = query(server, "SHOW VARIABLES LIKE 'innodb_change_buffering'", at="")
+            query(server, *["SET GLOBAL innodb_change_buffering = 'all'"] * len(buffers), at="")
+            reader = server.connect("shop")
+            reader.cursor().execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            query(server, *[f"DELETE FROM orders WHERE id % 20 = {n}" for n in range(0, 20, 2)], at="shop")
+        waiting, _ = behind(folder / "data", folder / "2")
+        assert waiting > 0
+        dataset = sources.dataset_of(sources.look(folder / "data"))
+        (folder / "3").mkdir()
+        copy = golden.ensure(spec("mariadb"), dataset, place("mariadb", folder / "3"), cache=folder / "cache")
+        assert {change.kind for change in copy.manifest.changes} >= {SourceChangeKind.SETTLED}
+        datasets.restored(copy, folder / "restored", engine.account())
+        assert behind(folder / "restored", folder / "4") == (0, 0)

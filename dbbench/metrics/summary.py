@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
-from dbbench.model import EngineAgeFacts, IoFacts, SpaceFacts, Window
+from dbbench.model import EngineAgeFacts, IoFacts, OperationFacts, SpaceFacts, Window
 
 SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
+SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
+SCAN_OF_CLONE: Final = "scan: clone"
 STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall
 
 
@@ -97,6 +99,13 @@ def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
         "aged_scan_mb_per_s": found.scans[0].mb_per_s if found.scans else None,
         "repaired_scan_mb_per_s": found.scans[-1].mb_per_s if len(found.scans) > 1 else None,
     }
+
+
+def scanned(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
+    """Return the rates of the operation `scan` (10^6 bytes per second); {} without it."""
+    metrics = {SCAN_OF_DATA: "scan_mb_per_s", SCAN_OF_CLONE: "clone_scan_mb_per_s"}
+    return {metrics[one.name]: one.bytes / 1e6 / one.seconds if one.bytes and one.seconds else None
+            for one in operations if one.name in metrics}  # fmt: skip
 
 
 def completed(window: Window, figures: Mapping[str, float | None], io: IoFacts) -> dict[str, float | None]:

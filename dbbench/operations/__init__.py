@@ -1,4 +1,4 @@
-"""Operations on the filled filesystem, timed after the load: check, snapshot, clone, grow, backup, crash, repair.
+"""Operations on the filled filesystem, timed after the load: check, snapshot, grow, backup, crash, repair, scan.
 
 `storage/filesystems/port.py` describes what a filesystem or layer must support for them.
 """
@@ -13,6 +13,7 @@ from dbbench.model import OperationFacts
 from dbbench.operations.copies import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair
+from dbbench.operations.scanning import scan
 from dbbench.operations.steps import Filled, Operation
 
 __all__ = ["OPERATIONS", "Filled", "operated"]
@@ -25,6 +26,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "base-backup": base_backup,
     "crash-recovery": crash_recovery,
     "repair": repair,
+    "scan": scan,
 }
 
 # The data is not what it should be, or somebody asked us to stop: not the operation's own affair.

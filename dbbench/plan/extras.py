@@ -29,7 +29,8 @@ from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.storage.filesystems import FAMILIES, devices_to_add
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
-ANYWHERE = ("clone", "base-backup", "crash-recovery")  # operations that change no filesystem
+ONLY_READ = (*OF_FILES, "scan")  # and those that a standby can run
+ANYWHERE = ("clone", "base-backup", "crash-recovery", "scan")  # operations that change no filesystem
 OWN = 'requires a filesystem of its own: set kind = "loop" or "block" in [device]'
 _MOST_FACTOR: Final = 1000  # times the data's bytes
 
@@ -68,7 +69,7 @@ def check_extras(
 
 def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) -> None:
     """Note an operation that writes into the server: after an apply, PostgreSQL is still a standby."""
-    if name in OPERATIONS and name not in OF_FILES:
+    if name in OPERATIONS and name not in ONLY_READ:
         document.flaw(
             key,
             (

@@ -13,8 +13,9 @@ import pytest
 
 from dbbench import operations
 from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
+from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import Filled, copies, maintenance, operated
+from dbbench.operations import Filled, copies, maintenance, operated, scanning
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
@@ -206,6 +207,21 @@ def test_the_filesystem_comes_before_its_layers() -> None:
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is not None
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers)) is None  # dm-crypt on it would stay as small
     assert name(EXT4) is growing_of(EXT4) is None
+
+
+def test_the_data_is_scanned_and_then_its_clone(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot is of the stopped data, and nothing of it is left; without snapshots the first step remains."""
+    monkeypatch.setattr(scanning, "_read", lambda name, _server, _cold: OperationFacts(name, 2.0, 3_000_000))
+    steps = list(scanning.scan(said.filled))
+    assert said.lines == [
+        "first up", "first down", "snapshot", "mount", "second up", "second down", "unmount", "drop",
+    ]  # fmt: skip
+    assert summary.scanned(steps) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": 1.5}
+    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", None)
+    only = list(scanning.scan(said.filled))
+    assert [facts.seconds for facts in only] == [2.0, None] and "has snapshots" in only[1].text
+    assert summary.scanned(only) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": None}
+    assert summary.scanned([]) == {}
 
 
 def test_what_grow_adds() -> None:

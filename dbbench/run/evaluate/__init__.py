@@ -196,6 +196,7 @@ def _summary(trial: Record, observed: Observed) -> None:
         "client_cpu_s": observed.meter.client_cpu.get("client_cpu_s"),
         "dbbench_cpu_s": observed.meter.cpu.get("dbbench_cpu_s"),
         **summary.aged(trial.facts.age_engine),
+        **summary.scanned(trial.facts.operations),
         **outcome.figures,
     }
     trial.facts.summary = {**figures, **summary.completed(trial.cell.window, figures, io)}

@@ -251,7 +251,7 @@ def test_a_standby_has_no_operations_that_write(load: Callable[[str], Any]) -> N
     plan = PLAN.replace("pgbench-tpcb", "archive-apply").replace("[snapshots]", "operations = {}\n[snapshots]")
     flaw = 'operation "snapshot" writes to the server'
     assert flaw in load(plan.format('["fsck", "snapshot"]', 'every = "5s"'))
-    assert load(plan.format('["fsck"]', 'every = "5min"')).snapshots.every_s == 300
+    assert load(plan.format('["fsck", "scan"]', 'every = "5min"')).snapshots.every_s == 300
 
 
 def test_small_caches_are_of_known_settings() -> None:

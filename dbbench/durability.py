@@ -33,6 +33,12 @@ def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
     return fua and (opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1"))
 
 
+def flushed_logs(effective: Mapping[str, str]) -> int:
+    """Return how many logs the server flushes for a commit: 2 with a binary log that it flushes each time, else 1."""
+    on = effective.get("log_bin", "").upper() in ("ON", "1")
+    return 2 if on and effective.get("sync_binlog") == "1" else 1
+
+
 def needs_flushes(flags: Iterable[Durability]) -> bool:
     """Whether a commit has to wait for a device flush under a class with these flags."""
     return not _NO_FLUSH_NEEDED.intersection(flags)

@@ -114,8 +114,29 @@ def _client(trial: Trial) -> str | None:
     return "this host" if trial.client is None else "another host, over the network"
 
 
+def _profile(trial: Trial) -> str | None:
+    """What the server's settings are based on; results of versions without profiles are standalone."""
+    return trial.profile if trial.profile and trial.effective_settings else None
+
+
+def _binary_log(trial: Trial) -> str | None:
+    """MariaDB's and MySQL's second log: each commit waits for its flush too."""
+    settings = trial.effective_settings
+    if "log_bin" not in settings:
+        return None
+    on = settings["log_bin"].upper() in ("ON", "1")
+    return f"on, sync_binlog = {settings.get('sync_binlog')}" if on else "off"
+
+
+def _huge_pages(trial: Trial) -> str | None:
+    return trial.effective_settings.get("huge_pages_status")
+
+
 CONDITIONS: Final[dict[str, Told]] = {
     "number of devices": _devices,
+    "settings profile": _profile,
+    "binary log": _binary_log,
+    "huge pages": _huge_pages,
     "memory": _memory,
     "effective cache": _cache,
     "cores": _cores,

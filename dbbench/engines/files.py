@@ -70,6 +70,9 @@ class Files:
     def checkpoint(self) -> None:
         """Do nothing: all dirty data is the filesystem's, and the trial syncs it."""
 
+    def purge_log(self) -> None:
+        """Do nothing: there is no log."""
+
     def counters(self) -> dict[str, float]:
         return {}
 

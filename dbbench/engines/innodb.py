@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.engines import binlog
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
 from dbbench.engines.innodb_server import DATABASE, SYSBENCH_OPTIONS, USER, InnodbServer, socket_of
@@ -34,6 +35,7 @@ from dbbench.engines.serving import (
 )
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
 from dbbench.model import Durability, Scalar, Settings
+from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
 
@@ -87,6 +89,8 @@ PROFILE: Final = Profile(
     compressed={"clone-tables": (0.45, 0.95), "sysbench": (0.53, 0.93)},
     features=("innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio", "innodb_page_size",
               "innodb_checksum_algorithm"),
+    settings_profiles={PRODUCTION: binlog.PRODUCTION, STANDALONE: {}},
+    stated=binlog.STATED,
     building={"innodb_flush_log_at_trx_commit": 0, "innodb_doublewrite": "OFF",
               "innodb_buffer_pool_size": 512 * _MIB, "innodb_fast_shutdown": 0},
     unsettled={"innodb_fast_shutdown": 1},
@@ -113,7 +117,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     """Return durable settings, explicit wherever versions differ.
 
     With direct I/O the buffer pool is the only cache: 60 % of the memory. The log buffer, of which MariaDB has two, is
-    smaller if there is little memory. The binary log is off: it is a second log, and a separate question of a plan.
+    smaller if there is little memory. The binary log is off here; the production profile turns it on.
     """
     pool, log_buffer = 2 * _CHUNK, 64 * _MIB
     if memory_bytes:
@@ -239,17 +243,17 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 
 def configuration(
-    settings: Settings, private: dict[str, Scalar], binlog: Path | None = None, listens: bool = False
+    settings: Settings, private: dict[str, Scalar], log: Path | None = None, listens: bool = False
 ) -> str:
     """Return my.cnf. Defaults may be unknown to a version (`loose_`), but requested settings may not.
 
-    `binlog`: the directory of the binary log; None: the data directory.
+    `log`: the directory of the binary log; None: the data directory.
     """
     lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]"]
     lines += [] if listens else ["skip_networking"]
     lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica has a primary to connect to
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
-    files = binlog / "binlog" if binlog else "binlog"
+    files = log / "binlog" if log else "binlog"
     for name, setting in settings.items():
         lines.append(f"# {setting.origin}")
         if name == "log_bin":
@@ -354,9 +358,8 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
     found = [path for pattern in _REDO for path in redo.glob(pattern)]
     files = [inner for path in found for inner in (path.iterdir() if path.is_dir() else (path,))]
-    if effective.get("log_bin_basename"):
-        binlog = datadir / effective["log_bin_basename"]
-        files += binlog.parent.glob(f"{binlog.name}.[0-9]*")
+    if (base := binlog.place(effective, datadir)) is not None:
+        files += binlog.files(base)
     return sorted(path.resolve() for path in files)
 
 
@@ -384,8 +387,8 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     method = effective.get("innodb_flush_method", "").lower()
     if "no_fsync" in method or method in ("nosync", "littlesync") or effective.get("debug_no_sync") == "ON":
         flags.append(Durability.NO_BARRIER)
-    binlog = effective.get("log_bin", "").upper() in ("ON", "1") and effective.get("sync_binlog") != "1"
-    if effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3") or binlog:
+    late = effective.get("log_bin", "").upper() in ("ON", "1") and effective.get("sync_binlog") != "1"
+    if effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3") or late:
         flags.append(Durability.ASYNC_COMMIT)
     if tears and effective.get("innodb_doublewrite", "ON").upper() not in ("ON", "1", "DETECT_AND_RECOVER"):
         flags.append(Durability.TORN_PAGES)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from dbbench.engines import binlog
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.serving import grown_between, total, version_warnings
@@ -122,6 +123,7 @@ class InnodbServer:
         self._lacking: dict[str, None] = {}  # status variables, in the order in which they were missed
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._redo: int | None = None  # bytes of redo that the server may have
+        self._binlog: Path | None = None  # its binary log's files, without their numbers; None: there is none
         self._cycles = 0
         self._full = 0  # cycles in which the redo was nearly full
         self._oldest = 0.0  # the redo's largest age in the cycle under way
@@ -226,8 +228,16 @@ class InnodbServer:
                 for name in reversed(wanted):
                     _rows(connection, f"SET GLOBAL {name} = {known[name]}")
 
+    def purge_log(self) -> None:
+        """Remove all binary logs but a new one."""
+        if self._binlog is not None:
+            with contextlib.closing(self.connect("")) as connection:
+                binlog.purge(lambda statement: _rows(connection, statement))
+
     def counters(self) -> dict[str, float]:
         """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log.
+
+        MySQL does not count the bytes of its binary log: `binlog_bytes_written` is then the size of its files.
 
         `checkpoints_ended` counts cycles: a cycle ends when InnoDB's checkpoint has passed the end that the redo log
         had at its beginning, so that all pages that were dirty then are on disk. Each reading counts at most one, so
@@ -242,6 +252,9 @@ class InnodbServer:
             else:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
         self._lacking.update(dict.fromkeys(lacks))
+        if "binlog_bytes_written" not in found and self._binlog is not None:
+            with contextlib.suppress(OSError):  # one was removed meanwhile
+                found["binlog_bytes_written"] = float(binlog.size_bytes(self._binlog))
         written, checkpoint = (found.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
             found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
@@ -289,7 +302,7 @@ class InnodbServer:
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
-        """Return redo + data pages + their doublewrite copies (+ MariaDB's binary log).
+        """Return redo + data pages + their doublewrite copies + the binary log.
 
         Computed from page counts, because versions differ in whether innodb_data_written includes doublewrite and log.
         """
@@ -319,6 +332,7 @@ class InnodbServer:
             rows=grown.get("handler_write"),
             table_bytes=None if read is None else read * self._page,
             log_bytes=grown.get("innodb_redo_written_bytes"),
+            binlog_bytes=None if self._binlog is None else grown.get("binlog_bytes_written"),
             writes=None if ids is None else max(0, ids - begun),
         )
 
@@ -344,6 +358,7 @@ class InnodbServer:
         self._page = int(found.get("innodb_page_size", self._page))
         redo = found.get("innodb_redo_log_capacity", found.get("innodb_log_file_size"))
         self._redo = int(redo) if redo is not None else None
+        self._binlog = binlog.place(found)
         return {name: Reported(value) for name, value in found.items()}
 
     def tables(self, without: tuple[str, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from dbbench.engines.settings import Versions
 from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
+from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.process import User
 from dbbench.remote import Network
 
@@ -83,6 +84,10 @@ class Server(Protocol):
 
     def checkpoint(self) -> None:
         """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
+        ...
+
+    def purge_log(self) -> None:
+        """Remove the log that a server keeps for others only (binary logs), so that it does not fill the device."""
         ...
 
     def counters(self) -> dict[str, float]:
@@ -293,6 +298,11 @@ class Profile:
     # Settings
     versions: Mapping[str, Versions] = field(default_factory=dict)  # of defaults that not every version has
     features: tuple[str, ...] = ()  # those that decide how it reads and writes; results show them
+    settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
+    limited: Values = field(default_factory=dict)  # over the profile, where a control group limits the memory
+    stated: tuple[
+        str, ...
+    ] = ()  # the settings that a profile decides, and what became of them; plan and page show them
     building: Values = field(default_factory=dict)  # of a server that makes a golden copy
     unsettled: Values = field(default_factory=dict)  # over `building`, where a physical copy is kept as it is
     one_tablespace: Values = field(default_factory=dict)  # by which all tables lie in one file; {}: they cannot
@@ -306,6 +316,10 @@ class Profile:
     def shown(self, effective: Mapping[str, str]) -> dict[str, str]:
         """Return the server settings that are `features`, by name; those that its version does not have are omitted."""
         return {name: effective[name] for name in self.features if name in effective}
+
+    def statement(self, effective: Mapping[str, str]) -> str:
+        """Return the settings that are `stated` in words: "log_bin = ON, sync_binlog = 1"; "" if there are none."""
+        return ", ".join(f"{name} = {effective[name]}" for name in self.stated if name in effective)
 
 
 class Engine(Protocol):
@@ -327,9 +341,10 @@ class Engine(Protocol):
         ...
 
     def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
-        """Return the default settings of a trial: durable, private, explicit wherever versions differ.
+        """Return the default settings of a server: durable, private, explicit wherever versions differ.
 
-        `memory_bytes` is the plan's memory, or None.
+        A trial has those of a profile over them (`Profile.settings_profiles`). `memory_bytes` is the plan's memory, or
+        None.
         """
         ...
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.engines import postgres_wal as wal
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
 from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
 from dbbench.engines.postgres_counters import DATABASE
 from dbbench.engines.postgres_server import BLOCK, PORT, USER, PostgresServer, ready
 from dbbench.engines.postgres_sql import PostgresSql
-from dbbench.engines.serving import Launch, forget, moved, own, put, serving_program
+from dbbench.engines.serving import Launch, forget, own, put, serving_program
 from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
@@ -99,6 +100,9 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
     features=("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_combine_limit",
               "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
               "wal_recycle", "wal_compression", "data_checksums", "block_size"),
+    settings_profiles=wal.SETTINGS_PROFILES,
+    limited=wal.LIMITED,
+    stated=wal.STATED,
     building={
         "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
         "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
@@ -111,7 +115,7 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
         "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
     },
     by_log={"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
-    small={"shared_buffers": "16MB"},
+    small={"shared_buffers": "16MB", "archive_mode": "off"},
     lab={"shared_buffers": "32MB", "effective_cache_size": "64MB", "max_wal_size": "64MB", "min_wal_size": "32MB",
          "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
     lab_checkpoints=True,
@@ -205,6 +209,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     folder, owner = _found(place.bin), account()
     version = _version(folder)
     settings = _of_version(settings, version)
+    slot = text.switched_on(settings, wal.SLOT)
+    settings = {name: setting for name, setting in settings.items() if name != wal.SLOT}
     left_out = _unknown_defaults(settings, folder)
     asked = {name: setting for name, setting in settings.items() if name not in left_out}
     sockets = own(place.sockets, owner)
@@ -217,6 +223,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         "unix_socket_directories": str(sockets),
         "hba_file": str(hba),
         "ident_file": str(ident),
+        **wal.archiving(asked, datadir, owner),
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
         private["allow_in_place_tablespaces"] = True  # of a user's cluster: no link of a copy leads out of it
@@ -243,7 +250,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
 
     with serving_program(launch, answer) as server:
         try:
-            server.prepare()
+            server.prepare(slot)
             server.left_out = left_out
             text.refuse_differences(asked, server.reported(), text.same_in_postgres)
             if place.network:
@@ -294,11 +301,8 @@ def backup(server: Server, room: Path) -> list[str] | str:
 
 
 def move_log(datadir: Path, to: Path) -> None:
-    """Move pg_wal and leave a link, as `initdb --waldir` does."""
-    log = datadir / "pg_wal"
-    moved(sorted(log.iterdir()), to, account())
-    log.rmdir()
-    log.symlink_to(to)
+    """Move pg_wal and leave a link."""
+    wal.move_log(datadir, to, account())
 
 
 def move_data(datadir: Path, device: Path) -> None:
@@ -308,7 +312,7 @@ def move_data(datadir: Path, device: Path) -> None:
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     """Return WAL segments and related files by their real paths."""
-    return sorted(path.resolve() for path in (datadir / "pg_wal").iterdir() if path.is_file())
+    return wal.log_files(datadir)
 
 
 def data_files(datadir: Path) -> list[Path]:

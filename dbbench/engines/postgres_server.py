@@ -19,6 +19,7 @@ from dbbench.engines.postgres_counters import (
     reading,
     sessions_statement,
 )
+from dbbench.engines.postgres_wal import SLOT, SLOT_NAME, huge_pages
 from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported, numbers_of
 from dbbench.errors import DeadlinePassed, EngineDied
@@ -39,6 +40,8 @@ _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
 
+_RESERVED: Final = """SELECT pg_create_physical_replication_slot(%s, true)
+WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = %s)"""
 _SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
 
 
@@ -84,6 +87,7 @@ class PostgresServer:
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._block = BLOCK
         self._counts = True  # the setting track_counts
+        self._slot = False  # a replication slot keeps the log
 
     @property
     def pid(self) -> int:
@@ -123,13 +127,16 @@ class PostgresServer:
             return False  # the pid file was that of a server that crashed and had the same pid
         return True
 
-    def prepare(self) -> None:
-        """Create database and extensions at the first start."""
+    def prepare(self, slot: bool = False) -> None:
+        """Create database and extensions at the first start; `slot`: and a replication slot that keeps the log."""
         with contextlib.closing(self.connect("postgres")) as first, first.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (DATABASE,))
             made = cursor.fetchone()[0] == 0
             if made:
                 cursor.execute(f"CREATE DATABASE {DATABASE}")
+            self._slot = slot
+            if slot:
+                cursor.execute(_RESERVED, (SLOT_NAME, SLOT_NAME))
         if made:
             with contextlib.closing(self.connect()) as own, own.cursor() as cursor:
                 cursor.execute("SELECT name FROM pg_available_extensions WHERE name = ANY(%s)", (list(EXTENSIONS),))
@@ -188,6 +195,9 @@ class PostgresServer:
         """Run CHECKPOINT, without spreading."""
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("CHECKPOINT")
+
+    def purge_log(self) -> None:
+        """Do nothing: the server recycles its log itself, unless the profile keeps it."""
 
     def counters(self) -> dict[str, float]:
         """Return the statistics views as one flat dict; checkpoints are counted in the server's log."""
@@ -285,10 +295,15 @@ class PostgresServer:
         return int(self._number("SELECT count(*) FROM pg_buffercache WHERE isdirty")) * self._block
 
     def effective_settings(self) -> dict[str, str]:
-        """Return the settings of a session of the dataset's database, as SHOW prints them."""
+        """Return the settings of a session of the dataset's database, as SHOW prints them.
+
+        With `huge_pages_status`, which servers before version 17 do not report, and our own setting for the slot.
+        """
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
-            return dict(cursor.fetchall())
+            found = dict(cursor.fetchall())
+        found.setdefault("huge_pages_status", huge_pages(self.pid))
+        return {**found, SLOT: "on"} if self._slot else found
 
     def reported(self) -> dict[str, Reported]:
         """Return every setting in the server's own unit."""

@@ -152,6 +152,11 @@ def own_cache_bytes(settings: Settings) -> int | None:
     return None
 
 
+def switched_on(settings: Settings, name: str) -> bool:
+    """Whether the settings have a switch of that name that is on; a path or another word than "off" is on too."""
+    return name in settings and _bare(word(settings[name].value)) not in _FALSE
+
+
 def redo_bytes(settings: Settings) -> int:
     """Return the space that InnoDB allocates for its redo log at start; 0 for PostgreSQL, whose log grows."""
     for name in ("innodb_redo_log_capacity", "innodb_log_file_size"):

@@ -80,7 +80,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         'Use `sudo`, or measure existing directories with `kind = "dir"` in `[device]`.',
     ),
     "E203": (
-        "The image, the golden copies, the results, or the dataset with InnoDB's redo log do not fit.",
+        "The image, the golden copies, the results, or the dataset with the server's logs do not fit.",
         "Free space, make the dataset smaller, or use another disk: `at` in `[device]`, `--results`, `DBBENCH_CACHE` "
         "or `DBBENCH_CACHE_LIMIT`.",
     ),
@@ -313,11 +313,13 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "trial.json has the counts.",
     ),
     "E353": (
-        "The commits require more flushes than the device received, even if all clients share each flush.",
+        "The commits require more flushes than the device received, even if all clients share each flush. With a "
+        "binary log each commit needs two.",
         "Look for what discards fsync: a preloaded library, a driver, or the cache mode of a hypervisor.",
     ),
     "E354": (
-        "The write-ahead log grew by less than the commits or changes that the load generator reports must write.",
+        "The write-ahead log or the binary log grew by less than the commits or changes that the load generator "
+        "reports must write.",
         "Look for unlogged or empty tables, or for a load that changes nothing.",
     ),
     "E401": (

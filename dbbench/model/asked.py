@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.base import ONE_FOR_ALL, SEVERAL, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
+from dbbench.model.base import ONE_FOR_ALL, SEVERAL, STANDALONE, STRICT, Bytes, EngineName, Phase, Scalar, Seconds
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,9 @@ class EngineAgeing:
 class EngineSpec:
     """A server of the plan. `bin`: the directory of its programs; default: the newest version that is installed.
 
+    `profile`: which of the engine's `settings_profiles` is the base of its settings. The default of a plan is
+    "production"; the default here is what the runs of earlier versions had.
+
     Several values of `bin` make the version a factor; in a cell there is at most one. `cpus_server` and `cpus_client`:
     "0-3,8".
     """
@@ -121,6 +124,7 @@ class EngineSpec:
     __pydantic_config__ = STRICT
     name: EngineName
     bins: Annotated[tuple[str, ...], Field(alias="bin"), SEVERAL] = ()
+    profile: str = STANDALONE
     settings: dict[str, Scalar] = field(default_factory=dict)
     cpus_server: str | None = None
     cpus_client: str | None = None

@@ -21,6 +21,9 @@ Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Scalar = bool | int | float | str
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # of what is read from TOML
 
+# Profiles of server settings: what a server in production runs with, and a server alone, without logs for others.
+PRODUCTION, STANDALONE = "production", "standalone"
+
 # A name becomes part of file names and of trial IDs.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")  # a file's name may have 255 bytes
 # By which parameter a dataset of that kind grows; `size` sets it.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dbbench.model.base import SCHEMA, Durability, Phase, Scalar, Status
+from dbbench.model.base import SCHEMA, STANDALONE, Durability, Phase, Scalar, Status
 from dbbench.model.expanded import Settings, Window
 
 
@@ -344,6 +344,7 @@ class Work:
     writes: int | None = None  # commits of transactions that changed something; a lower bound
     read_bytes: int | None = None  # by the load generator's own system calls, over its whole life
     write_bytes: int | None = None
+    binlog_bytes: int | None = None  # of the binary log; None: there is none, or it is not counted
 
 
 @dataclass(frozen=True)
@@ -450,6 +451,7 @@ class Trial:
     status: Status
     engine_version: str = ""
     engine_features: dict[str, str] = field(default_factory=dict)  # what of its version decides how it reads and writes
+    profile: str = STANDALONE  # of the server's settings; "": there is no server
     setup: str = ""  # the fs setup's name in the catalogue
     variant: str = ""  # "clients=8": its cell's, where the plan has lists
     window: Window | None = None

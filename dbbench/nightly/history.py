@@ -27,7 +27,7 @@ from dbbench.compare.pairs import paired
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
-from dbbench.model.base import NAME
+from dbbench.model.base import NAME, STANDALONE
 from dbbench.model.expanded import titled
 from dbbench.results import LoadedRun
 from dbbench.results.compatibility import break_of
@@ -40,6 +40,7 @@ LEVEL: Final = 0.95
 GUARD_P: Final = 0.005  # a guard that called one quiet night in twenty bad would be switched off
 GUARD_SHIFT: Final = 0.03  # as of a change point
 GUARD: Final = "-guard"  # after the reference's label
+PROFILE: Final = " settings profile"  # after the engine's name: the fact that it is
 RAW_DAYS: Final = 30
 SERIES_DAYS: Final = 365
 _SECONDS: Final = ("series.csv.gz", "histogram.json")
@@ -145,18 +146,22 @@ def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterat
 def _facts(loaded: LoadedRun) -> dict[str, str]:
     run: Run = loaded.run
     servers = {f"{trial.engine} server": trial.engine_version for trial in loaded.trials if trial.engine_version}
+    profiles = {f"{trial.engine}{PROFILE}": trial.profile for trial in loaded.trials if trial.profile}
     kernel = {"kernel": str(run.host["kernel"])} if run.host.get("kernel") else {}
     host = {"host": str(run.host["hostname"])} if run.host.get("hostname") else {}
     return {
         **host,
         **kernel,
         **servers,
+        **profiles,
         **{k: str(v) for k, v in run.versions.items() if v},
         "dbbench": run.dbbench_version,
     }
 
 
 def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
+    # Nights of versions without profiles were standalone.
+    before = {**{name: STANDALONE for name in now if name.endswith(PROFILE)}, **before}
     for name in now:
         if name in before and before[name] != now[name]:
             yield Change(name, before[name], now[name])

@@ -21,7 +21,7 @@ from dbbench.machine.limits import cgroup, cores
 from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
-from dbbench.plan.writes import dataset_bytes, spares, used
+from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
 from dbbench.storage import filesystems
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
@@ -40,6 +40,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             (
+                *_profiles(cells),
                 *_sources(plan, cells),
                 *_memory(cells),
                 *_client(plan),
@@ -51,6 +52,27 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
             )
         )
     )
+
+
+def _profiles(cells: Sequence[Cell]) -> Iterator[str]:
+    """Name the profile of each server, and the settings that a profile decides, with what overrides it."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):
+        profile, settings = profile_of(cell.engine.name), settings_of(cell)
+        values = {name: word(setting.value) for name, setting in settings.items()}
+        others = {name: settings[name].origin.replace("_", " ") for name in profile.stated if name in settings}
+        told = {name: f"{value} (set by the {others[name]})" if others.get(name, "default") != "default" else value
+                for name, value in values.items()}  # fmt: skip
+        found.setdefault((cell.engine.name, cell.engine.profile), {})[profile.statement(told)] = None
+    for (engine, name), statements in found.items():
+        yield f"{profile_of(engine).title} runs with the {name} profile: {'; or '.join(statements)}."
+    most: dict[tuple[str, str], int] = {}
+    for cell in cells:
+        for cause, size in kept_logs(cell).items():
+            most[cell.engine.name, cause] = max(size, most.get((cell.engine.name, cause), 0))
+    for (engine, cause), size in most.items():
+        purged = ", and is removed after it" if cause == BINARY_LOG else ""
+        yield f"{profile_of(engine).title}: up to about {size_text(size)} of {cause} in each trial{purged} (estimate)."
 
 
 def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from dbbench.compare.interval import LEAST_BLOCKS
+from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.engines.settings import respelt_size
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Plan, Workload, WorkloadSpec
+from dbbench.model.base import PRODUCTION
 from dbbench.plan.arms import default_label, label_of
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import MOST_TRIALS, PlanParts, check
@@ -111,8 +113,11 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
 
 def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     """Return an entry of `engine`; a list instead of a setting's value is a sweep."""
-    if isinstance(item, dict) and "sweeps" in item:
-        document.flaw((*key, "sweeps"), 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"')
+    if isinstance(item, dict):
+        if "sweeps" in item:
+            document.flaw((*key, "sweeps"), 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"')
+        _check_profile(document, item, key)
+        item = {"profile": PRODUCTION, **item}
     if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
         return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
     lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}
@@ -130,6 +135,19 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
     sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
     return dataclasses.replace(engine, sweeps=sweeps) if engine else None
+
+
+def _check_profile(document: Document, item: dict[str, Any], key: Key) -> None:
+    """Check that the engine has the profile that is named."""
+    name, engine = item.get("profile"), ENGINES.get(str(item.get("name")))
+    if engine is None or not isinstance(name, str):
+        return
+    known = engine.PROFILE.settings_profiles
+    if engine.PROFILE.name in SERVERLESS:
+        document.flaw((*key, "profile"), f'"profile" has no effect with engine "{engine.PROFILE.name}"; remove it')
+    elif name not in known:
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+        document.flaw((*key, "profile"), f'{engine.PROFILE.title} has no profile "{name}"{hint}')
 
 
 def _check_sizes(document: Document, item: dict[str, Any], key: Key) -> None:

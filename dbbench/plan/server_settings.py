@@ -14,7 +14,10 @@ def settings_of(cell: Cell) -> Settings:
     """Return the server's settings with their origins; the order is default, workload, fs setup, plan, and the last
     wins."""
     engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
-    own = {**engine.defaults(cell.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
+    own = {
+        **defaults(cell.engine, cell.memory_bytes),
+        **engine.window_settings(window.warmup_s, window.measure_s),
+    }
     if cell.checkpoints == "log":
         own |= engine.PROFILE.by_log
     return merged(
@@ -23,6 +26,20 @@ def settings_of(cell: Cell) -> Settings:
         ("fs_setup", cell.setup.tuning.get(name, {})),
         ("plan", cell.engine.settings),
     )
+
+
+def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
+    """Return the engine's default settings with those of the spec's profile over them.
+
+    A profile that the engine does not have, of a later version of dbbench, adds nothing.
+    """
+    profile = ENGINES[spec.name].PROFILE
+    limited = profile.limited if memory_bytes is not None else {}
+    return {
+        **ENGINES[spec.name].defaults(memory_bytes),
+        **profile.settings_profiles.get(spec.profile, {}),
+        **limited,
+    }
 
 
 def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
@@ -60,7 +77,7 @@ def check_dropped(
     tables = [*(workload.settings for workload in workloads), *(setup.tuning for setup in setups)]
     for key, engine in engines.items():
         own = ENGINES[engine.name]
-        layers = (own.defaults(None), own.window_settings(1, 1), *(of.get(engine.name, {}) for of in tables))
+        layers = (defaults(engine, None), own.window_settings(1, 1), *(of.get(engine.name, {}) for of in tables))
         known = {spelt(name) for layer in layers for name in layer}
         wanted = {**{name: (value,) for name, value in engine.settings.items()}, **engine.sweeps}
         for name in (name for name, values in wanted.items() if DROPPED in values and spelt(name) not in known):

@@ -14,7 +14,10 @@ from typing import Final
 
 from dbbench.datasets import generated
 from dbbench.engines import profile_of
+from dbbench.engines.postgres_wal import SLOT
+from dbbench.engines.settings import switched_on
 from dbbench.model import Cell, FsSetup, Layer, Plan, Status, Trial
+from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, condition
 from dbbench.storage.filesystems import devices_to_add
@@ -26,6 +29,11 @@ METADATA_BYTES: Final = 10 * MB  # of an almost empty filesystem
 EXT_SHARE: Final = 1 / 64  # of the device: inode tables, which mkfs writes as a whole; and as much of journal
 EXT_JOURNAL: Final = 2**30  # at most
 XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)  # of the device: the log, and its bounds
+# bytes/s of log that a load which changes rows leaves on the filesystem: the rows before and after in the binary log
+BINLOG_RATE: Final = 2 * MB
+BINARY_LOG: Final = "binary log"
+ARCHIVE: Final = "archived WAL"  # the cause of what lies beside the data, wherever the log lies
+WAL_RATE: Final = 10 * MB  # the same of WAL, with its full pages, that is archived or kept for a slot
 WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; a fast disk takes ten times that
 READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, the journal's timer
 FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
@@ -108,6 +116,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     if plan.age is not None:  # of the devices' bytes, or of half of them twice
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
     parts["load"] = int(_load_bytes(cell, dataset_bytes(cell) - empty)) * times
+    parts |= {cause: size * (1 if cell.wal_setup else times) for cause, size in kept_logs(cell).items()}
     if plan.age_engine is not None and plan.age_engine.write_factors:
         rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # the repairs rewrite all, twice
         parts["ageing of tables"] = int(data * rewritten) * times
@@ -150,6 +159,36 @@ def _load_bytes(cell: Cell, data: int) -> float:
             return data * (INDEX if workload.name == "index-build" else VACUUM)[innodb]
         case _:
             return seconds * (READ_RATE if _only_reads(workload.script) else WRITE_RATE)
+
+
+def kept_logs(cell: Cell) -> dict[str, int]:
+    """Return the bytes of log that one load of the cell leaves on its filesystem for others than the server itself.
+
+    These are binary logs, which are removed after the load, and archived WAL or WAL that a slot keeps.
+    """
+    settings = settings_of(cell)
+    kept = {BINARY_LOG: ("log_bin", BINLOG_RATE), ARCHIVE: ("archive_mode", WAL_RATE),
+            "kept WAL": (SLOT, WAL_RATE)}  # fmt: skip
+    wanted = {cause: rate for cause, (name, rate) in kept.items() if switched_on(settings, name)}
+    return {cause: size for cause, rate in wanted.items() if (size := int(_logged_bytes(cell, rate)))}
+
+
+def _logged_bytes(cell: Cell, rate: float) -> float:
+    """Return the bytes of log that the cell's load writes at `rate` bytes/s, or by its amount of work."""
+    workload, values = cell.workload, {**cell.workload.options, **cell.parameters}
+    match workload.driver:
+        case "scan" | "copy" | "smallfiles" | "bonnie" | "fio":
+            return 0
+        case "apply":
+            return float(values["log_bytes"])
+        case "statements" if workload.name == "copy-in":
+            return float(values["tables"]) * float(values["file_bytes"])
+        case "statements" if workload.name == "index-build":
+            return 0
+        case "statements":
+            return float(dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes)
+        case _:
+            return 0 if _only_reads(workload.script) else rate * (cell.window.warmup_s + cell.window.measure_s)
 
 
 def _bonnie_bytes(values: Mapping[str, object]) -> float:

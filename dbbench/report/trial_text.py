@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents, Trial, titled
@@ -16,6 +17,9 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield f"{trial.id}: {trial.status.value}"
     work = titled(trial.workload, trial.variant)
     yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
+    if trial.profile:
+        stated = profile_of(trial.engine).statement(trial.effective_settings)
+        yield f"  {trial.profile} profile{f': {stated}' if stated else ''}"
     if trial.engine_features:
         yield "  " + ", ".join(f"{name} {value}" for name, value in trial.engine_features.items())
     if trial.error is not None:

@@ -12,6 +12,7 @@ from dbbench import compare
 from dbbench.compare import ByHost, Row
 from dbbench.compare.remarks import Kind, Remark, has, remark
 from dbbench.compare.verdict import BEHIND, document_of
+from dbbench.engines import SERVERLESS
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, Trial, plain, titled
@@ -117,6 +118,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
     for (engine, workload, variant), group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(workload, "tps")]
         rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
+        rows = [dataclasses.replace(row, notes=(*row.notes, *_profiles(runs))) for row in rows]
         for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
             rows_of_arm = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
             tables.append(VerdictTable(engine, workload, variant, judged, rows_of_arm))
@@ -147,8 +149,21 @@ def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     for what, values in seen.items():
         if len(values) > 1:
             yield remark(Kind.RUNS_DIFFER, what=what)
+    yield from _profiles(runs)
     if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
         yield remark(Kind.SECOND_KERNEL, runs=", ".join(rehearsed))
+
+
+def _profiles(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
+    """A remark for each engine whose settings have another base in another run."""
+    seen: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for cell in run.run.cells:
+            if cell.engine.name not in SERVERLESS:
+                seen.setdefault(cell.engine.name, {})[cell.engine.profile] = None
+    for engine, profiles in seen.items():
+        if len(profiles) > 1:
+            yield remark(Kind.RUNS_DIFFER, what=f"the settings profile of {engine} ({' and '.join(profiles)})")
 
 
 def as_document(found: Verdicts) -> dict[str, Any]:

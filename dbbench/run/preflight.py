@@ -28,7 +28,7 @@ from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.request import Asked
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.writes import dataset_bytes
+from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -213,27 +213,41 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
         yield from _log_fits(plan, expanded)
 
 
-def _redo_bytes(cell: Cell, setup: FsSetup | None) -> int:
+def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
     """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start.
 
     MariaDB waits forever on a full filesystem. 0 with compression: zeros need no space.
     """
     from dbbench.storage import filesystems
 
-    if setup is None or setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
+    if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
         return 0
     return redo_bytes(settings_of(cell))
 
 
+def _logs_beside_data(cell: Cell) -> int:
+    """Return the bytes of log on the filesystem of the data: an archive, and without [device.wal] all logs."""
+    kept = kept_logs(cell)
+    return kept.get(ARCHIVE, 0) if cell.wal_setup else sum(kept.values()) + _redo_bytes(cell, cell.setup)
+
+
+def _logs_apart(cell: Cell) -> int:
+    """Return the bytes of log on [device.wal]."""
+    if cell.wal_setup is None:
+        return 0
+    kept = kept_logs(cell)
+    return sum(kept.values()) - kept.get(ARCHIVE, 0) + _redo_bytes(cell, cell.wal_setup)
+
+
 def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
-    """Yield an error if InnoDB's redo log does not fit on the device of `[device.wal]`."""
-    redo = max(_redo_bytes(cell, cell.wal_setup) for cell in expanded.cells)
+    """Yield an error if the logs do not fit on the device of `[device.wal]`."""
+    logs = max(map(_logs_apart, expanded.cells))
     size = _log_device_bytes(plan)
-    if size is not None and redo > size * USABLE:
+    if size is not None and logs > size * USABLE:
         yield DiskTooSmall(
-            f"the redo log of {size_text(redo)} does not fit on [device.wal], which has {size_text(size)}",
+            f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(size)}",
             effect=UNTOUCHED,
-            remedy="Use a larger device for [device.wal], or a smaller redo log.",
+            remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
 
 
@@ -257,27 +271,23 @@ def _data_device_bytes(plan: Plan) -> int | None:
 
 
 def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
-    """Yield an error if a dataset, its server's redo log and the aged files do not fit on one device of the plan."""
-
-    def redo_of(cell: Cell) -> int:
-        return _redo_bytes(cell, None if cell.wal_setup else cell.setup)
-
+    """Yield an error if a dataset, its server's logs and the aged files do not fit on one device of the plan."""
     if (size := _data_device_bytes(plan)) is None:
         return
-    cell = max(expanded.cells, key=lambda cell: dataset_bytes(cell) + redo_of(cell))
+    cell = max(expanded.cells, key=lambda cell: dataset_bytes(cell) + _logs_beside_data(cell))
     aged = int(plan.age.fill * size) if plan.age else 0
-    dataset, redo = dataset_bytes(cell), redo_of(cell)
-    if dataset + redo + aged > size * (USABLE if aged else 1):
+    dataset, logs = dataset_bytes(cell), _logs_beside_data(cell)
+    if dataset + logs + aged > size * (USABLE if aged else 1):
         beside = f" beside {size_text(aged)} of aged files" if aged else ""
-        with_redo = f" with {size_text(redo)} of {cell.engine.name}'s redo" if redo else ""
+        with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         yield DiskTooSmall(
             (
-                f"a dataset of about {size_text(dataset)}{with_redo}{beside} does not fit on a device of "
+                f"a dataset of about {size_text(dataset)}{with_logs}{beside} does not fit on a device of "
                 f"{size_text(size)}"
             ),
             effect=UNTOUCHED,
             remedy="Use a larger device or a smaller dataset"
-            + (", or a smaller redo log" if redo else "")
+            + (", or smaller logs (redo log, window)" if logs else "")
             + (", or a smaller fill in [age]." if aged else "."),
         )
 

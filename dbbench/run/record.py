@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import __version__
+from dbbench.engines import SERVERLESS
 from dbbench.errors import (
     DbbenchError,
     DeadlinePassed,
@@ -168,6 +169,7 @@ class Record:
             fs_setup=self.cell.arm,
             setup=self.cell.setup.name,
             engine=self.cell.engine.name,
+            profile="" if self.cell.engine.name in SERVERLESS else self.cell.engine.profile,
             workload=self.cell.workload.name,
             variant=self.cell.variant,
             block=self.spec.block,

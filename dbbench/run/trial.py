@@ -165,6 +165,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         trial.warn(*settings_changed(job.settings, facts.effective_settings, server.effective_settings()))
 
         with stage(Phase.STOP):
+            server.purge_log()  # what was logged for replicas is no part of the data's space
             stack.close()
     return load, samples, meter
 

@@ -36,6 +36,7 @@ from dbbench.model import (
     WorkloadSpec,
     durability_class,
 )
+from dbbench.model.base import PRODUCTION
 from dbbench.plan import catalog
 from dbbench.plan.tomlfile import written_fields
 from dbbench.run.record import DEADLINES_S
@@ -195,6 +196,8 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
     fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
     for key in known:
         default = fields["bins" if key == "bin" else key].default
+        if noun is EngineSpec and key == "profile":  # the default of results without it is another one
+            default = PRODUCTION
         if isinstance(default, bool | int | float | str) and default != "":
             shown = re.match(r"`(.*?)`", table[key][0])
             assert shown is not None, f"{key} has no default in {document}"

@@ -15,6 +15,7 @@ from dbbench.labs.powercut.aims import Aim
 from dbbench.labs.powercut.targets import LabTarget, sized
 from dbbench.model import EngineSpec, Scalar, merged
 from dbbench.plan.catalog import Catalog
+from dbbench.plan.server_settings import defaults
 
 FEW, FEW_NEEDED = 6, 5
 MANY, MANY_NEEDED = 20, 18
@@ -55,5 +56,5 @@ def how_often(cuts: int | None) -> tuple[int, int]:
 def target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
     server = ENGINES[engine.name]
-    settings = merged(("default", {**server.defaults(None), **server.window_settings(1, 1)}))
+    settings = merged(("default", {**defaults(engine, None), **server.window_settings(1, 1)}))
     return LabTarget(control.name, known.setup(control.setup), engine, sized(settings, engine.name, control.settings))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.engines import ENGINES, SERVERLESS, profile_of
+from dbbench.engines import SERVERLESS, profile_of
 from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Scalar, Setting, Settings
-from dbbench.plan.server_settings import settings_of
+from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.storage.filesystems import works
 
 # What decides which commits survive, and whether pages can tear. Cells that differ in these are examined apart.
@@ -32,13 +32,13 @@ class LabTarget:
 
     @property
     def deciding(self) -> dict[str, Scalar]:
-        """Return the settings that affect durability and differ from the engine's default."""
-        defaults = ENGINES[self.engine.name].defaults(None)
+        """Return the settings that affect durability and differ from the default of the engine's profile."""
+        expected = defaults(self.engine, None)
         deciding = {name: self.settings[name].value for name in DECIDING if name in self.settings}
         dropped: dict[str, Scalar] = {
-            name: DROPPED for name in DECIDING if name in defaults and name not in self.settings
+            name: DROPPED for name in DECIDING if name in expected and name not in self.settings
         }
-        return {**{name: value for name, value in deciding.items() if defaults.get(name) != value}, **dropped}
+        return {**{name: value for name, value in deciding.items() if expected.get(name) != value}, **dropped}
 
     @property
     def key(self) -> str:

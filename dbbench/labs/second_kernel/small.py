@@ -69,7 +69,7 @@ def _cell(cell: Cell) -> Cell:
     settings = {name: value for name, value in cell.engine.settings.items() if name not in _SIZES}
     return dataclasses.replace(
         cell,
-        engine=EngineSpec(cell.engine.name, cell.engine.bins, settings),
+        engine=EngineSpec(cell.engine.name, cell.engine.bins, cell.engine.profile, settings),
         parameters=_less(cell.parameters),
         dataset=Dataset(cell.dataset.kind, _less(cell.dataset.parameters)),
         window=window,

@@ -33,7 +33,7 @@ def _unequal(groups: Sequence[Group]) -> Iterator[str]:
 
 def _of(group: Group) -> Iterator[str]:
     trials = [trial for trial in group.trials if trial.status is not Status.FAILED]
-    for condition in (_memory, _cache, _cores, _client, _ceiling):
+    for condition in (_profile, _memory, _cache, _cores, _client, _ceiling):
         yield from _each(group, trials, condition)
 
 
@@ -45,6 +45,13 @@ def _each(group: Group, trials: Sequence[Trial], condition: Callable[[Trial], st
             arms.setdefault(text, {})[trial.fs_setup] = None
     for text, of in arms.items():
         yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {listed(list(of))}: {text}."
+
+
+def _profile(trial: Trial) -> str | None:
+    if not trial.profile or not trial.effective_settings:
+        return None
+    stated = profile_of(trial.engine).statement(trial.effective_settings)
+    return f"the server ran with the {trial.profile} profile{f' ({stated})' if stated else ''}"
 
 
 def _memory(trial: Trial) -> str | None:

@@ -304,7 +304,11 @@ def _durability(trial: Record, observed: Observed) -> None:
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise FlushesMissing(text, effect="The trial is marked failed.")
-    for fact in () if elsewhere else work.flushes(observed.outcome, meter, trial.cell, flags, forced):
+    for fact in (
+        ()
+        if elsewhere
+        else work.flushes(observed.outcome, meter, trial.cell, flags, trial.facts.effective_settings, forced)
+    ):
         trial.facts.work = (*trial.facts.work, fact)
         trial.warn(*work.explained(fact, observed.outcome, trial.cell))
         if error := work.fault(fact, observed.outcome, trial.cell):

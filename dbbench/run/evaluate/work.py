@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +59,8 @@ AROUND: Final = 1000  # of dbbench itself and autovacuum; measured were 25
 PREPARED: Final = 20  # of a session for each table: measured were 9 with oltp_read_write
 # One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits a flush with
 # 4 clients, 7.3 with 32, 2.8 with 64. The rest is for transactions that counted twice (subtransactions).
+# With a binary log a commit waits for two flushes, one after the other: of the redo log and of the binary log. The
+# kernel may join those of different commits that are under way at once, which the slack allows for too.
 FLUSH_SLACK: Final = 4
 # Transactions of the server itself: of a load that only reads, MariaDB's count of writes grew by 2.
 BACKGROUND: Final = 100
@@ -66,6 +68,8 @@ BACKGROUND: Final = 100
 # were 340 and more a commit, of MariaDB 450.
 LOG_PER_COMMIT: Final = 32
 LOG_PER_CHANGE: Final = 64
+# Bytes of binary log that a commit leaves at least: its events of begin and end alone have 42 and 31.
+BINLOG_PER_COMMIT: Final = 64
 # Log of a scan that counts. A quiet server writes less beside it: a checkpoint, and what autovacuum does to the
 # catalogue (32 full pages).
 SCAN_LOG_BYTES: Final = 256 * 2**10
@@ -104,18 +108,30 @@ def _tables(cell: Cell) -> int:
 
 
 def flushes(
-    outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], forced: bool
+    outcome: Outcome,
+    meter: Meter,
+    cell: Cell,
+    flags: tuple[Durability, ...],
+    effective: Mapping[str, str],
+    forced: bool,
 ) -> Iterator[WorkFacts]:
-    """Yield the flushes that the window's commits needed, if the class promises them and the device counts them."""
+    """Yield the flushes that the window's commits needed, if the class promises them and the device counts them.
+
+    `effective`: the server's settings; a binary log needs flushes of its own.
+    """
     writes = meter.writes(explicit(outcome.claims))
     if not writes or meter.flushes is None or forced or not durability.needs_flushes(flags):
         return
-    least = math.floor((writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
+    logs = durability.flushed_logs(effective)
+    least = math.floor(logs * (writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
     yield WorkFacts("flushes", writes, meter.flushes, max(0, least))
 
 
 def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
-    """Yield the log that commits wrote: those that the server counted, and those of a load that always changes rows."""
+    """Yield the log that commits wrote: those that the server counted, and those of a load that always changes rows.
+
+    With a binary log, yield what they wrote to it too.
+    """
     work = meter.work(explicit(outcome.claims))
     if not outcome.claims or work.log_bytes is None:
         return
@@ -124,6 +140,9 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
     least = max([least, *(LOG_PER_CHANGE * (fact.least or 0) for fact in changing)])
     if least:
         yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)
+    if least and work.binlog_bytes is not None:
+        commits = max([(work.writes or 0) - BACKGROUND, *(fact.least or 0 for fact in changing)])
+        yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits))
 
 
 def scan_wrote(cell: Cell, meter: Meter) -> Iterator[TrialWarning]:
@@ -152,7 +171,7 @@ def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
     """Return the error for a count outside its bounds."""
     if not _outside(fact) or _may_be_temporary(fact, outcome, cell):
         return None
-    kinds = {"flushes": FlushesTooFew, "log_bytes": LogTooSmall}
+    kinds = {"flushes": FlushesTooFew, "log_bytes": LogTooSmall, "binlog_bytes": LogTooSmall}
     return kinds.get(fact.count, WorkUnconfirmed)(_text(fact), effect=FAILED)
 
 
@@ -162,7 +181,7 @@ def _may_be_temporary(fact: WorkFacts, outcome: Outcome, cell: Cell) -> bool:
     This is possible for a script or a database that dbbench did not make.
     """
     foreign = cell.dataset.kind == "source" or any(claim.custom for claim in outcome.claims)
-    return foreign and fact.count in ("flushes", "log_bytes")
+    return foreign and fact.count in ("flushes", "log_bytes", "binlog_bytes")
 
 
 def _outside(fact: WorkFacts) -> bool:
@@ -177,8 +196,9 @@ def _text(fact: WorkFacts) -> str:
     bounds = f"expected at least {fact.least}" + ("" if fact.most is None else f" and at most {fact.most}")
     if fact.count == "flushes":
         return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"
-    if fact.count == "log_bytes":
-        return f"{fact.counted} bytes of log for {fact.claimed or 0} commits; {bounds}"
+    if fact.count in ("log_bytes", "binlog_bytes"):
+        log = "log" if fact.count == "log_bytes" else "binary log"
+        return f"{fact.counted} bytes of {log} for {fact.claimed or 0} commits; {bounds}"
     return f"{fact.count}: the load generator reports {fact.claimed}, but {fact.counted} were counted; {bounds}"
 
 

@@ -159,6 +159,7 @@ def _driven(server: Server, window: Window, loads: Loads, course: _Course, name:
     outcome = loads.oltp(server, window, name)
     server.checkpoint()  # pages that are still to be written count too, and every window begins without them
     course.written_bytes += server.written_bytes(before, server.counters()) or 0
+    server.purge_log()  # of many windows it would fill the device
     p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
     return WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 

@@ -1,0 +1,313 @@
+"""Profiles of server settings: what production sets, what is stated of it, and which results may be compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+import synthetic
+
+from dbbench import cli, nightly, plan, results
+from dbbench.compare.conditions import unequal
+from dbbench.compare.remarks import texts
+from dbbench.datasets import golden
+from dbbench.engines import ENGINES, SERVERS, binlog, postgres_wal, profile_of
+from dbbench.errors import PlanInvalid
+from dbbench.labs.powercut.targets import targets
+from dbbench.metrics.outcome import Claim
+from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merged
+from dbbench.plan import catalog, described, writes
+from dbbench.plan.server_settings import defaults, settings_of
+from dbbench.process import User
+from dbbench.report.verdicts import unpaired, verdicts
+from tests.support.judged import FakeMeter, Judged, outcome
+from tests.support.plans import plan as written
+
+SHIPPED = catalog.catalog()
+MakeRun = Callable[..., Run]
+READ_WRITE = {"name": "sysbench-oltp-read-write", "clients": 2}
+
+
+def cells(folder: Path, engine: Any, workload: Any = "sysbench-oltp-read-write", **keys: Any) -> tuple[Cell, ...]:
+    """The cells of a plan."""
+    path = folder / "plan.toml"
+    path.write_text(written("ext4", engine, workload, **keys))
+    return plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
+
+
+def values(folder: Path, engine: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """The merged settings of a plan's only cell."""
+    (cell,) = cells(folder, engine, **keys)
+    return {name: setting.value for name, setting in settings_of(cell).items()}
+
+
+def sentences(folder: Path, engine: dict[str, Any], **keys: Any) -> list[str]:
+    """What `dbbench plan` says of the profile."""
+    found = cells(folder, engine, **keys)
+    asked = plan.load(folder / "plan.toml", SHIPPED)
+    return [line for line in described.sentences(asked, found) if " profile: " in line]
+
+
+@pytest.mark.parametrize("engine", ["mariadb", "mysql"])
+def test_production_has_a_binary_log_that_each_commit_is_flushed_to(engine: str, tmp_path: Path) -> None:
+    """It is the default; `standalone` is a server without it, and otherwise the same."""
+    production, standalone = (
+        values(tmp_path, {"name": engine}),
+        values(tmp_path, {"name": engine, "profile": "standalone"}),
+    )
+    assert {name: production[name] for name in binlog.STATED} == {
+        "log_bin": True, "sync_binlog": 1, "binlog_format": "ROW",
+    }  # fmt: skip
+    assert standalone == {**{k: v for k, v in production.items() if k != "binlog_format"}, "log_bin": False}
+
+
+def test_production_of_postgres_logs_for_replicas_and_tries_huge_pages(tmp_path: Path) -> None:
+    """A limit of memory does not count huge pages, so they are off under one; a plan's own word is the last."""
+    found = values(tmp_path, {"name": "postgres"})
+    assert (found["wal_level"], found["archive_mode"], found["huge_pages"]) == ("replica", "off", "try")
+    assert values(tmp_path, {"name": "postgres", "profile": "standalone"})["huge_pages"] == "off"
+    assert values(tmp_path, {"name": "postgres"}, memory="1GiB")["huge_pages"] == "off"
+    forced = {"name": "postgres", "settings": {"huge_pages": "on"}}
+    assert values(tmp_path, forced, memory="1GiB")["huge_pages"] == "on"
+    assert values(tmp_path, {"name": "postgres", "profile": "production-archive"})["archive_mode"] == "on"
+    assert values(tmp_path, {"name": "postgres", "profile": "production-slot"})[postgres_wal.SLOT] is True
+
+
+@pytest.mark.parametrize("engine", SERVERS)
+def test_each_server_has_both_profiles_and_standalone_adds_nothing(engine: str) -> None:
+    """So results of versions without profiles are those of a standalone server."""
+    profiles = profile_of(engine).settings_profiles
+    assert {"production", "standalone"} <= profiles.keys() and not profiles["standalone"]
+    assert defaults(EngineSpec(engine), None) == ENGINES[engine].defaults(None)
+    assert EngineSpec(engine).profile == "standalone"
+
+
+def test_a_plan_states_the_profile_and_what_it_sets_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what overrides it."""
+    assert sentences(tmp_path, {"name": "mariadb"}) == [
+        "MariaDB runs with the production profile: log_bin = on, sync_binlog = 1, binlog_format = ROW."
+    ]
+    cli.run(["plan", str(tmp_path / "plan.toml")])
+    out = capsys.readouterr().out
+    assert "MariaDB runs with the production profile: log_bin = on" in out and "of binary log in each trial" in out
+    assert sentences(tmp_path, {"name": "mariadb", "profile": "standalone"}) == [
+        "MariaDB runs with the standalone profile: log_bin = off, sync_binlog = 1."
+    ]
+    assert sentences(tmp_path, {"name": "mysql", "settings": {"sync_binlog": 0}}) == [
+        "MySQL runs with the production profile: log_bin = on, sync_binlog = 0 (set by the plan), binlog_format = ROW."
+    ]
+    (line,) = sentences(tmp_path, {"name": "mariadb", "settings": {"log_bin": [True, False]}})
+    assert "; or log_bin = off (set by the plan)" in line
+
+
+def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
+    """So is one for an engine without settings."""
+    with pytest.raises(PlanInvalid, match='MariaDB has no profile "prodution"; did you mean "production"'):
+        cells(tmp_path, {"name": "mariadb", "profile": "prodution"})
+    with pytest.raises(PlanInvalid, match="production-archive"):
+        cells(tmp_path, {"name": "postgres", "profile": "x"})
+    with pytest.raises(PlanInvalid, match='"profile" has no effect with engine "files"'):
+        cells(tmp_path, {"name": "files", "profile": "production"}, {"name": "small-files"})
+
+
+def test_a_golden_copy_serves_every_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built without durability in any case, so nothing is built anew."""
+    monkeypatch.setattr(ENGINES["mariadb"], "installed", lambda _bin: "10.11.1")
+    monkeypatch.setattr(ENGINES["mariadb"], "programs", lambda _bin: ("mariadbd",))
+    monkeypatch.setattr(golden, "_program_sum", lambda *_: "")
+    one, other = (
+        golden.key(EngineSpec("mariadb", profile=name), Dataset("sysbench")) for name in ("production", "standalone")
+    )
+    assert one == other
+
+
+def test_the_lab_examines_the_profile_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a profile sets is not what a plan changed."""
+    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda _setup: None)
+    (target,), _ = targets(cells(tmp_path, {"name": "mariadb"}), 1)
+    assert target.settings["log_bin"].value is True and target.deciding == {}
+    (target,), _ = targets(cells(tmp_path, {"name": "mariadb", "settings": {"log_bin": False}}), 1)
+    assert target.deciding == {"log_bin": False}
+
+
+# --- Space ---------------------------------------------------------------------------------------------
+
+
+def test_the_binary_log_is_estimated(tmp_path: Path) -> None:
+    """By the load's time, or by its work; a load that only reads has none, nor has a server without one."""
+
+    def kept(engine: Any, workload: Any) -> dict[str, int]:
+        (cell,) = cells(tmp_path, engine, workload, warmup="10s", measure="20s")
+        return writes.kept_logs(cell)
+
+    assert kept("mariadb", READ_WRITE) == {"binary log": 30 * writes.BINLOG_RATE}
+    assert kept({"name": "mariadb", "profile": "standalone"}, READ_WRITE) == {}
+    assert kept("mysql", {"name": "sysbench-oltp-point-select"}) == kept("mysql", {"name": "scan"}) == {}
+    assert kept("mariadb", {"name": "copy-in", "tables": 2, "file_bytes": "64MiB"}) == {"binary log": 2**27}
+    assert kept("postgres", "pgbench-tpcb") == {}
+    assert kept({"name": "postgres", "profile": "production-archive"}, "pgbench-tpcb").keys() == {writes.ARCHIVE}
+    assert kept({"name": "postgres", "profile": "production-slot"}, "pgbench-tpcb").keys() == {"kept WAL"}
+
+
+def test_the_bytes_of_a_binary_log_are_those_of_its_files(tmp_path: Path) -> None:
+    """Without its index, and without MariaDB's index of each file."""
+    for name, size in (("binlog.000001", 10), ("binlog.000002", 5), ("binlog.index", 7), ("binlog.000001.idx", 3)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert binlog.size_bytes(tmp_path / "binlog") == 15
+    assert binlog.place({"log_bin": "ON", "log_bin_basename": "/data/binlog"}) == Path("/data/binlog")
+    assert binlog.place({"log_bin": "OFF", "log_bin_basename": "/data/binlog"}) is None
+
+
+def test_a_purge_leaves_one_binary_log() -> None:
+    """MariaDB keeps a log until InnoDB has flushed its commits: the purge is repeated."""
+    there, asked, busy = [("b.1", 1), ("b.2", 2)], list[str](), [True]
+
+    def ask(statement: str) -> list[Any]:
+        asked.append(statement)
+        if statement.startswith("FLUSH"):
+            there.append(("b.3", 3))
+        elif statement.startswith("PURGE") and not (busy and busy.pop()):
+            del there[:-1]
+        return list(there) if statement.startswith("SHOW") else []
+
+    binlog.purge(ask)
+    assert there == [("b.3", 3)] and asked.count("PURGE BINARY LOGS TO 'b.3'") == 2
+
+
+def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
+    """Unless the plan has a command of its own."""
+    owner = User("", tmp_path.stat().st_uid, tmp_path.stat().st_gid)
+    on = merged(("default", {"archive_mode": "on"}))
+    archive = tmp_path / "data.archive"
+    assert postgres_wal.archiving(on, tmp_path / "data", owner) == {
+        "archive_command": f"test ! -f {archive}/%f && cp %p {archive}/%f"
+    }
+    assert archive.is_dir()
+    own = merged(("default", {"archive_mode": "on"}), ("plan", {"archive_command": "true"}))
+    assert postgres_wal.archiving(own, tmp_path / "data", owner) == {}
+    assert postgres_wal.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
+
+
+# --- Flushes and log -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "flushes", "error"),
+    [
+        ({"log_bin": "OFF", "sync_binlog": "1"}, 500, None),
+        ({"log_bin": "ON", "sync_binlog": "1"}, 500, "E353"),
+        ({"log_bin": "ON", "sync_binlog": "1"}, 1300, None),
+    ],
+)
+def test_a_binary_log_needs_flushes_of_its_own(
+    settings: dict[str, str], flushes: int, error: str | None, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """3000 commits of 4 clients need 181 flushes of one log, and twice as many of two."""
+    seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=10**6)
+    meter = FakeMeter(flushes=flushes // 2, counted=seen)
+    facts = {"effective_settings": settings, "filesystem": FilesystemFacts("ext4")}
+    trial = Judged(dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),)), meter, facts=facts).trial(
+        make_run, tmp_path
+    )
+    assert (trial.error and trial.error.id) == error
+    (fact,) = (fact for fact in trial.work if fact.count == "flushes")
+    assert fact.least == (181 if settings["log_bin"] == "OFF" else 362)
+
+
+@pytest.mark.parametrize(("binlog_bytes", "error"), [(None, None), (10**6, None), (1000, "E354")])
+def test_commits_without_binary_log_fail_the_trial(
+    binlog_bytes: int | None, error: str | None, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """None: there is no binary log."""
+    seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=binlog_bytes)
+    meter = FakeMeter(flushes=3000, counted=seen)
+    trial = Judged(dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),)), meter).trial(
+        make_run, tmp_path
+    )
+    assert (trial.error and trial.error.id) == error
+    assert error is None or "1000 bytes of binary log for 3000 commits" in (trial.error.text if trial.error else "")
+
+
+# --- Results -------------------------------------------------------------------------------------------
+
+
+def loaded(folder: Path, profile: str | None) -> results.LoadedRun:
+    """A run of one engine; `profile` None: of a version without profiles."""
+    path = synthetic.write(folder, synthetic.Shape(work=(("mariadb", "sysbench-oltp-read-write"),), blocks=3))
+    spec = json.loads((path / "run.json").read_text())
+    for engine in (*spec["plan"]["engine"], *(cell["engine"] for cell in spec["cells"])):
+        engine.pop("profile")
+        engine |= {} if profile is None else {"profile": profile}
+    (path / "run.json").write_text(json.dumps(spec))
+    for file in path.glob("*.sha256"):
+        file.unlink()
+    return results.load_run(path, verify=False)
+
+
+def test_results_of_earlier_versions_count_as_standalone(tmp_path: Path) -> None:
+    """In the run and in its trials."""
+    run = loaded(tmp_path, None)
+    assert {cell.engine.profile for cell in run.run.cells} == {"standalone"}
+    assert Trial.__dataclass_fields__["profile"].default == "standalone"
+
+
+def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) -> None:
+    """Each row has a note, paired or not; runs of one profile have none."""
+    old, new = loaded(tmp_path / "a", None), loaded(tmp_path / "b", "production")
+    said = "the runs differ in the settings profile of mariadb (standalone and production)"
+    for row in (row for table in verdicts([old, new]).tables for row in table.rows):
+        assert said in texts(row.notes)
+    versions = []
+    for run, version in ((old, "1"), (new, "2")):
+        trials = tuple(dataclasses.replace(trial, engine_version=version) for trial in run.trials)
+        versions.append(dataclasses.replace(run, path=Path(version), trials=trials))
+    for row in (row for table in unpaired(versions, "engine_version").tables for row in table.rows):
+        assert said in texts(row.notes)
+    assert not any(
+        "profile" in text for table in verdicts([new, new]).tables for r in table.rows for text in texts(r.notes)
+    )
+
+
+def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Path) -> None:
+    """Of engines without a server nothing is told."""
+    trial = loaded(tmp_path, "production").trials[0]
+    one = dataclasses.replace(trial, effective_settings={"log_bin": "OFF"}, profile="standalone")
+    other = dataclasses.replace(trial, effective_settings={"log_bin": "ON", "sync_binlog": "1"}, profile="production")
+    assert texts(unequal([one], [other])) == (
+        "settings profile differs (production; baseline: standalone)",
+        "binary log differs (on, sync_binlog = 1; baseline: off)",
+    )
+    on, off = (dataclasses.replace(trial, effective_settings={"huge_pages_status": word}) for word in ("on", "off"))
+    assert "huge pages differs (on; baseline: off)" in texts(unequal([off], [on]))
+    files = dataclasses.replace(trial, effective_settings={}, profile="")
+    assert unequal([one], [files]) == ()
+
+
+def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
+    """Earlier nights, which have no such fact, were standalone."""
+    before = nightly.night_of(loaded(tmp_path / "a", None))
+    earlier = dataclasses.replace(before, facts={k: v for k, v in before.facts.items() if "profile" not in k})
+    run = loaded(tmp_path / "b", "production")
+    tonight = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile="production") for t in run.trials))
+    changes = nightly.night_of(tonight, earlier).changes
+    assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [
+        ("mariadb settings profile", "standalone", "production")
+    ]
+
+
+def test_huge_pages_of_a_process_are_told(tmp_path: Path) -> None:
+    """This process has none; of one that has ended nothing is known."""
+    import os
+
+    assert postgres_wal.huge_pages(os.getpid()) in ("off", "unknown")
+    assert postgres_wal.huge_pages(2**30) == "unknown"

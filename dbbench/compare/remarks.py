@@ -33,6 +33,7 @@ class Kind(StrEnum):
     DEVICE_LIMITED = "device-limited"
     SCAN_WROTE = "scan-wrote"
     ONE_DISK = "one-disk"
+    UNCOMPRESSED = "uncompressed"
     UNPAIRED = "unpaired"
     NOTHING_TO_COMPARE = "nothing-to-compare"
     RUNS_DIFFER = "runs-differ"
@@ -72,6 +73,7 @@ _TEXTS: Final = {
     Kind.MORE_UNEQUAL: "{settings} more settings of the host or the block layer differ",
     Kind.DEVICE_LIMITED: "device-limited: this setup and the baseline both reached the ceiling of the device",
     Kind.SCAN_WROTE: "the scan also wrote (W118): part of this is the cost of writing",
+    Kind.UNCOMPRESSED: "what grew during the load was not compressed (W152)",
     Kind.ONE_DISK: "its devices are on one physical disk (W119): RAID or a separate log gains nothing there",
     Kind.UNPAIRED: "unpaired (Welch): includes everything else that differs between the runs",
     Kind.NOTHING_TO_COMPARE: "nothing to compare with",

@@ -170,6 +170,8 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         yield remark(Kind.SCAN_WROTE)
     if any(_has(t, "W119") for t in counted):
         yield remark(Kind.ONE_DISK)
+    if any(_has(t, "W152") for t in counted):
+        yield remark(Kind.UNCOMPRESSED)
     unsteady = sum(_has(t, "W005") for t in counted)
     if metric.name in ("tps", "sustained_tps") and unsteady:
         everywhere = unsteady == len(counted)

@@ -488,4 +488,12 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "If the tables are permanent, look for what discards fsync.",
         True,
     ),
+    "W152": WarningKind(
+        "what grew was not compressed",
+        "The filesystem compresses, and the restored files are compressed, but the new ends of files that grew during "
+        "the load are not. PostgreSQL 16 and later allocate space before they write it (posix_fallocate), and btrfs "
+        "does not compress what is written into allocated space.",
+        "Compare with a setup that uses `file_extend_method = write_zeros`, if the server has this setting. `growth` "
+        "in trial.json has the shares.",
+    ),
 }

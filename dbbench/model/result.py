@@ -145,6 +145,38 @@ class FileShape:
 
 
 @dataclass(frozen=True)
+class Extents:
+    """The extents of a file, or of its end from an offset on, by FIEMAP. Bytes are those of the file's content."""
+
+    count: int
+    compressed_bytes: int = 0  # in extents that do not hold the bytes as they are read
+    preallocated_bytes: int = 0  # allocated and not written yet
+
+
+@dataclass(frozen=True)
+class GrownFile:
+    """A file that grew during the load: what it was, and how the new end is stored."""
+
+    path: str  # below the filesystem's mount point
+    bytes: int
+    grown_bytes: int
+    extents: Extents | None = None  # of the new end; None: the filesystem reports none (ZFS)
+
+
+@dataclass(frozen=True)
+class GrowthFacts:
+    """The files that grew during the load, by kind; shares are of bytes, None where nothing grew or nothing tells."""
+
+    data_bytes: int | None = None  # of tables and indexes; None: the load did not end
+    log_bytes: int | None = None  # of write-ahead and binary logs
+    extents: int | None = None  # of the new ends of tables and indexes
+    compressed_share: float | None = None  # of the new ends of tables and indexes
+    restored_share: float | None = None  # of the largest tables and indexes as they were restored
+    preallocated_share: float | None = None
+    largest: tuple[GrownFile, ...] = ()  # tables, indexes and logs that grew most
+
+
+@dataclass(frozen=True)
 class FreeExtents:
     """One bin of a free-space histogram: free extents of `from_bytes` up to twice that size."""
 
@@ -473,6 +505,7 @@ class Trial:
     wear: WearFacts | None = None
     wear_end: WearFacts | None = None
     space: SpaceFacts | None = None
+    growth: GrowthFacts | None = None  # None: not looked at
     io: IoFacts | None = None
     writes: WriteFacts | None = None  # from the first access to the last
     work: tuple[WorkFacts, ...] = ()  # empty: the driver has nothing to compare

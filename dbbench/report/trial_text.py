@@ -17,7 +17,7 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield f"{trial.id}: {trial.status.value}"
     work = titled(trial.workload, trial.variant)
     yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
-    if trial.profile:
+    if trial.profile and trial.effective_settings:
         stated = profile_of(trial.engine).statement(trial.effective_settings)
         yield f"  {trial.profile} profile{f': {stated}' if stated else ''}"
     if trial.engine_features:
@@ -38,6 +38,7 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         shrunk = f", compressed {ratio:.2f}" if ratio else ""
         yield f"  on disk {size_text(trial.space.disk_bytes)}{shrunk}"
     yield from _shape(trial)
+    yield from _growth(trial)
     yield from _snapshots(trial)
     yield from _wear(trial)
     yield from _operations(trial)
@@ -45,6 +46,19 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         when = f" at second {warning.second}" if warning.second is not None else ""
         yield f"  ! {warning.id}{when}: {warning.text}"
     yield f"  raw output of the tools: {run.path / 'trials' / trial.id / 'raw'}"
+
+
+def _growth(trial: Trial) -> Iterator[str]:
+    grown = trial.growth
+    if grown is None or not (grown.data_bytes or grown.log_bytes):
+        return
+    told = [f"tables {size_text(grown.data_bytes or 0)}", f"logs {size_text(grown.log_bytes or 0)}"]
+    told += [] if grown.extents is None else [f"{grown.extents} extents"]
+    if grown.compressed_share is not None:
+        before = "" if grown.restored_share is None else f" (restored: {grown.restored_share:.0%})"
+        told.append(f"{grown.compressed_share:.0%} compressed{before}")
+    told += [f"{grown.preallocated_share:.0%} allocated and not written"] if grown.preallocated_share else []
+    yield f"  grown in the load: {', '.join(told)}"
 
 
 def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:

@@ -45,6 +45,7 @@ from dbbench.model import (
     EngineAgeFacts,
     Fault,
     FilesystemFacts,
+    GrowthFacts,
     IoFacts,
     MemoryFacts,
     OperationFacts,
@@ -255,6 +256,7 @@ class Facts:
     age: AgeFacts | None = None
     dataset: DatasetFacts | None
     cache: CacheFacts
+    growth: GrowthFacts | None = None  # of the restored files; after the load of what grew, too
     # the load
     engine_version: str
     settings: Settings

@@ -55,15 +55,58 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: str) -> None:
     """The servers' own variables name the place, and what is committed is written there."""
-    logging = {**installed(engine), "settings": {"log_bin": True}}
-    trial = _parts(driven(dbbench, "800MiB", engine=logging, workload=SYSBENCH)["ext4+wal:ext4-nobarrier"])
+    trial = _parts(driven(dbbench, "800MiB", engine=installed(engine), workload=SYSBENCH)["ext4+wal:ext4-nobarrier"])
     assert trial["status"] != "failed", trial["error"]
+    assert trial["profile"] == "production"  # the default
+    counts = {fact["count"]: fact for fact in _list(trial["work"])}
+    assert counts["binlog_bytes"]["counted"] > counts["binlog_bytes"]["least"] > 0
+    assert trial["growth"]["log_bytes"] > 0  # it is examined before it is removed
     effective = trial["effective_settings"]
     assert (effective["innodb_log_group_home_dir"], effective["log_bin_basename"]) == (
         "/run/dbbench/wal/wal", "/run/dbbench/wal/wal/binlog",
     )  # fmt: skip
     assert trial["io"]["wal"]["write_bytes"] > 10**5
     assert trial["checked"].startswith("CHECK TABLE")
+
+
+def _list(found: object) -> list[dict[str, Any]]:
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.needs("root", "engine:mariadb")
+@pytest.mark.usefixtures("nothing_left")
+def test_a_binary_log_is_flushed_counted_and_removed(dbbench: Dbbench) -> None:
+    """In the data directory, by default: its flushes are required, its bytes counted; the space is without it."""
+    dbbench("run", dbbench.plan(plan(engine="mariadb", workload=SYSBENCH, device={"size": "1GiB"})), "--name", "r")
+    (trial,) = (_parts(found) for found in dbbench.trials().values())
+    assert trial["status"] != "failed", trial["error"]
+    assert (trial["effective_settings"]["log_bin"], trial["effective_settings"]["sync_binlog"]) == ("ON", "1")
+    counts = {fact["count"]: fact for fact in _list(trial["work"])}
+    assert counts["binlog_bytes"]["counted"] > counts["binlog_bytes"]["least"] > 0
+    assert counts["flushes"]["counted"] > counts["flushes"]["least"] > 0
+    logs = [file for file in _list(trial["growth"]["largest"]) if file["path"].startswith("data/binlog.")]
+    assert logs and logs[0]["grown_bytes"] > 10**5
+    shown = dbbench("show", "r", next(iter(dbbench.trials()))).stdout
+    assert "production profile: log_bin = ON, sync_binlog = 1, binlog_format = ROW" in shown
+    assert "grown in the load: tables" in shown
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("profile", ["production-archive", "production-slot", "standalone"])
+@pytest.mark.needs("root", "engine:postgres")
+@pytest.mark.usefixtures("nothing_left")
+def test_postgres_archives_or_keeps_its_log(profile: str, dbbench: Dbbench) -> None:
+    """The archive has segments; the slot is there; huge pages are what the server got."""
+    engine = {"name": "postgres", "profile": profile}
+    dbbench("run", dbbench.plan(plan(engine=engine, workload=TPCB, device={"size": "1GiB"})), "--name", "r")
+    (trial,) = (_parts(found) for found in dbbench.trials().values())
+    assert trial["status"] != "failed", trial["error"]
+    effective = trial["effective_settings"]
+    assert trial["profile"] == profile
+    assert effective["archive_mode"] == ("on" if profile == "production-archive" else "off")
+    assert (effective.get("dbbench.replication_slot") == "on") is (profile == "production-slot")
+    assert effective["huge_pages_status"] in ("on", "off")
+    assert effective["huge_pages"] == ("off" if profile == "standalone" else "try")
 
 
 def _parts(trial: dict[str, object]) -> dict[str, dict[str, object]]:

@@ -22,6 +22,7 @@ from dbbench.model import (
     DatasetFacts,
     DeviceFacts,
     DrainFacts,
+    GrowthFacts,
     IoFacts,
     OperationFacts,
     Phase,
@@ -35,6 +36,7 @@ from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
+from dbbench.units import size_text
 
 DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
 CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
@@ -45,6 +47,9 @@ NOT_IN_FORCE: Final = (
     SourceChangeKind.PERSISTED,
     SourceChangeKind.DATABASE_SETTINGS,
 )  # W101
+# Of what grew and of what was restored: more than the ends of files that no whole extent fits into.
+UNCOMPRESSED_SHARE: Final = 0.25
+UNCOMPRESSED_BYTES: Final = 2**20
 SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
 
 
@@ -80,6 +85,7 @@ def judge(trial: Record, observed: Observed) -> None:
     if (aged := trial.facts.age_engine) is not None and aged.note:
         trial.warn(TrialWarning("W113", aged.note))
     trial.warn(*(TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
+    trial.warn(*_growth_warnings(trial.facts.growth))
     _device_warnings(trial)
     _work(trial, observed)
     _durability(trial, observed)
@@ -108,6 +114,19 @@ def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
     if facts.tablespace:
         warnings.append(TrialWarning("W102", f"the tablespace {facts.tablespace}; the log is on another disk"))
     return warnings
+
+
+def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
+    """W152 if the filesystem compressed the restored files, but not what grew."""
+    if facts is None or facts.compressed_share is None or facts.restored_share is None:
+        return
+    lost = facts.restored_share - facts.compressed_share
+    if lost >= UNCOMPRESSED_SHARE and (facts.data_bytes or 0) >= UNCOMPRESSED_BYTES:
+        text = (f"{facts.compressed_share:.0%} of {size_text(facts.data_bytes or 0)} that grew are compressed, and "
+                f"{facts.restored_share:.0%} of the restored files")  # fmt: skip
+        allocated = facts.preallocated_share or 0.0
+        text += f"; {allocated:.0%} were allocated and not written" if allocated else ""
+        yield TrialWarning("W152", text)
 
 
 def settings_changed(asked: Settings, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TrialWarning]:

@@ -16,6 +16,7 @@ from dbbench.storage.filesystems.families import (
     tears_pages_of,
     traits,
 )
+from dbbench.storage.filesystems.growth import growth, restored_share, sizes
 from dbbench.storage.filesystems.making import (
     apply_attributes,
     check_claim,
@@ -45,7 +46,8 @@ from dbbench.storage.filesystems.volumes import (
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "Mounted", "Stored", "Traits", "apply_attributes", "character",
     "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing", "family_of",
-    "free_space", "give_back", "growing_of", "healthy", "install", "layers_to_add", "least_read_share", "make",
-    "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "shaped", "snapshots_of", "space", "sync",
-    "tears_pages_of", "traits", "unmounted", "verify_files", "wal_directory", "works",
+    "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add", "least_read_share",
+    "make", "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "restored_share", "shaped", "sizes",
+    "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files", "wal_directory",
+    "works",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Final
 
 from dbbench.errors import CommandFailed, DbbenchError, MkfsFailed
 from dbbench.machine.mounts import Mount, mounts_of
-from dbbench.model import FsSetup
+from dbbench.model import Extents, FsSetup
 from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
 
@@ -24,6 +24,7 @@ FSCK_S: Final = 6 * 3600.0  # terabytes of small files
 TOOL_S: Final = 600.0  # a walk through the free-space trees of terabytes
 NOCOW_FL: Final = 0x00800000
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
+_EXTENT_UNWRITTEN: Final = 0x800  # allocated, and read as zeros without being there
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
 
 
@@ -89,6 +90,24 @@ def is_encoded(path: Path) -> bool:
         return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(fd))
     finally:
         os.close(fd)
+
+
+def extents_from(path: Path, offset: int = 0) -> Extents | None:
+    """Return the extents of a file from that offset on by FIEMAP, or None if the filesystem has none (ZFS)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    count = compressed = unwritten = 0
+    try:
+        for start, length, flags in image.extents(fd):
+            inner = start + length - max(start, offset)
+            if inner > 0:
+                count += 1
+                compressed += inner if flags & _EXTENT_ENCODED else 0
+                unwritten += inner if flags & _EXTENT_UNWRITTEN else 0
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return Extents(count, compressed, unwritten)
 
 
 def extents(path: Path) -> int | None:

@@ -19,7 +19,7 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
     base, other = _good(baseline), _good(candidate)
     if not base or not other:
         return ()
-    return (*_host(base, other), *_plain(base, other), *_checkpoints(base, other))
+    return (*_host(base, other), *_plain(base, other), *_features(base, other), *_checkpoints(base, other))
 
 
 def limited(trials: Sequence[Trial]) -> bool:
@@ -50,6 +50,22 @@ def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
         values, other_values = ({value_of(t) for t in trials} - {None} for trials in (one, other))
         if values and other_values and values != other_values:
             yield _unequal(what, values, other_values)
+
+
+def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+    """Features of filesystems of one family that were made with different ones: by options, or by another mkfs."""
+    mine, theirs = _made(one), _made(other)
+    for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
+        sets = {features for name, features in mine | theirs if name == family}
+        if len(sets) > 1:
+            differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
+            yield remark(Kind.OTHER_FEATURES, family=family, features=", ".join(differing))
+
+
+def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
+    """Families with the features that were read back from the new filesystem."""
+    facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
+    return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
 
 
 def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     TOO_MANY_BLOCKS = "too-many-blocks"
     UNEQUAL = "unequal"  # a condition that differs from the baseline's
     UNEQUAL_CHECKPOINTS = "unequal-checkpoints"
+    OTHER_FEATURES = "other-features"
     MORE_UNEQUAL = "more-unequal"
     DEVICE_LIMITED = "device-limited"
     SCAN_WROTE = "scan-wrote"
@@ -69,6 +70,7 @@ _TEXTS: Final = {
     Kind.MORE_BLOCKS_MINUTES: "needs about {blocks} more block{s} ({minutes} min)",
     Kind.TOO_MANY_BLOCKS: "needs more than 90 further blocks",
     Kind.UNEQUAL: "{what} differs ({candidate}; baseline: {baseline})",
+    Kind.OTHER_FEATURES: "both are {family}, but not the same {family}: {features}",
     Kind.UNEQUAL_CHECKPOINTS: "number of checkpoints in the window differs ({candidate}; baseline: {baseline})",
     Kind.MORE_UNEQUAL: "{settings} more settings of the host or the block layer differ",
     Kind.DEVICE_LIMITED: "device-limited: this setup and the baseline both reached the ceiling of the device",

@@ -15,6 +15,7 @@ from dbbench.model import FsSetup, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import vintages
 from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags, mount_of
 from dbbench.storage.filesystems.families import FAMILIES, driver_flags, family_of
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
@@ -45,7 +46,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
         return "; ".join(lacking)
     if not isinstance(family, Formatted) or not family.tries_mkfs or setup.layers:
         return None
-    return _refused(setup, family) if setup.mkfs.options or setup.mkfs.tune else None
+    return _refused(setup, family)
 
 
 def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
@@ -54,7 +55,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    found = [reason] if (reason := family.lacks(setup)) else []
+    found = [reason for reason in (vintages.lacks(setup.mkfs), family.lacks(setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         found.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
@@ -67,7 +68,11 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
 
 
 def _refused(setup: FsSetup, family: Formatted) -> str | None:
-    """Return mkfs's message about the setup's options, or None if it accepts them."""
+    """Return mkfs's message about the setup's options and vintage, or None if it accepts them."""
+    own = setup.mkfs
+    if not (own.options or own.tune or own.vintage):
+        return None
+    whose = f"this mkfs.{own.family} cannot make the vintage {own.vintage}: " if own.vintage else ""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs: a disk would take its time
     with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
         targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
@@ -78,7 +83,7 @@ def _refused(setup: FsSetup, family: Formatted) -> str | None:
             for argv in family.making(setup, targets):
                 process.run(argv, timeout_s=MKFS_S, note=False)
         except (CommandFailed, DeadlinePassed) as failure:
-            return str(failure).replace(f"{folder}/", "")
+            return whose + str(failure).replace(f"{folder}/", "")
     return None
 
 

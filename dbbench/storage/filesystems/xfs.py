@@ -10,11 +10,15 @@ from typing import Final
 
 from dbbench import process
 from dbbench.model import FsSetup, Scalar
+from dbbench.storage.filesystems import vintages
 from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, kernel_version, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
+# Of xfs_info, as far as its release knows them: what is on is a feature of the filesystem.
+FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
+                   "metadir", "parent", "zoned")  # fmt: skip
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that takes blocks above its page size
 
 
@@ -33,7 +37,7 @@ class Xfs(Formatted):
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.xfs", "-q", "-f", "-K", *setup.mkfs.options, *targets]
+        return ["mkfs.xfs", "-q", "-f", "-K", *vintages.options_of(setup.mkfs), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""
@@ -93,6 +97,7 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
         "reflink": bool(meta["reflink"]),
         "rmapbt": bool(meta["rmapbt"]),
         "crc": bool(meta["crc"]),
+        "features": " ".join(name for name in FEATURES if {**meta, **sections["naming"]}.get(name)),
     }
 
 

@@ -50,6 +50,7 @@ NOT_IN_FORCE: Final = (
 # Of what grew and of what was restored: more than the ends of files that no whole extent fits into.
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
+SHOWN_SHARE: Final = 0.005  # what rounds to 1 % at least
 SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
 
 
@@ -125,7 +126,7 @@ def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
         text = (f"{facts.compressed_share:.0%} of {size_text(facts.data_bytes or 0)} that grew are compressed, and "
                 f"{facts.restored_share:.0%} of the restored files")  # fmt: skip
         allocated = facts.preallocated_share or 0.0
-        text += f"; {allocated:.0%} were allocated and not written" if allocated else ""
+        text += f"; {allocated:.0%} were allocated and not written" if allocated >= SHOWN_SHARE else ""
         yield TrialWarning("W152", text)
 
 

@@ -111,6 +111,7 @@ ONLY_TUNED = {
     "btrfs-nodoublewrite": ("btrfs", {"files"}),
     "btrfs-tuned": ("btrfs", {"files"}),
     "btrfs-nowalrecycle": ("btrfs", {"mariadb", "mysql", "files"}),
+    "btrfs-zstd-writezeros": ("btrfs-zstd", {"mariadb", "mysql", "files"}),
     "zfs-8k-nofpw": ("zfs-8k", {"mariadb", "mysql", "files"}),
     "zfs-16k-nodoublewrite": ("zfs-16k", {"postgres", "files"}),
 }

@@ -34,6 +34,9 @@ class Fake:
     def checkpoint(self) -> None:
         pass
 
+    def purge_log(self) -> None:
+        pass
+
     def counters(self) -> dict[str, float]:
         return {"written": float(self.written)}
 

@@ -10,7 +10,7 @@ LINK    := $(PREFIX)/bin/dbbench
 export TOX_DISCOVER ?= $(shell ls -d "$$HOME"/.pyenv/versions/3.1[1-4].*/bin/python 2>/dev/null | paste -sd:)
 OTHERS  := $(shell $(PYTHON) -c 'import sys; print(*(f"lint-py3{n}," for n in range(11, 15) if n != sys.version_info[1]), sep="")')
 
-.PHONY: help root demo install uninstall own-link test test-all quick soak bench releases map docs packages test-packages clean
+.PHONY: help root demo install uninstall own-link test test-all quick soak bench releases dist image bundle release map docs packages test-packages clean
 
 help:
 	@echo 'make demo       benchmark ext4, xfs and btrfs with PostgreSQL and MariaDB on loop files (10 minutes, 8 GiB of disk)'
@@ -23,6 +23,10 @@ help:
 	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
 	@echo 'make docs       run the commands of docs/tutorial.md and write their output into it (10 minutes)'
 	@echo 'make releases   RELEASE=debian13: run trials with another release; also sid, ubuntu2404 and ubuntu2604 (5 minutes)'
+	@echo 'make dist       build the wheel, the man pages and the .deb into dist/ (1 minute)'
+	@echo 'make image      build a container image of the .deb, with buildah, podman or docker (3 minutes)'
+	@echo 'make bundle     RELEASE=debian13: write one file for machines without a network [default: this release] (5 minutes)'
+	@echo 'make release    run the release checklist, which stops at the first item that fails (hours)'
 
 # Checked before anything is built.
 root:
@@ -71,6 +75,14 @@ bench: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python benchmarks/all.py
 releases: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python -m tests.releases $(or $(RELEASE),debian13) $(if $(COMMAND),--command "$(COMMAND)")
+dist: $(VENV)/.done
+	$(BIN)/python packaging/build.py
+image:
+	$(SUDO) $(BIN)/python packaging/build.py image
+bundle: $(VENV)/.done
+	$(SUDO) env PYTHONPATH=. $(BIN)/python packaging/bundle.py $(RELEASE)
+release: $(VENV)/.done-test
+	$(BIN)/python packaging/release.py
 # Runs every command of docs/tutorial.md and writes its output into the page (10 minutes).
 docs: map
 	$(SUDO) $(BIN)/python docs/tutorial.py

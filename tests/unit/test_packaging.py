@@ -1,0 +1,169 @@
+"""The parts of `make dist`, `make bundle` and `make release`; tests/system/test_packages.py installs the packages."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from dbbench import process
+from dbbench.cli import COMMANDS, group
+from dbbench.packages import TOOLS
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
+
+import build
+import man
+import release
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = man.pages(date(2026, 1, 2))
+LOCKS: Final = [(ROOT / name).read_text() for name in ("requirements.lock", "requirements-test.lock")]
+
+
+def plain(page: str) -> str:
+    """The words of a man page without the marks of groff."""
+    return re.sub(r"\\f[BR]|\\&|\\e", "", PAGES[page]).replace("\\-", "-")
+
+
+# --- man pages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_manual_has_every_command_with_its_options(name: str) -> None:
+    """Options of the command itself; shared ones are listed once, at the beginning."""
+    page, context = plain("dbbench.1"), click.Context(group, info_name="dbbench")
+    part = page[page.index(f"\n.B dbbench {name}") :].split("\n.RE\n")[0]
+    command = group.get_command(context, name)
+    assert command is not None
+    shared = {option.name for option in group.params}
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name not in shared:
+            assert any(word in part for word in option.opts), option.opts
+
+
+def test_the_manual_of_the_plan_has_every_key() -> None:
+    """Keys of docs/plan.md, and the words of its links instead of their addresses."""
+    text, page = (ROOT / "docs/plan.md").read_text(), plain("dbbench-plan.5")
+    keys = re.findall(r"^- \*\*`(\w+)`\*\*", text, re.MULTILINE)
+    assert len(keys) > 40
+    assert [key for key in keys if f"\n.B {key}\n" not in page] == []
+    assert "](" not in page and "```" not in page
+
+
+@pytest.mark.starts_processes
+@pytest.mark.skipif(not shutil.which("man"), reason="needs man")
+@pytest.mark.parametrize("page", PAGES)
+def test_groff_has_nothing_to_say_of_a_page(tmp_path: Path, page: str) -> None:
+    """No warning, and mandb finds its name and what it is for."""
+    path = tmp_path / page
+    path.write_text(PAGES[page])
+    done = process.run(["man", "--warnings", "-E", "UTF-8", "-l", path], env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+    assert done.stderr == "" and len(done.stdout.splitlines()) > 100
+    if shutil.which("lexgrog"):
+        assert f'"{Path(page).stem} - ' in process.run(["lexgrog", path]).stdout
+
+
+# --- the .deb --------------------------------------------------------------------------------------
+
+
+def test_the_deb_has_or_needs_every_package_of_python() -> None:
+    """Each one that the wheel requires is Debian's or in the .deb, in a locked version."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    required = {re.split(r"\W*[><=]", line)[0] for line in config["options"]["install_requires"].split()}
+    assert required <= {*build.DEBIAN, *build.VENDORED} and not {*build.DEBIAN} & {*build.VENDORED}
+    for name in build.VENDORED:
+        assert re.match(rf"{name}==\S+.*\n    --hash=sha256:", build.locked(name, LOCKS))
+
+
+def test_the_control_file_recommends_the_tools() -> None:
+    """No field is left open; each tool of the table is recommended by its package."""
+    text = build.control("amd64", 7)
+    fields = dict(re.findall(r"^([\w-]+): (.*)$", text, re.MULTILINE))
+    assert "@" not in text.replace(fields["Maintainer"], "")
+    assert fields["Architecture"] == "amd64" and fields["Installed-Size"] == "7"
+    for tool in TOOLS:
+        if build.recommended(tool):
+            assert tool.debian in fields["Recommends"].split(", ")
+
+
+def test_the_deb_completes_in_each_shell() -> None:
+    """One file for each shell that `dbbench completion` knows."""
+    command = group.get_command(click.Context(group), "completion")
+    assert command is not None
+    (argument,) = (each for each in command.params if isinstance(each, click.Argument))
+    assert isinstance(argument.type, click.Choice) and sorted(argument.type.choices) == sorted(build.COMPLETIONS)
+
+
+# --- the bundle ------------------------------------------------------------------------------------
+
+
+@pytest.mark.starts_processes
+@pytest.mark.skipif(not shutil.which("dpkg"), reason="needs dpkg")
+def test_a_bundle_of_another_release_is_rejected(tmp_path: Path) -> None:
+    """Before anything else, with both names."""
+    shutil.copy(ROOT / "packaging/install.sh", tmp_path)
+    (tmp_path / "RELEASE").write_text("ubuntu 4.10 amd64\n")
+    done = process.run(["sh", tmp_path / "install.sh"], ok=(2,))
+    values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    assert "is for ubuntu 4.10 amd64" in done.stderr
+    assert f"this machine is {values['ID']}" in done.stderr and "Nothing was changed" in done.stderr
+
+
+# --- the checklist ---------------------------------------------------------------------------------
+
+
+def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """What comes after it is not checked, and it is named."""
+    seen: list[str] = []
+
+    def item(title: str, problem: str) -> release.Item:
+        return release.Item(title, lambda: seen.append(title) or problem)  # type: ignore[func-returns-value]
+
+    assert release.checked([item("one", ""), item("two", "no tag"), item("three", "")]) == 1
+    assert seen == ["one", "two"]
+    assert "FAILED: two: no tag" in capsys.readouterr().out
+    assert release.checked([item("one", "")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("## 1.0 (2026-01-02)\n\n- new\n", ""),
+        ("## Unreleased\n\n## 1.0 (2026-01-02)\n\n- new\n", ""),
+        ("## Unreleased\n\n- newer\n\n## 1.0 (2026-01-02)\n\n- new\n", "Unreleased"),
+        ("## 1.0 (not released)\n\n- new\n", "not released"),
+        ("## 1.0 (2026-01-02)\n\n## 0.9 (2025-01-02)\n\n- old\n", "no entries"),
+        ("## 0.9 (2025-01-02)\n\n- old\n", "no section 1.0"),
+    ],
+)
+def test_a_release_has_its_section_of_the_changelog(text: str, problem: str) -> None:
+    """With a date and entries, and nothing left under Unreleased."""
+    said = release.changelog(text, "1.0")
+    assert problem in said if problem else said == ""
+
+
+def test_the_checklist_ends_with_the_tag() -> None:
+    """Every target that it makes is one of the Makefile's."""
+    assert release.ITEMS[-1].title == "tag"
+    targets = re.findall(r'command\("make", "([\w-]+)"\)', (ROOT / "packaging/release.py").read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+# --- documents -------------------------------------------------------------------------------------
+
+
+def test_the_table_of_packages_is_that_of_the_program() -> None:
+    """docs/install.md has each tool that benchmarks need, with its package in Debian and in Fedora."""
+    shown = re.findall(r"^\| (.*?) \| `(.*?)` \| `(.*?)` \|$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
+    known = {(tool.debian.replace(" | ", "` or `"), tool.fedora) for tool in TOOLS if tool.group == "run"}
+    assert {(debian, fedora) for _, debian, fedora in shown} == known

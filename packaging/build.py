@@ -35,6 +35,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 DIST: Final = ROOT / "dist"
 HERE: Final = Path(__file__).parent
 KINDS: Final = ("wheel", "man", "deb", "image")
+GIT: Final = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 _WHEEL: Final = "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
 # Python package -> Debian's, where every release since Debian 12 and Ubuntu 24.04 has a sufficient version.
 DEBIAN: Final = {
@@ -106,16 +107,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def exported(folder: Path) -> Source:
     """Copy the files of the checkout that git does not ignore, and write the commit and the man pages beside them."""
-    listed = _printed("git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = _printed(*GIT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in filter(None, listed.split("\0")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(ROOT / name):  # not of a file that is deleted but still in the index
             shutil.copy2(ROOT / name, path, follow_symlinks=False)
     (folder / "dbbench" / BAKED).write_text(of_checkout(ROOT) + "\n", encoding="utf-8")
-    seconds = _printed("git", "-C", str(ROOT), "log", "-1", "--format=%ct")
-    made = datetime.fromtimestamp(int(seconds), UTC)
-    os.environ["SOURCE_DATE_EPOCH"] = seconds
+    made = datetime.fromtimestamp(int(_printed(*GIT, "log", "-1", "--format=%ct")), UTC)
     _checked(sys.executable, str(HERE / "man.py"), str(folder / "man"), str(made.date()))
     return Source(folder, made)
 
@@ -125,7 +124,7 @@ def wheel(source: Source, dist: Path) -> Path:
     pages = [f"share/man/man{page.suffix[1]} = man/{page.name}" for page in sorted((source.folder / "man").iterdir())]
     with (source.folder / "setup.cfg").open("a") as config:
         config.write("\n".join(["", "[options.data_files]", *pages, ""]))
-    _checked(sys.executable, "-c", _WHEEL, str(dist.resolve()), cwd=source.folder)
+    _checked(sys.executable, "-c", _WHEEL, str(dist.resolve()), cwd=source.folder, made=source.made)
     return dist / f"dbbench-{__version__}-py3-none-any.whl"
 
 
@@ -143,7 +142,8 @@ def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> P
             if not path.is_symlink():
                 path.chmod(0o755 if _executable(path) else 0o644)
         made = dist / f"dbbench_{__version__}-1_{arch}.deb"
-        _checked("dpkg-deb", "--root-owner-group", "-Zxz", f"-z{level}", "--build", str(tree), str(made))
+        _checked("dpkg-deb", "--root-owner-group", "-Zxz", f"-z{level}", "--build", str(tree), str(made),
+                 made=source.made)  # fmt: skip
     return made
 
 
@@ -284,8 +284,11 @@ def image(dist: Path) -> None:
 # --- programs --------------------------------------------------------------------------------------
 
 
-def _checked(*argv: str, cwd: Path = ROOT) -> str:
+def _checked(*argv: str, cwd: Path = ROOT, made: datetime | None = None) -> str:
+    """Run a program; the times in what it packs are not later than `made`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    if made is not None:
+        env["SOURCE_DATE_EPOCH"] = str(int(made.timestamp()))
     done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stderr or done.stdout).splitlines()[-20:]

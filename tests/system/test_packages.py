@@ -25,11 +25,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
 
 import build
 
+ROOT: Final = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout: git lists the files of the packages"),
     pytest.mark.needs("root", "debootstrap", "dpkg-deb", "git", "fs:overlay", "fs:ext4", "fs:xfs"),
 ]
-ROOT: Final = Path(__file__).parents[2]
 TINY: Final = "/mnt/packaging/debian/tests/tiny"  # the test of the .deb: autopkgtest starts it too
 
 

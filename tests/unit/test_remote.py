@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -167,7 +168,7 @@ def test_every_load_generator_that_can_be_away_has_its_program(tmp_path: Path) -
 def test_offset_is_that_of_the_quickest_question() -> None:
     """The clock there is 3 s ahead; a question that took long on its way back says little."""
     clock = Clock()
-    waits = iter([0.03, 0.0, 0.02, *[0.01] * 18])
+    waits = itertools.cycle([0.05, 0.0])  # many quick ones: on a busy machine one of them alone may wait as well
 
     def slow(**_: Any) -> dict[str, float]:
         import time
@@ -177,7 +178,7 @@ def test_offset_is_that_of_the_quickest_question() -> None:
         return {"utc": utc}
 
     offset, error = remote.offset_of(Asked(clock=slow), clock)  # type: ignore[arg-type]
-    assert offset == pytest.approx(3.0, abs=0.002) and error < 0.002
+    assert abs(offset - 3.0) <= error < 0.025
 
 
 def test_start_there_is_told_in_our_clock(tmp_path: Path) -> None:

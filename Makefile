@@ -76,9 +76,9 @@ bench: test-packages $(VENV)/.done-test
 releases: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python -m tests.releases $(or $(RELEASE),debian13) $(if $(COMMAND),--command "$(COMMAND)")
 dist: $(VENV)/.done
-	$(BIN)/python packaging/build.py
+	$(BIN)/python packaging/artifacts.py
 image:
-	$(SUDO) $(BIN)/python packaging/build.py image
+	$(SUDO) $(BIN)/python packaging/artifacts.py image
 bundle: $(VENV)/.done
 	$(SUDO) env PYTHONPATH=. $(BIN)/python packaging/bundle.py $(RELEASE)
 release: $(VENV)/.done-test

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import build
+import artifacts
 
 from dbbench import __version__
 from tests.releases import CHECKOUT, RELEASES, bare, entered
@@ -60,11 +60,11 @@ def written(name: str, dist: Path) -> Path:
                 (CHECKOUT / lock).read_text(encoding="utf-8")
                 for lock in ("requirements.lock", "requirements-test.lock")
             ]
-            (root / "tmp/wanted.lock").write_text(locks[0] + build.locked("mfusepy", locks))
+            (root / "tmp/wanted.lock").write_text(locks[0] + artifacts.locked("mfusepy", locks))
             inside("sh", "-c", _DOWNLOAD, "download", *FIRST)
         folder = Path(shutil.move(root / "tmp/bundle", Path(work) / "dbbench-bundle"))
-        source = build.exported(Path(work) / "source")
-        build.wheel(source, folder / "wheels")
+        source = artifacts.exported(Path(work) / "source")
+        artifacts.wheel(source, folder / "wheels")
         (folder / "apt/Packages").write_text(index(folder / "apt"))
         shutil.copy(CHECKOUT / "packaging/install.sh", folder)
         shutil.copy(CHECKOUT / "dbbench/packages.py", folder)
@@ -111,8 +111,8 @@ def main() -> int:
     release = parser.parse_args().release
     if release is None:
         parser.error(f"this machine has none of the releases; choose from {', '.join(RELEASES)}")
-    build.DIST.mkdir(exist_ok=True)
-    made = written(release, build.DIST)
+    artifacts.DIST.mkdir(exist_ok=True)
+    made = written(release, artifacts.DIST)
     print(f"{os.path.relpath(made)}  {made.stat().st_size / 1e6:.0f} MB")
     return 0
 

@@ -24,7 +24,7 @@ from tests import releases
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
 
-import build
+import artifacts
 
 ROOT: Final = Path(__file__).parents[2]
 pytestmark = [
@@ -39,7 +39,7 @@ TINY: Final = "/mnt/packaging/debian/tests/tiny"  # the test of the .deb: autopk
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make dist` builds."""
     folder = tmp_path_factory.mktemp("dist")
-    assert build.main(["--dist", str(folder), "--level", "1"]) == 0
+    assert artifacts.main(["--dist", str(folder), "--level", "1"]) == 0
     return folder
 
 
@@ -101,5 +101,5 @@ def version(dist: Path) -> str:
     """What `dbbench --version` prints of the commit that the wheel was built of."""
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        words = archive.read("dbbench/commit.txt").decode().strip().split(maxsplit=2)
-    return f"dbbench {build.__version__} (commit {words[0]} of {words[1]}" + (f", {words[2]})" if words[2:] else ")")
+        commit, day, *changed = archive.read("dbbench/commit.txt").decode().strip().split(maxsplit=2)
+    return f"dbbench {artifacts.__version__} (commit {commit} of {day}" + (f", {changed[0]})" if changed else ")")

@@ -19,7 +19,7 @@ from dbbench.packages import TOOLS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
 
-import build
+import artifacts
 import man
 import release
 
@@ -79,19 +79,19 @@ def test_the_deb_has_or_needs_every_package_of_python() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     required = {re.split(r"\W*[><=]", line)[0] for line in config["options"]["install_requires"].split()}
-    assert required <= {*build.DEBIAN, *build.VENDORED} and not {*build.DEBIAN} & {*build.VENDORED}
-    for name in build.VENDORED:
-        assert re.match(rf"{name}==\S+.*\n    --hash=sha256:", build.locked(name, LOCKS))
+    assert required <= {*artifacts.DEBIAN, *artifacts.VENDORED} and not {*artifacts.DEBIAN} & {*artifacts.VENDORED}
+    for name in artifacts.VENDORED:
+        assert re.match(rf"{name}==\S+.*\n    --hash=sha256:", artifacts.locked(name, LOCKS))
 
 
 def test_the_control_file_recommends_the_tools() -> None:
     """No field is left open; each tool of the table is recommended by its package."""
-    text = build.control("amd64", 7)
+    text = artifacts.control("amd64", 7)
     fields = dict(re.findall(r"^([\w-]+): (.*)$", text, re.MULTILINE))
     assert "@" not in text.replace(fields["Maintainer"], "")
     assert fields["Architecture"] == "amd64" and fields["Installed-Size"] == "7"
     for tool in TOOLS:
-        if build.recommended(tool):
+        if artifacts.recommended(tool):
             assert tool.debian in fields["Recommends"].split(", ")
 
 
@@ -100,7 +100,7 @@ def test_the_deb_completes_in_each_shell() -> None:
     command = group.get_command(click.Context(group), "completion")
     assert command is not None
     (argument,) = (each for each in command.params if isinstance(each, click.Argument))
-    assert isinstance(argument.type, click.Choice) and sorted(argument.type.choices) == sorted(build.COMPLETIONS)
+    assert isinstance(argument.type, click.Choice) and sorted(argument.type.choices) == sorted(artifacts.COMPLETIONS)
 
 
 # --- the bundle ------------------------------------------------------------------------------------

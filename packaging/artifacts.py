@@ -1,8 +1,8 @@
 """Build the packages into dist/, all from one copy of the checkout: wheel, man pages, .deb and container image.
 
     make dist                                  wheel, man pages and .deb
-    python packaging/build.py deb --arch arm64
-    python packaging/build.py image            with buildah, podman or docker
+    python packaging/artifacts.py deb --arch arm64
+    python packaging/artifacts.py image            with buildah, podman or docker
 
 The .deb contains what no release of Debian or Ubuntu since Debian 12 has in a sufficient version, in the versions of
 requirements.lock, as a virtual environment below /usr/lib/dbbench that also sees the system's packages. pydantic's

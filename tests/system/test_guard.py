@@ -344,7 +344,7 @@ def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, w
     wanted = request.asked(str(tmp_path / "plan.toml"), [], None, None, False, None)
     found = list(preflight._space(wanted.plan, wanted.expanded, tmp_path, None))
     assert [error.id for error in found] == ["E203"]
-    assert "redo" in found[0].evidence
+    assert "logs" in found[0].evidence
     assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence
 
 

@@ -45,7 +45,8 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     modules = set(done.stderr.split())
     assert "click" in modules
     assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
-    assert {name for name in modules if name.startswith("dbbench.commands.")} == {"dbbench.commands.options"}
+    commands = {name for name in modules if name.startswith("dbbench.commands.")}
+    assert commands <= {"dbbench.commands.options", "dbbench.commands.version"}
 
 
 def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:

@@ -57,7 +57,6 @@ TABLE: Final = "dbbench_witness"
 DOUBLINGS: Final = 14  # 16 384 rows, some MB of log: something that recovery has to do
 ROWS: Final = 2**DOUBLINGS
 LATER: Final = -1
-LOCKS: Final = ("postmaster.pid", "postmaster.opts")  # of the server that ran when it was taken: its pid is alive
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ def snapshot(filled: Filled) -> Iterator[OperationFacts]:
     """Use snapshots of the filesystem, or of the layer below it."""
     how = filesystems.snapshots_of(filled.setup)
     if how is None:
-        yield impossible("snapshot", f"neither {filled.fs.family} nor a layer below it has snapshots")
+        yield impossible("snapshot", filled.no_snapshots)
     else:
         yield from _taken("snapshot", how, filled)
 
@@ -222,7 +221,7 @@ def clone(filled: Filled) -> Iterator[OperationFacts]:
 
 
 def _taken(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
-    if why := log_elsewhere(filled) or how.lacks(filled):
+    if why := filled.obstacle(how):
         yield impossible(name, why)
         return
     try:
@@ -264,21 +263,12 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         datadir = copy.enter_context(how.clone(filled))
         if how.atomic:  # a copy of files lies there already
             yield ended(f"{name}: mount", began)
-        for lock in LOCKS:
-            (datadir / lock).unlink(missing_ok=True)
         began = time.monotonic()
-        server = copy.enter_context(filled.second(datadir))
+        server = copy.enter_context(filled.serving_copy(datadir))
         yield ended(f"{name}: start a server", began)
         began = time.monotonic()
         rows_found = _must_be_of_before(server, name)
         yield ended(f"{name}: query", began, rows_found, how.taken_bytes(filled))
-
-
-def log_elsewhere(filled: Filled) -> str | None:
-    """Return why a second server is impossible with a separate log: it would write into the first server's log."""
-    if filled.fs.wal is not None or "wal" in filled.setup.volumes:
-        return "the write-ahead log lies elsewhere: a copy of one moment would need both"
-    return None
 
 
 def _free_bytes(filled: Filled) -> int | None:

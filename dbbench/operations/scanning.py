@@ -15,7 +15,6 @@ from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
-from dbbench.operations.copies import LOCKS, log_elsewhere
 from dbbench.operations.steps import Filled, cold, ended, impossible
 from dbbench.storage import filesystems
 
@@ -27,19 +26,16 @@ def scan(filled: Filled) -> Iterator[OperationFacts]:
         yield _read(SCAN_OF_DATA, server, said)
     how = filesystems.snapshots_of(filled.setup)
     if how is None:
-        yield impossible(SCAN_OF_CLONE, f"neither {filled.fs.family} nor a layer below it has snapshots")
+        yield impossible(SCAN_OF_CLONE, filled.no_snapshots)
         return
-    if why := log_elsewhere(filled) or how.lacks(filled):
+    if why := filled.obstacle(how):
         yield impossible(SCAN_OF_CLONE, why)
         return
     try:
         how.snapshot(filled)
         said = cold(filled)
-        with how.clone(filled) as datadir:
-            for lock in LOCKS:
-                (datadir / lock).unlink(missing_ok=True)
-            with filled.second(datadir) as server:
-                yield _read(SCAN_OF_CLONE, server, said)
+        with how.clone(filled) as datadir, filled.serving_copy(datadir) as server:
+            yield _read(SCAN_OF_CLONE, server, said)
     finally:
         how.drop(filled)
 

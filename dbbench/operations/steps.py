@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dbbench.engines.port import Server
 from dbbench.model import CacheFacts, OperationFacts
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
+from dbbench.storage.filesystems.port import Snapshots
+
+_LOCKS: Final = ("postmaster.pid", "postmaster.opts")  # of the server that ran when it was copied: its pid is alive
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,28 @@ class Filled(Stored):
     cold: Callable[[], CacheFacts] | None = None  # empty the cache of the data files, and prove it; no server runs
     check: Callable[[Path], str] | None = None  # the engine's integrity check of the stopped data
     data_files: Callable[[Path], Sequence[Path]] | None = None
+
+    @property
+    def no_snapshots(self) -> str:
+        """Describe a filesystem without snapshots."""
+        return f"neither {self.fs.family} nor a layer below it has snapshots"
+
+    def obstacle(self, how: Snapshots) -> str | None:
+        """Return why no second server can run on such a copy of the data, or None.
+
+        With a separate log it would write into the first server's log.
+        """
+        if self.fs.wal is not None or "wal" in self.setup.volumes:
+            return "the write-ahead log lies elsewhere: a copy of one moment would need both"
+        return how.lacks(self)
+
+    @contextlib.contextmanager
+    def serving_copy(self, datadir: Path) -> Iterator[Server]:
+        """Start the second server on a copy, without the lock files that were copied with the data."""
+        for lock in _LOCKS:
+            (datadir / lock).unlink(missing_ok=True)
+        with self.second(datadir) as server:
+            yield server
 
 
 Operation = Callable[[Filled], Iterator[OperationFacts]]

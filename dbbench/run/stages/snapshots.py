@@ -23,7 +23,7 @@ from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
 from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning
 from dbbench.operations import Filled
-from dbbench.operations.copies import LOCKS, Reflinked, log_elsewhere
+from dbbench.operations.copies import Reflinked
 from dbbench.run.record import Record
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
@@ -74,10 +74,10 @@ def way(filled: Filled, server: Server) -> Snapshots:
 
 def lacks(how: Snapshots, filled: Filled) -> str | None:
     """Return why no snapshot is possible while a server runs, or None."""
-    why = log_elsewhere(filled) or how.lacks(dataclasses.replace(filled, tag=_FIRST))
+    why = dataclasses.replace(filled, tag=_FIRST).obstacle(how)
     if why is None or filesystems.snapshots_of(filled.setup) is not None:
         return why
-    return f"neither {filled.fs.family} nor a layer below it has snapshots; {why}"
+    return f"{filled.no_snapshots}; {why}"
 
 
 @contextlib.contextmanager
@@ -136,12 +136,9 @@ class Taking:
         self._kept.append((number, tagged))  # also where it fails half-way
         self._by.snapshot(tagged)
         snapshot_s, began = time.monotonic() - began, time.monotonic()
-        with self._by.clone(tagged) as datadir:
-            for lock in LOCKS:
-                (datadir / lock).unlink(missing_ok=True)
-            with tagged.second(datadir) as server:
-                text = asked(server)
-                ready_s = time.monotonic() - began
+        with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
+            text = asked(server)
+            ready_s = time.monotonic() - began
         drop_s = None
         if len(self._kept) > self._keep:
             began = time.monotonic()

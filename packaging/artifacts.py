@@ -149,15 +149,14 @@ def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> P
 
 def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
     """Download the wheels of VENDORED in their locked versions; pip compares their digests."""
-    locks = [(folder / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-test.lock")]
-    machine = MACHINES[arch]
+    machine, texts = MACHINES[arch], locks(folder)
     target.mkdir()
     for names, tags in (
         ([name for name in VENDORED if name not in COMPILED], [("3.11", "any")]),
         (COMPILED, [(python, f"manylinux2014_{machine}") for python in PYTHONS]),
     ):
         wanted = target / "wanted.txt"
-        wanted.write_text("".join(locked(name, locks) for name in names))
+        wanted.write_text("".join(locked(name, texts) for name in names))
         for python, platform in tags:
             _checked(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
                      "--only-binary=:all:", "--python-version", python, "--platform", platform,
@@ -165,9 +164,14 @@ def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
     return sorted(target.glob("*.whl"))
 
 
-def locked(name: str, locks: Sequence[str]) -> str:
+def locks(folder: Path) -> list[str]:
+    """Return the texts of a checkout's lock files, that of the program first."""
+    return [(folder / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-test.lock")]
+
+
+def locked(name: str, texts: Sequence[str]) -> str:
     """Return the lines of a package in the first lock file that has it: its version and its digests."""
-    for lock in locks:
+    for lock in texts:
         if found := re.search(rf"^{re.escape(name)}==.*\n(?:    .*\n)*", lock, re.MULTILINE):
             return found[0]
     raise SystemExit(f"no lock file has {name}")

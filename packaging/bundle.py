@@ -10,7 +10,6 @@ dependencies, whatever the other machine has already; the wheels are those of re
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from typing import Final
 import artifacts
 
 from dbbench import __version__
+from dbbench.results.fileio import sha256
 from tests.releases import CHECKOUT, RELEASES, bare, entered
 
 MOST_BYTES: Final = 350_000_000
@@ -56,10 +56,7 @@ def written(name: str, dist: Path) -> Path:
         root = Path(work) / "root"
         root.mkdir()
         with entered(bare(name), root) as inside:
-            locks = [
-                (CHECKOUT / lock).read_text(encoding="utf-8")
-                for lock in ("requirements.lock", "requirements-test.lock")
-            ]
+            locks = artifacts.locks(CHECKOUT)
             (root / "tmp/wanted.lock").write_text(locks[0] + artifacts.locked("mfusepy", locks))
             inside("sh", "-c", _DOWNLOAD, "download", *FIRST)
         folder = Path(shutil.move(root / "tmp/bundle", Path(work) / "dbbench-bundle"))
@@ -69,7 +66,8 @@ def written(name: str, dist: Path) -> Path:
         shutil.copy(CHECKOUT / "packaging/install.sh", folder)
         shutil.copy(CHECKOUT / "dbbench/packages.py", folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
-        (folder / "SHA256SUMS").write_text("".join(f"{digest(path)}  {path.relative_to(folder)}\n" for path in files))
+        sums = [f"{sha256(path, folder)}  {path.relative_to(folder)}\n" for path in files]
+        (folder / "SHA256SUMS").write_text("".join(sums))
         arch = (folder / "RELEASE").read_text().split()[-1]
         made = dist / f"dbbench-{__version__}-{name}-{arch}.tar"
         subprocess.run(
@@ -86,15 +84,9 @@ def index(folder: Path) -> str:
     for path in sorted(folder.glob("*.deb")):
         fields = subprocess.run(["dpkg-deb", "-f", path], check=True, capture_output=True, text=True).stdout
         entries.append(
-            f"{fields.rstrip()}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest(path)}\n"
+            f"{fields.rstrip()}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {sha256(path, folder)}\n"
         )
     return "\n".join(entries)
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def here() -> str | None:

@@ -19,10 +19,6 @@ from dbbench.cli import GROUPS, group
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TITLE: Final = "which filesystem should hold my database, by how much, and how sure are we?"
-STATUSES: Final = (
-    ("0", "success"), ("1", "a trial failed"), ("2", "usage or environment; nothing was changed"),
-    ("3", "a regression"), ("4", "inconclusive"), ("5", "refused for safety"), ("130, 143", "interrupted"),
-)  # fmt: skip
 _LINK: Final = re.compile(r"\[((?:`[^`]*`|[^]`])*)\]\([^)]*\)")
 
 
@@ -56,13 +52,11 @@ def commands_page(day: date) -> str:
             command = group.get_command(context, name)
             assert command is not None
             lines += _command(command, name, context, shared)
-    lines.append(".SH EXIT STATUS")
-    for status, meaning in STATUSES:
-        lines += [".TP", f".B {status}", escaped(meaning)]
-    table = _section((ROOT / "docs/plan.md").read_text(encoding="utf-8"), "Environment variables")
-    lines += [".SH ENVIRONMENT", *_blocks(table), ".SH EXAMPLES", ".nf", "dbbench init \\-\\-example tiny",
-              "dbbench plan plan.toml", "sudo dbbench run plan.toml", ".fi", ".SH SEE ALSO", ".BR dbbench\\-plan (5),",
-              ".BR pgbench (1),", ".BR fio (1)"]  # fmt: skip
+    lines += [".SH EXIT STATUS", *_blocks(_section("errors.md", "Exit statuses"))]
+    lines += [".SH ENVIRONMENT", *_blocks(_section("plan.md", "Environment variables"))]
+    lines += [".SH EXAMPLES", ".nf", "dbbench init \\-\\-example tiny", "dbbench plan plan.toml",
+              "sudo dbbench run plan.toml", ".fi", ".SH SEE ALSO", ".BR dbbench\\-plan (5),", ".BR pgbench (1),",
+              ".BR fio (1)"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -110,10 +104,11 @@ def plan_page(markdown: str, day: date) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(markdown: str, heading: str) -> str:
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", markdown, re.MULTILINE | re.DOTALL)
+def _section(document: str, heading: str) -> str:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise SystemExit(f"docs/plan.md has no heading {heading!r}")
+        raise SystemExit(f"docs/{document} has no heading {heading!r}")
     return found[1]
 
 
@@ -143,8 +138,8 @@ def _chunks(markdown: str) -> Iterator[tuple[bool, str]]:
 
 
 def _item(text: str) -> Iterator[str]:
-    if key := re.match(r"- \*\*`(.+?)`\*\*: (.*)", text):
-        yield from (".TP", f".B {escaped(key[1])}", _inline(key[2]))
+    if key := re.match(r"- \*\*(.+?)\*\*: (.*)", text):
+        yield from (".TP", f".B {escaped(_plain(key[1]))}", _inline(key[2]))
     else:
         marker, words = text.split(" ", 1)
         yield from (".IP • 4" if marker == "-" else f".IP {marker} 4", _inline(words))

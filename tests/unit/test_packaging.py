@@ -25,7 +25,6 @@ import release
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = man.pages(date(2026, 1, 2))
-LOCKS: Final = [(ROOT / name).read_text() for name in ("requirements.lock", "requirements-test.lock")]
 
 
 def plain(page: str) -> str:
@@ -81,7 +80,7 @@ def test_the_deb_has_or_needs_every_package_of_python() -> None:
     required = {re.split(r"\W*[><=]", line)[0] for line in config["options"]["install_requires"].split()}
     assert required <= {*artifacts.DEBIAN, *artifacts.VENDORED} and not {*artifacts.DEBIAN} & {*artifacts.VENDORED}
     for name in artifacts.VENDORED:
-        assert re.match(rf"{name}==\S+.*\n    --hash=sha256:", artifacts.locked(name, LOCKS))
+        assert re.match(rf"{name}==\S+.*\n    --hash=sha256:", artifacts.locked(name, artifacts.locks(ROOT)))
 
 
 def test_the_control_file_recommends_the_tools() -> None:

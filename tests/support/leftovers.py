@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from dbbench.results.journal import tag_of
+from dbbench.storage.devices import loop
 
 GONE_S = 60.0  # a killed trial is gone after 0.1 s; a machine with other work takes longer
 PROGRAMS = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
@@ -178,3 +180,13 @@ def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.
         if not left or time.monotonic() > until:
             return left
         time.sleep(0.01)
+
+
+def a_loop_device_is_found(folder: Path, image: Path) -> None:
+    """A loop device over `image`, a file of the folder, outlives a block and is named."""
+    held: Any = loop.attached(image)
+    try:
+        with pytest.raises(AssertionError, match="loop"), leaving_nothing(folder, within_s=0.2):
+            held.__enter__()
+    finally:
+        held.__exit__(None, None, None)

@@ -146,18 +146,20 @@ def test_every_fs_setup_has_its_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED.workloads)
 def test_every_workload_has_its_row_and_parameters(name: str) -> None:
-    """With driver, engines, window and primary metric; each parameter stands with its default."""
+    """With driver, engines, window and primary metric; each parameter has an entry with its default."""
     workload = SHIPPED.workload(name)
     engines = "all" if len(workload.engines) == 3 else ", ".join(workload.engines)
     cells = rows(section("docs/workloads.md", "Workloads"))[name]
     assert cells[:4] == [workload.driver, engines, workload.window, f"`{workload.primary}`"]
-    known = set(
-        re.findall(r"^\| `?([\w-]+)`? \| `(\w+)` \| (`[^`]*`)", section("docs/workloads.md", "Parameters"), re.M)
-    )
+    known = {
+        (part.partition("**")[0].strip("`"), *entry)
+        for part in re.split(r"^\*\*(?=[\w`-]+\*\*$)", section("docs/workloads.md", "Parameters"), flags=re.M)
+        for entry in re.findall(r"^- \*\*`(\w+)`\*\*, default (`[^`]*`):", part, re.M)
+    }
     for key, parameter in catalog.parameters(workload).items():
         rows_of = {of: default for of, word, default in known if word == key}
         shown = [rows_of[of] for of in (name, workload.driver) if of in rows_of]  # a workload's own row wins
-        assert shown, f"{key} of {name} is in no row"
+        assert shown, f"{key} of {name} has no entry"
         assert tomllib.loads(f"v = {shown[0].strip('`')}")["v"] in (parameter.default, _written(parameter))
 
 

@@ -111,7 +111,7 @@ _NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "
 
 
 def package_of(program: str, family: str = "debian") -> str | None:
-    """The package that brings a program on `debian` (and Ubuntu) or `fedora`; None where the table has none."""
+    """Return the package with a program on `debian` (and Ubuntu) or `fedora`; None if the table has none."""
     name = _BESIDE.get(Path(program).name, Path(program).name)
     for tool in TOOLS:
         if name in tool.programs:
@@ -120,7 +120,7 @@ def package_of(program: str, family: str = "debian") -> str | None:
 
 
 def required(program: str) -> bool:
-    """Whether every benchmark needs it, and not only some plans or tests."""
+    """Return whether every benchmark needs it, and not only some plans or tests."""
     return any(program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS)
 
 
@@ -149,7 +149,7 @@ def fix(package: str) -> str:
 
 
 def exists(package: str) -> bool:
-    """Whether apt could install it; True where there is no apt to ask."""
+    """Return whether apt could install it; True if there is no apt."""
     return shutil.which("apt-cache") is None or has_candidate(_policy(package))
 
 
@@ -178,7 +178,7 @@ def remedy(programs: Sequence[str]) -> str:
 
 
 def installable(programs: Sequence[str]) -> list[str]:
-    """The packages that bring missing programs, of those that apt could install."""
+    """Return the packages that contain missing programs, of those that apt can install."""
     return _wanted(programs)[0]
 
 
@@ -332,7 +332,7 @@ def demo(plan: Path) -> Path:
 
 
 class Simulation(NamedTuple):
-    """What `apt-get --simulate` said."""
+    """The output of `apt-get --simulate`."""
 
     new: tuple[str, ...]
     upgraded: tuple[str, ...]
@@ -385,7 +385,7 @@ def _judge(plan: Simulation, wanted: list[str]) -> None:
 
 
 def has_candidate(policy: str) -> bool:
-    """Whether `apt-cache policy NAME` names a version that could be installed."""
+    """Return whether `apt-cache policy NAME` shows a version that can be installed."""
     match = re.search(r"^\s*Candidate: (\S+)", policy, re.MULTILINE)
     return match is not None and match[1] != "(none)"
 

@@ -27,7 +27,9 @@ def inert(text: str) -> str:
 
 
 def on_terminal(text: str) -> str:
-    """The text for a terminal: inert, and with plain spaces, because many fonts lack the narrow ones."""
+    """Return the text for a terminal: without control characters, and with plain spaces, because many fonts lack the
+    narrow ones.
+    """
     return inert(text).replace(GROUP, " ")
 
 
@@ -95,7 +97,9 @@ def duration_text(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits or so: 1 926, 63.4, 7.21, 0.143; "–" for None and for what is not finite."""
+    """Return a number with about three digits: 1 926, 63.4, 7.21, 0.143; "–" for None and for values that are not
+    finite.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
@@ -114,18 +118,18 @@ def _typeset(text: str) -> str:
 
 
 def change(ratio: float | None) -> str:
-    """A ratio as a change: "−21.4 %" of 0.786."""
+    """Return a ratio as a change: "−21.4 %" for 0.786."""
     return MISSING if ratio is None else f"{_signed(ratio)}{GROUP}%"
 
 
 def round_change(ratio: float) -> str:
-    """A change at the tick of an axis: "−50 %", "+2.5 %"."""
+    """Return the change at the tick of an axis: "−50 %", "+2.5 %"."""
     percent = (ratio - 1) * 100
     return _typeset(f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}") + f"{GROUP}%"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Two ratios as an interval of changes: "−22.9..−19.9 %"."""
+    """Return two ratios as an interval of changes: "−22.9..−19.9 %"."""
     return MISSING if low is None or high is None else f"{_signed(low)}..{_signed(high)}{GROUP}%"
 
 
@@ -136,15 +140,15 @@ def _signed(ratio: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """A ratio as a factor: "0.48 ×"."""
+    """Return a ratio as a factor: "0.48 ×"."""
     return MISSING if ratio is None else f"{ratio:.3g}{GROUP}×"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """ "1 trial", "3 trials"."""
+    """Return "1 trial" or "3 trials"."""
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
 def listed(words: list[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Return "a", "a and b" or "a, b and c"."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")

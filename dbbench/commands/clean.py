@@ -27,7 +27,7 @@ _TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # of the journa
 
 
 class Left(NamedTuple):
-    """Something that may go, and what it is."""
+    """Something that may be removed, and what it is."""
 
     what: str
     path: Path

@@ -75,7 +75,7 @@ _QUIET = 0.2  # load per CPU: a fifth of the machine moves results by more than 
 
 
 class Purpose(StrEnum):
-    """What a person wants to do."""
+    """What a user wants to do."""
 
     PLAN = "this plan"
     MEASURE = "measure"
@@ -88,7 +88,7 @@ class Purpose(StrEnum):
 
 
 class Probe(NamedTuple):
-    """One row of doctor's list."""
+    """One row of doctor's table."""
 
     purpose: str
     check: str

@@ -29,7 +29,7 @@ def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def run_argument(required: bool = True) -> Callable[[Function], Function]:
-    """RUN, completed by the shell from the runs of the results folder."""
+    """Return the argument RUN, which the shell completes from the runs of the results folder."""
     return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_completed)
 
 
@@ -37,7 +37,7 @@ runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..",
 
 
 def folder_of(results_folder: Path, name: str) -> Path:
-    """The folder of a run. RunMissing, with the name that may have been meant."""
+    """Return the folder of a run. Raises RunMissing, with the name that may have been meant."""
     if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name
     if os.path.lexists(Path(name, "run.json")):
@@ -74,5 +74,5 @@ def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -
 
 
 def report_of(folder: Path) -> Path:
-    """Where the report page of a run lies."""
+    """Return the path of a run's report page."""
     return folder / "report.html"

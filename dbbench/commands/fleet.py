@@ -251,7 +251,7 @@ def end_with_coordinator() -> None:
 
 
 def needs_engine() -> None:
-    """FleetMissing where dask.distributed is not installed."""
+    """Raise FleetMissing if dask.distributed is not installed."""
     import importlib.util
 
     if importlib.util.find_spec("distributed") is None:
@@ -263,7 +263,7 @@ def needs_engine() -> None:
 
 
 def record_of(results_folder: Path, name: str) -> bool:
-    """Whether the coordinator of a fleet of that name has its files here."""
+    """Return whether the coordinator of the fleet of that name has its files here."""
     from dbbench.fleet import ledger
 
     return (ledger.folder_of(results_folder, name) / "fleet.json").is_file()
@@ -279,7 +279,7 @@ def put_stopped(here: list[Any]) -> None:
 
 
 def chosen(results_folder: Path, name: str | None) -> Any:
-    """The fleet of that name, or the newest. RunMissing."""
+    """Return the fleet of that name, or the newest one. Raises RunMissing."""
     from dbbench.fleet import ledger
 
     if name is not None:

@@ -142,7 +142,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def plan_text(path: Path, engines: tuple[str, ...]) -> str:
-    """The text of a plan for these engines; it can be loaded as it is."""
+    """Return the text of a plan for these engines, which can be loaded as it is."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in path.stem).strip("._-") or "plan"
     text = _HEAD.format(file=path, name=name) + "".join(profile_of(engine).plan for engine in engines)
     others = [f'"{engine}"' for engine in engines if profile_of(engine).generated == "sysbench"]

@@ -27,7 +27,7 @@ class Options:
     passed_over: list[DbbenchError] = field(default_factory=list)  # errors of what was left out of the output
 
     def coloured(self, stream: TextIO) -> bool:
-        """Whether colours may be printed on `stream`: a terminal, unless --no-color or NO_COLOR is given."""
+        """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
 
 
@@ -64,7 +64,7 @@ def global_options(function: Function) -> Function:
 
 
 def command_line(**kwargs: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """`click.command` with the global options, and Options as the function's first argument."""
+    """Return `click.command` with the global options, and Options as the function's first argument."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         kwargs.setdefault("context_settings", CONTEXT)
@@ -91,7 +91,7 @@ def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Comman
 
 
 def command_group() -> Callable[[Callable[..., Any]], Commands]:
-    """`click.group` with the global options."""
+    """Return `click.group` with the global options."""
 
     def decorate(function: Callable[..., Any]) -> Commands:
         made: Commands = click.group(cls=Commands, context_settings=CONTEXT)(global_options(function))
@@ -101,7 +101,7 @@ def command_group() -> Callable[[Callable[..., Any]], Commands]:
 
 
 def options_of(ctx: click.Context) -> Options:
-    """The command line's Options."""
+    """Return the command line's Options."""
     options = ctx.find_object(Options)
     if options is None:
         raise AssertionError("cli.run hands Options in")

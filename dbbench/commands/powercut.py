@@ -108,13 +108,13 @@ def _holds_no_cut(folder: Path) -> bool:
 
 
 def document(lab: LabFacts) -> dict[str, Any]:
-    """What --json prints of a lab."""
+    """Return what --json prints about a power-loss test."""
     document_of_lab: dict[str, Any] = plain(lab)
     return {**document_of_lab, "blind": list(lab.blind)}
 
 
 def settings_text(row: LabRow) -> str:
-    """The settings of a row in words; "" for the engine's default."""
+    """Return the settings of a row in words; "" for the engine's default."""
     return ", ".join(f"{name}={value}" for name, value in row.settings.items())
 
 

@@ -58,7 +58,7 @@ def command(options: Options, plan_file: str, fs: str | None, every: bool, name:
 
 
 def lacking(wanted: Asked) -> dict[str, str | None]:
-    """By arm: why its setup does not work under this machine's own kernel; None where it does."""
+    """Return, by arm, why its setup does not work with this machine's own kernel; None if it does."""
     from dbbench.storage import filesystems
 
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}

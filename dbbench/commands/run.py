@@ -26,7 +26,7 @@ from dbbench.units import duration_text
 
 
 def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """ "2/8" as (2, 8)."""
+    """Return "2/8" as (2, 8)."""
     if value is None:
         return None
     index, _, of = value.partition("/")
@@ -95,7 +95,7 @@ def _used(folder: Path) -> list[str]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether every trial was run, and none failed because its process died (E348)."""
+    """Return whether every trial was run and none failed because its process died (E348)."""
     from dbbench.run.create import killed
 
     run = results.load_run(folder, verify=False)
@@ -144,7 +144,7 @@ def _conclude(options: Options, folder: Path) -> int:
 
 
 def exit_status(run: LoadedRun) -> int:
-    """1 if a trial failed."""
+    """Return 1 if a trial failed, else 0."""
     return EXIT_TRIAL_FAILED if any(trial.status is Status.FAILED for trial in run.trials) else EXIT_OK
 
 

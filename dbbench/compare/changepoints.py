@@ -40,7 +40,7 @@ CURVE: Final = 3  # degree: follows half a swing; a slope alone lets slow swings
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:
-    """Indices of the first night of each new level, ascending; [] where there is none.
+    """Return the indices of the first night of each new level, ascending; [] if there is none.
 
     `series` has one positive number a night, usually a ratio to the same night's reference; None (or what is not
     a positive finite number) is a night without a result. At least LEAST_NIGHTS nights on each side and a shift of
@@ -89,7 +89,7 @@ def _moved(logs: Nights, found: list[int], end: int) -> int:
 
 
 def threshold(nights: int) -> float:
-    """What `scan` of so many nights of one level exceeds by chance seldom enough; linear between the table's rows."""
+    """Return what `scan` of so many nights of one level rarely exceeds by chance; linear between the table's rows."""
     import numpy
 
     table = numpy.array(THRESHOLDS)

@@ -15,7 +15,7 @@ Told = Callable[[Trial], str | None]
 
 
 def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Remark, ...]:
-    """A remark for each condition that differs between the good trials of two arms of one group."""
+    """Return a remark for each condition that differs between the good trials of two arms of one group."""
     base, other = _good(baseline), _good(candidate)
     if not base or not other:
         return ()

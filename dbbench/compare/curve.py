@@ -19,7 +19,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """An arm over the values of one swept parameter, all else equal."""
+    """An arm over the values of one swept parameter, with everything else equal."""
 
     fs_setup: str
     engine: str
@@ -30,7 +30,7 @@ class Curve:
 
     @property
     def crosses(self) -> tuple[Point, Point] | None:
-        """Neighbouring decided points of which one is ahead of the baseline and the other behind; None where none."""
+        """Return neighbouring decided points, one ahead of the baseline and one behind it; None if there are none."""
         decided = [point for point in self.points if point.row.verdict in (*AHEAD, *BEHIND)]
         for before, other in itertools.pairwise(decided):
             if (before.row.verdict in AHEAD) != (other.row.verdict in AHEAD):
@@ -39,7 +39,7 @@ class Curve:
 
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
-    """Every arm's curve over each numeric parameter that has two values at least; points ascending."""
+    """Return every arm's curve over each numeric parameter with at least two values; points ascending."""
     points_of: dict[tuple[str, str, str, str, str], list[Point]] = {}
     for row in rows:
         for parameter, value, rest in _numbers(row.variant):
@@ -53,7 +53,7 @@ def curves(rows: Sequence[Row]) -> list[Curve]:
 
 
 def crossings(rows: Sequence[Row]) -> list[Curve]:
-    """The curves that cross the baseline."""
+    """Return the curves that cross the baseline."""
     return [curve for curve in curves(rows) if curve.crosses is not None]
 
 

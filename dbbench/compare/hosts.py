@@ -35,7 +35,7 @@ class HostRatio:
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """How unlike the hosts' log ratios are."""
+    """How much the hosts' log ratios differ."""
 
     q: float
     df: int  # hosts − 1
@@ -60,7 +60,7 @@ class ByHost:
 
 
 def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
-    """Q, its p and I² of the hosts' mean log ratios; None below two hosts, or two blocks more than hosts."""
+    """Return Q, its p and I² of the hosts' mean log ratios; None below two hosts, or two blocks more than hosts."""
     from scipy.special import fdtrc
 
     total, df = sum(host.n for host in hosts), len(hosts) - 1
@@ -78,7 +78,7 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
 
 
 def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]:
-    """Each arm's ratio on each host, of trials that come from several hosts; [] where there is one host."""
+    """Return each arm's ratio on each host, for trials from several hosts; [] for one host."""
     disagreements = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):
         names = sorted({trial.host for trial in group})

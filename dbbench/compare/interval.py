@@ -37,7 +37,7 @@ class Estimate:
 
     @property
     def df(self) -> float:
-        """Degrees of freedom of the interval."""
+        """Return the degrees of freedom of the interval."""
         return self.n - 1 + self.shared_df
 
     @property
@@ -58,7 +58,7 @@ class Estimate:
         return quantile * self.combined_sd / math.sqrt(blocks)
 
     def p_value(self) -> float:
-        """Two-sided p of the paired t test; 1 below three blocks."""
+        """Return the two-sided p of the paired t test; 1 below three blocks."""
         from scipy.special import stdtr
 
         if self.n < LEAST_BLOCKS:
@@ -78,7 +78,9 @@ class Estimate:
 
 
 def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """From (baseline, candidate) values, all positive, one pair a block. ValueError where there is no pair."""
+    """Return the estimate for (baseline, candidate) values, all positive, one pair per block. Raises ValueError for
+    none.
+    """
     differences = [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
     n = len(differences)
     if n == 0:

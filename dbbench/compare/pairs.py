@@ -10,7 +10,7 @@ Group = tuple[str, str, str]  # engine, workload, variant
 
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
-    """Trials by (engine, workload, variant): comparisons never cross these."""
+    """Return the trials by (engine, workload, variant), which are never compared with each other."""
     groups_of: dict[Group, list[Trial]] = {}
     for trial in trials:
         groups_of.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
@@ -18,7 +18,7 @@ def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
 
 
 def chosen(trials: Sequence[Trial]) -> list[Trial]:
-    """The attempts that count for each arm and block, in run order.
+    """Return the attempts that count for each arm and block, in run order.
 
     Of a repeated block the earliest attempt in which all arms are ok; where there is none, each arm's earliest
     ok trial, else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
@@ -49,7 +49,7 @@ def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
 
 
 def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
-    """(baseline, candidate) trials of one (engine, workload) group, by block.
+    """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
 
     Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
     earliest ok trial; without that, the earliest attempt in which neither failed.

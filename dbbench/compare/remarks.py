@@ -87,22 +87,22 @@ _TEXTS: Final = {
 
 
 def remark(kind: Kind, **values: Value) -> Remark:
-    """A remark of that kind."""
+    """Return a remark of that kind."""
     return Remark(kind, values)
 
 
 def text(about: Remark) -> str:
-    """The remark in words."""
+    """Return the remark in words."""
     values = {name: number(value) if isinstance(value, float) else value for name, value in about.values.items()}
     words = _TEXTS[about.kind].format(**values, s="" if about.values.get("blocks") == 1 else "s")
     return words.replace(GROUP, " ")
 
 
 def texts(remarks: Iterable[Remark]) -> tuple[str, ...]:
-    """Each of them in words."""
+    """Return each remark in words."""
     return tuple(text(about) for about in remarks)
 
 
 def has(remarks: Iterable[Remark], kind: Kind) -> bool:
-    """Whether one of them is of that kind."""
+    """Return whether one of the remarks is of that kind."""
     return any(about.kind is kind for about in remarks)

@@ -28,7 +28,7 @@ Arm = TypeVar("Arm")
 
 
 def shared(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
-    """The estimates of each group's arms, each with what it shares of the other pairs' variance.
+    """Return the estimates of each group's arms, each with its share of the other pairs' variance.
 
     Unchanged are pairs below LEAST_BLOCKS and pairs without any scatter. All are unchanged where fewer than two groups
     have a pair that scatters (the pairs of a group have the baseline's trials in common, so they do not vouch for each
@@ -113,7 +113,7 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
 
 
 def levels(values: Sequence[float]) -> Iterator[Remark]:
-    """The remark about a cell with two levels."""
+    """Return the remark about a cell with two levels."""
     if (sides := two_levels(values)) is not None:
         lower, higher = sides
         yield remark(Kind.TWO_LEVELS, lower=len(lower), low=_near(lower), higher=len(higher), high=_near(higher))

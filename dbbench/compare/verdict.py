@@ -57,7 +57,7 @@ def document_of(row: Row) -> dict[str, Any]:
 
 
 def word(low: float, high: float, metric: Metric) -> str:
-    """The verdict of an interval of log ratios: different, else same within 5 %, else inconclusive."""
+    """Return the verdict of an interval of log ratios: different, else same within 5 %, else inconclusive."""
     if low > 0 or high < 0:
         return WORDS[metric.words, (low > 0) == (metric.better == "higher")]
     return "same" if low >= -SAME and high <= SAME else "inconclusive"

@@ -23,13 +23,13 @@ class Metric:
     help: str = ""
 
     def text(self, value: float | None) -> str:
-        """A value of it without the unit; bytes as GiB or MiB with it."""
+        """Return a value without its unit; bytes as GiB or MiB with it."""
         if value is not None and self.unit == "bytes":
             return size_text(value).replace(" ", GROUP)
         return number(value)
 
     def with_unit(self, value: float | None) -> str:
-        """A value of it with the unit."""
+        """Return a value with its unit."""
         text = self.text(value)
         return text if value is None or self.unit in ("", "bytes") else f"{text}{GROUP}{self.unit}"
 

@@ -53,19 +53,19 @@ class NightOutcome(NamedTuple):
 
     @property
     def exit_status(self) -> int:
-        """3 after a regression, 1 after a failed trial, 4 where nothing can be concluded."""
+        """Return 3 after a regression, 1 after a failed trial, 4 if no conclusion is possible, else 0."""
         return _EXITS.get(self.state, EXIT_OK)
 
     @property
     def document(self) -> dict[str, Any]:
-        """What `nightly run --json` prints."""
+        """Return what `nightly run --json` prints."""
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
         return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
                 "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
 
 
 def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked:
-    """The plan with its guard, in tonight's order."""
+    """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrowed
     from dbbench.plan.catalog import catalog
     from dbbench.plan.request import of_plan
@@ -129,7 +129,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 
 
 def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
-    """The finished run of this plan. One of the same night that was stopped is resumed."""
+    """Return the finished run of this plan. A run of the same night that was stopped is resumed."""
     from dbbench.run.create import create, free_name, keep_scripts
     from dbbench.run.preflight import check
     from dbbench.run.queue import execute
@@ -182,5 +182,5 @@ def notify(words: str, document: dict[str, Any]) -> None:
 
 
 def today() -> str:
-    """The date of this night, in UTC."""
+    """Return the date of this night, in UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

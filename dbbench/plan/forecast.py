@@ -70,7 +70,7 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many blocks a budget is expected to give; the run itself goes by the times that it measures."""
+    """How many blocks a budget is expected to allow; the run itself uses the times that it measures."""
 
     budget_s: float
     prepare_s: float  # image and golden copies, if none exists yet

@@ -23,7 +23,7 @@ from dbbench.units import change, count, interval, number
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """One metric of a setup under one engine and workload. `state` is a verdict, for a night its finding."""
+    """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a night."""
 
     engine: str
     workload: str  # with its variant
@@ -40,7 +40,7 @@ class ArmFigures:
 
     @property
     def name(self) -> str:
-        """ "postgres pgbench-tpcb, clients=8: xfs"."""
+        """Return "postgres pgbench-tpcb, clients=8: xfs"."""
         return f"{self.engine} {self.workload}: {self.fs_setup}"
 
 
@@ -58,7 +58,7 @@ class Report:
 
 
 def exported(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
-    """The verdicts as "json", "csv", "markdown", or in one of FORMATS."""
+    """Return the verdicts as "json", "csv", "markdown", or in one of FORMATS."""
     match form:
         case "json":
             return json_text(as_document(verdicts))
@@ -71,7 +71,7 @@ def exported(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
 
 
 def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
-    """Every row of the verdicts; failed trials are the report's problems."""
+    """Return every row of the verdicts; failed trials are the report's problems."""
     entries = tuple(
         ArmFigures(row.engine, titled(row.workload, row.variant), row.fs_setup, table.metric.name, row.value, row.ratio,
                    row.lo, row.hi, row.n, row.verdict, row.durability_class, texts(row.notes))

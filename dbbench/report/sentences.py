@@ -24,17 +24,17 @@ SAME: Final = f"same within 5{GROUP}%"
 
 
 def plain_text(parts: Parts) -> str:
-    """The sentence as plain text."""
+    """Return the sentence as plain text."""
     return "".join(text for text, _bold in parts).replace(GROUP, " ")
 
 
 def verdict_words(row: Row) -> str:
-    """The verdict of a row in a table."""
+    """Return the verdict of a row as the table shows it."""
     return SAME if row.verdict == "same" else row.verdict
 
 
 def freedom(row: Row) -> str:
-    """Where the degrees of freedom of a row's interval come from; "" without an interval."""
+    """Return where the degrees of freedom of a row's interval come from; "" without an interval."""
     if row.df is None:
         return ""
     shared = row.df_shared or 0.0
@@ -108,7 +108,7 @@ def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
 
 
 def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
-    """(kind, sentence) of what a reader must know next to the verdict of these rows."""
+    """Return (kind, sentence) of what a reader must know next to the verdict of these rows."""
     all_caveats: list[tuple[str, Parts]] = []
     for row in rows[1:]:
         if row.mixed_durability:
@@ -127,12 +127,14 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
 
 
 def remarks(row: Row) -> str:
-    """The remarks about a row."""
+    """Return the remarks about a row."""
     return "; ".join(texts(row.notes))
 
 
 def crossing(curve: Curve, baseline: str) -> Parts:
-    """An arm that is ahead of the baseline at one value of a swept parameter and behind it at another."""
+    """Return the sentence about an arm that is ahead of the baseline at one value of a swept parameter and behind it at
+    another.
+    """
     if curve.crosses is None:
         return ()
     first, second = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({change(p.row.ratio)})" for p in curve.crosses)
@@ -142,7 +144,7 @@ def crossing(curve: Curve, baseline: str) -> Parts:
 
 
 def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:
-    """The ratios of an arm on hosts that do not agree about it; () where they do."""
+    """Return the ratios of an arm on hosts that do not agree about it; () if they agree."""
     if arm.spread is None or not arm.spread.disagree:
         return ()
     ratios = listed([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
@@ -151,7 +153,7 @@ def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:
 
 
 def agreement(arm: ByHost) -> str:
-    """Whether the hosts agree about an arm, with the figures of the test."""
+    """Return whether the hosts agree about an arm, with the figures of the test."""
     if arm.spread is None:
         return "more blocks per host are needed to tell whether the hosts agree"
     word = "the hosts disagree" if arm.spread.disagree else "no sign that the hosts disagree"
@@ -160,7 +162,7 @@ def agreement(arm: ByHost) -> str:
 
 
 def by_host(arm: ByHost) -> str:
-    """An arm with its ratio on each host."""
+    """Return an arm with its ratio on each host."""
     hosts = [
         f"{host.host} {change(host.ratio)}"
         + ("" if host.lo is None else f" ({interval(host.lo, host.hi)})")
@@ -171,7 +173,7 @@ def by_host(arm: ByHost) -> str:
 
 
 def joined(sentences: Iterable[Parts]) -> list[str]:
-    """Each of them as plain text."""
+    """Return the sentences as plain text."""
     return [plain_text(parts) for parts in sentences if parts]
 
 

@@ -50,7 +50,7 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: st
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """The same as a table of Markdown."""
+    """Return the same as a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     lines += [
         "| " + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row) + " |" for row in rows

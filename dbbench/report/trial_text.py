@@ -13,7 +13,7 @@ from dbbench.units import count, duration_text, number, size_text, time_text
 
 
 def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
-    """The lines that describe a trial of the run: phases, figures, latencies, proofs and warnings."""
+    """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and warnings."""
     yield f"{trial.id}: {trial.status.value}"
     work = titled(trial.workload, trial.variant)
     yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"

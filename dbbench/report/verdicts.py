@@ -48,7 +48,7 @@ class VerdictTable(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """What `compare` prints, in whatever format. `findings` are sentences about several tables: curves that cross."""
+    """What `compare` prints, in every format. `findings` are sentences about several tables: curves that cross."""
 
     baseline: str
     tables: list[VerdictTable]
@@ -126,7 +126,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
 
 
 def gate(found: Verdicts) -> int:
-    """The exit code of a gate: 3 where any row is slower or worse, else 4 where any is not decided, else 0."""
+    """Return the exit status of a gate: 3 if any row is slower or worse, else 4 if any is undecided, else 0."""
     words = {row.verdict for table in found.tables for row in table.rows}
     if words & set(BEHIND):
         return EXIT_REGRESSION
@@ -167,7 +167,7 @@ def _profiles(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
 
 
 def as_document(found: Verdicts) -> dict[str, Any]:
-    """The JSON contract of `compare --json`. `metric` is "primary" where the tables have several."""
+    """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
     metrics = {table.metric.name for table in found.tables}
     return {
         "schema": SCHEMA,

@@ -120,7 +120,7 @@ def plan_text(found: Study, scale: str, installed: Sequence[str]) -> str:
 
 
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
-    """The variant of a table in the plan of that scale."""
+    """Return the variant of a table in the plan of that scale."""
     return string.Template(table.variant).safe_substitute(scale.values if scale else {})
 
 

@@ -10,10 +10,9 @@ from dbbench.results import LoadedRun, load_run
 
 
 def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
-    """The page of these runs (loaded, or their folders) as HTML text.
-
-    `redact` takes "hosts", "paths" and "params" out of it. `nights` are the courses of a plan that is watched
-    (`dbbench.nightly.courses_of`). RunMissing, ResultDamaged; UnknownName for another word in `redact`.
+    """Return the page of these runs (loaded, or their folders) as HTML text. `redact` removes "hosts", "paths" or
+    "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.courses_of`). Raises
+    RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
     """
     from dbbench.report.page.html import html
     from dbbench.report.page.model import build

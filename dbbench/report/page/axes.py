@@ -11,7 +11,9 @@ from dbbench.report.page.theme import Mark
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear scale: the values `low` to `high` lie at the pixels `start` to `end`; upwards, `start` is the larger."""
+    """A linear scale: the values `low` to `high` are at the pixels `start` to `end`. On a vertical axis `start` is the
+    larger.
+    """
 
     low: float
     high: float
@@ -23,11 +25,11 @@ class Axis:
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def clipped(self, value: float) -> float:
-        """The pixel of a value; of one outside the axis, the nearer end."""
+        """Return the pixel of a value, or the nearer end of the axis if the value is outside it."""
         return self(min(self.high, max(self.low, value)))
 
     def ticks(self, most: int) -> list[float]:
-        """The round values on the axis, at most about `most` of them."""
+        """Return the round values on the axis, about `most` of them at most."""
         step = step_above((self.high - self.low) / most)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]
@@ -45,28 +47,28 @@ class Frame:
     bottom: float
 
     def along(self, low: float, high: float) -> Axis:
-        """The horizontal axis."""
+        """Return the horizontal axis."""
         return Axis(low, high, self.left, self.right)
 
     def up(self, low: float, high: float) -> Axis:
-        """The vertical axis."""
+        """Return the vertical axis."""
         return Axis(low, high, self.bottom, self.top)
 
 
 def step_above(value: float) -> float:
-    """The next round step (1, 2 or 5 times a power of ten) that is at least `value`, which is above 0."""
+    """Return the next round step (1, 2 or 5 times a power of ten) that is at least `value`, which is above 0."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)
 
 
 def padded(low: float, high: float, least: float, share: float) -> tuple[float, float]:
-    """The range with `share` of its length added at both ends, at least `least` long and not below 0."""
+    """Return the range with `share` of its length added at both ends, at least `least` long and not below 0."""
     pad = max((high - low) * share, (least - (high - low)) / 2)
     return max(0.0, low - pad), high + pad
 
 
 def polyline(points: Iterable[tuple[float, float] | None]) -> str:
-    """The path through pixels of an SVG. None is a gap; a point between two gaps is drawn as a dot."""
+    """Return the path of an SVG through these pixels. None is a gap; a point between two gaps is drawn as a dot."""
     pieces, alone = [], True
     previous: tuple[float, float] | None = None
     for point in [*points, None]:

@@ -17,7 +17,7 @@ Sum = tuple[str, ...]  # columns that are added up
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure. Of `sources` the first that any trial has is drawn, its columns added and × factor."""
+    """One measure. The first of `sources` that any trial has is drawn: the sum of its columns, times the factor."""
 
     key: str
     title: str
@@ -30,7 +30,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """`headline`: lines, large, with the strip of stalls; `stack`: areas an arm; `grid`: small multiples."""
+    """`headline`: large lines with the strip of stalls; `stack`: areas, one plot per arm; `grid`: small multiples."""
 
     ident: str
     title: str
@@ -88,7 +88,7 @@ CHARTS: Final = (
 
 @dataclass(frozen=True)
 class DrawnPanel:
-    """A panel of which there is something to draw; `source` are the columns that were found."""
+    """A panel that has data; `source` are the columns that exist."""
 
     panel: Panel
     source: Sum
@@ -101,7 +101,7 @@ class DrawnPanel:
 
 @dataclass(frozen=True)
 class DrawnChart:
-    """A chart of one group: its panels and its caption; without panels, the caption says why."""
+    """A chart of one group: its panels and its caption. Without panels, the caption gives the reason."""
 
     chart: Chart
     panels: tuple[DrawnPanel, ...]
@@ -112,7 +112,7 @@ class DrawnChart:
 
 
 def drawn_charts(group: Group, seconds: Telemetry) -> tuple[DrawnChart, ...]:
-    """Every chart with what this group has for it. One without a panel stays, with its reason, in the first five."""
+    """Return every chart with the data of this group. Of the first five, one without data is kept, with the reason."""
     drawn = []
     for chart in CHARTS:
         panels = tuple(DrawnPanel(p, source) for p in chart.panels if (source := _source(p, seconds)))
@@ -129,7 +129,7 @@ def _source(panel: Panel, seconds: Telemetry) -> Sum | None:
 
 
 def column(seconds: Telemetry, trial_id: str, drawn: DrawnPanel) -> Values:
-    """The panel's values of a trial in the panel's unit. The first column decides where there are gaps."""
+    """Return the panel's values of a trial in the panel's unit. The first column decides where there are gaps."""
     first, *more = (seconds.values(trial_id, name) for name in drawn.source)
     return drawn.panel.factor * (first + sum(np.nan_to_num(other) for other in more))
 
@@ -147,7 +147,7 @@ def _caption(chart: Chart, panels: Sequence[DrawnPanel], group: Group, seconds: 
 
 
 def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> Values:
-    """The panel's known values in the windows of the arm's used trials."""
+    """Return the panel's values, without gaps, in the windows of the arm's used trials."""
     parts = [seconds.known(trial.id, column(seconds, trial.id, drawn)) for trial in seconds.used(arm)]
     return np.concatenate(parts) if parts else np.empty(0)
 

@@ -52,7 +52,7 @@ HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", 
 
 
 def choose(groups: Sequence[Group]) -> Choose:
-    """The table; arms that no group has measured are left out."""
+    """Return the table, without arms that no group has measured."""
     arms = dict.fromkeys(arm for group in groups for arm in group.arms)
     rows = [_choice(arm, groups) for arm in arms if any(_row(group, arm) for group in groups)]
     return Choose(tuple(groups), HEADINGS, tuple(sorted(rows, key=lambda choice: choice.apart)))

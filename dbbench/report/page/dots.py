@@ -25,7 +25,7 @@ LEAST_SPAN: Final = 0.16  # of the x axis: differences below a percent shall not
 
 @dataclass(frozen=True)
 class Dot:
-    """One trial: where it stands, whether it counts, and what its title says."""
+    """One trial: its position, whether it counts, and its tooltip."""
 
     x: float
     y: float
@@ -35,7 +35,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class DotRow:
-    """One arm. `interval` and `centre` are x positions; `words` stand at the right end."""
+    """One arm. `interval` and `centre` are x positions; `words` are at the right end."""
 
     mark: Mark
     apart: bool
@@ -66,7 +66,7 @@ class DotPlot:
 
 
 def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
-    """The wide and the narrow one; None where no pair can be made."""
+    """Return the wide and the narrow drawing; None if no pair can be formed."""
     ratios = _ratios(group)
     if not any(ratios.values()):
         return None

@@ -39,7 +39,7 @@ class SettingRow:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The settings of one engine as they were asked for."""
+    """The settings of one engine as they were requested."""
 
     title: str
     rows: tuple[SettingRow, ...]
@@ -48,7 +48,7 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class Environment:
-    """All of the section."""
+    """The section on the environment."""
 
     marks: tuple[Mark, ...]
     differs: tuple[Fact, ...]  # a cell each arm
@@ -62,7 +62,7 @@ class Environment:
 
 
 def environment(groups: Sequence[Group]) -> Environment:
-    """All facts of all trials, sorted into what differs between arms and what does not."""
+    """Return the facts of all trials: first those that differ between arms, then the others."""
     arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
     trials = [trial for group in groups for trial in group.trials]
     differs, same = _compared(arms, {arm: [facts(t) for t in trials if t.fs_setup == arm] for arm in arms})
@@ -104,7 +104,7 @@ def _machines(runs: Sequence[Run]) -> list[tuple[str, Mapping[str, Any], Mapping
 
 
 def facts(trial: Trial) -> dict[str, str]:
-    """What a trial recorded about its filesystem, device and cold start, as flat text."""
+    """Return what a trial recorded about its filesystem, device and cold start, as flat text."""
     facts_of = {**_conditions(trial), "fs setup": trial.setup}
     if (fs := trial.filesystem) is not None:
         facts_of |= _made(fs) | ({f"log: {key}": value for key, value in _made(fs.wal).items()} if fs.wal else {})
@@ -173,7 +173,7 @@ def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested facts as `a.b: value`; what is not known is left out."""
+    """Return nested facts as `a.b: value`, without those that are not known."""
     flattened: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -242,7 +242,7 @@ def _word(word: str) -> str:
 
 
 def shown(value: Any, name: str = "") -> str:
-    """A fact as text: flags as on and off, sizes (by the name that ends in `bytes`) with their unit."""
+    """Return a fact as text: flags as on and off, sizes (names that end in `bytes`) with their unit."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if name.endswith("bytes") and isinstance(value, int):

@@ -13,12 +13,12 @@ from dbbench.units import duration_text, listed, number, size_text
 
 
 def sentences(groups: Sequence[Group]) -> tuple[str, ...]:
-    """The conditions of all groups, differences first; a sentence that holds for several is given once."""
+    """Return the conditions of all groups, differences first; one that applies to several groups appears once."""
     return tuple(dict.fromkeys((*_unequal(groups), *(line for group in groups for line in _of(group)))))
 
 
 def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
-    """(arm, conditions in which it differs from the baseline), from the trials that were used."""
+    """Return (arm, conditions in which it differs from the baseline), from the trials that were used."""
     used = {arm: group.used_of(arm) for arm in group.arms}
     sentences = [(arm, texts(unequal(used.get(group.baseline, []), trials))) for arm, trials in used.items()]
     return [(arm, lines) for arm, lines in sentences if lines and arm != group.baseline]

@@ -14,7 +14,7 @@ from dbbench.units import count
 
 @dataclass(frozen=True)
 class TrialEvidence:
-    """One trial's evidence; `link` leads to its second in the timelines."""
+    """The evidence of one trial; `link` leads to its second in the timelines."""
 
     where: str
     text: str
@@ -25,7 +25,7 @@ class TrialEvidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """One ID with all its places."""
+    """One error or warning ID with all its places."""
 
     ident: str
     title: str
@@ -35,13 +35,13 @@ class Finding:
     places: tuple[TrialEvidence, ...]
 
     def texts(self) -> list[tuple[str, int]]:
-        """The different evidences, each with how many trials have it."""
+        """Return the different texts of the evidence, each with its number of trials."""
         texts = [place.text for place in self.places]
         return [(text, texts.count(text)) for text in dict.fromkeys(texts)]
 
 
 def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
-    """Errors first, then warnings by ID."""
+    """Return errors first, then warnings, by ID."""
     total = sum(len(group.trials) for group in groups)
     errors: dict[str, list[TrialEvidence]] = {}
     warnings: dict[str, list[TrialEvidence]] = {}

@@ -55,7 +55,7 @@ class Group:
 
     @property
     def version(self) -> str:
-        """Engine versions that were seen, as one word; "" before the first trial."""
+        """Return the engine versions of the trials, as one string; "" before the first trial."""
         return " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
 
     @property
@@ -69,30 +69,30 @@ class Group:
 
     @cached_property
     def used(self) -> frozenset[str]:
-        """Ids of the trials whose figures count."""
+        """Return the ids of the trials whose figures count."""
         return frozenset(trial.id for trial in chosen(self.trials))
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """The primary metric's rows, the baseline first, then the best first."""
+        """Return the rows of the primary metric, the baseline first, then from best to worst."""
         rows = self.rows_of(self.metric.name)
         seen = {row.fs_setup for row in rows}
         missing = [self._without_figures(arm) for arm in self.arms if arm not in seen]
         return tuple(sorted([*rows, *missing], key=lambda row: row.fs_setup != self.baseline))
 
     def rows_of(self, metric: str) -> list[Row]:
-        """The rows of this group by that metric; [] where no trial has it."""
+        """Return the rows of this group for a metric; [] if no trial has it."""
         cell = self.cells[0]
         return self.comparison.rows((cell.engine.name, cell.workload.name, cell.variant), metric)
 
     def missing(self) -> list[TrialSpec]:
-        """Trials of the plan that have not run."""
+        """Return the trials of the plan that have not run."""
         cells = {cell.id for cell in self.cells}
         todo = set(self.loaded.unfinished)
         return [spec for spec in self.loaded.run.order if spec.cell in cells and spec.id in todo]
 
     def apart(self, row: Row) -> bool:
-        """Whether the arm has another durability class than the baseline, so that they are never ranked together."""
+        """Return whether the arm has another durability class than the baseline. Such arms are not ranked together."""
         class_known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
         return row.mixed_durability and class_known
 
@@ -100,11 +100,11 @@ class Group:
         return [trial for trial in self.trials if trial.fs_setup == arm]
 
     def used_of(self, arm: str) -> list[Trial]:
-        """Those of them whose figures count."""
+        """Return the arm's trials whose figures count."""
         return [trial for trial in self.trials_of(arm) if trial.id in self.used]
 
     def excluded(self, arm: str) -> list[tuple[Trial, str]]:
-        """Trials of the arm that do not count, each with the reason."""
+        """Return the arm's trials that do not count, each with the reason."""
         return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.used]
 
     def _without_figures(self, arm: str) -> Row:
@@ -115,12 +115,12 @@ class Group:
 
 
 def of_summary(name: str) -> Of:
-    """That figure of a trial's summary."""
+    """Return a figure of a trial's summary."""
     return lambda trial: trial.summary.get(name)
 
 
 def reason(trial: Trial) -> str:
-    """Why a trial does not count, in a few words."""
+    """Return in a few words why a trial does not count."""
     if trial.error is not None:
         return f"{trial.error.id} in phase {trial.error.phase or 'unknown'}"
     if trial.status is Status.FAILED:
@@ -130,7 +130,7 @@ def reason(trial: Trial) -> str:
 
 
 def groups(runs: Sequence[LoadedRun]) -> list[Group]:
-    """All groups in the order of the plans. Runs are never compared with each other here."""
+    """Return all groups in the order of the plans. Runs are never compared with each other here."""
     marks = marks_of(runs)
     page_groups: list[Group] = []
     for loaded in runs:
@@ -148,6 +148,6 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
 
 
 def marks_of(runs: Sequence[LoadedRun]) -> dict[str, Mark]:
-    """A mark for each arm of the page: the same hue, dash and shape wherever it is named."""
+    """Return a mark for each arm of the page: the same colour, dash and shape in every chart."""
     arms = dict.fromkeys(cell.arm for loaded in runs for cell in loaded.run.cells)
     return {arm: Mark(index, arm) for index, arm in enumerate(arms)}

@@ -30,7 +30,7 @@ Kind = Literal["short", "durability", "suspect", "unfinished", "damaged", "burst
 
 @dataclass(frozen=True)
 class Figure:
-    """A large number on a card. `sure` is False where the interval does not carry the card's title."""
+    """A large number on a card. `sure` is False if the interval does not support the card's title."""
 
     label: str
     value: str
@@ -62,7 +62,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All of section 1."""
+    """The first section of the page."""
 
     sentences: tuple[tuple[Group, Parts], ...]
     notices: tuple[Notice, ...]
@@ -70,7 +70,7 @@ class Verdict:
 
 
 def verdict(groups: Sequence[Group], found: Sequence[Finding]) -> Verdict:
-    """The head of the page. `found` is what the section of warnings lists."""
+    """Return the first section of the page. `found` is the list of warnings."""
     sentences = tuple((group, sentence(group.rows, group.metric)) for group in groups)
     speed = all(group.metric.words == "speed" for group in groups)
     best, worst = ("Fastest", "Slowest") if speed else ("Best", "Worst")
@@ -178,7 +178,7 @@ def _quality(groups: Sequence[Group], found: Sequence[Finding]) -> Card:
 
 
 def notices(groups: Sequence[Group]) -> list[Notice]:
-    """What makes the figures unfair, small or incomplete, the gravest first."""
+    """Return what makes the figures unfair, small or incomplete, the most serious first."""
     return [
         *_damaged(groups),
         *_unfinished(groups),
@@ -276,7 +276,7 @@ def _short(groups: Sequence[Group]) -> list[Notice]:
 
 
 def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:
-    """A sentence for each arm whose ratio to the baseline differs between hosts."""
+    """Return a sentence for each arm whose ratio to the baseline differs between hosts."""
     same: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups:
         same.setdefault((group.engine, group.workload, group.baseline), []).append(group)

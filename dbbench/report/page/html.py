@@ -30,7 +30,7 @@ HEAD_SCRIPT: Final = "head.js"
 
 
 def html(model: PageModel) -> str:
-    """The whole page as text."""
+    """Return the whole page as text."""
     folder = shipped() / "reports"
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -67,7 +67,7 @@ def html(model: PageModel) -> str:
 
 
 def embedded(content: Any) -> Markup:
-    """JSON that can stand inside a script element. NaN is refused; keys keep their order."""
+    """Return JSON that is safe inside a script element. Raises ValueError for NaN; keys keep their order."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 

@@ -51,7 +51,7 @@ class Latency:
         return [*PERCENTILES, "max"]
 
     def raw(self) -> dict[str, Any]:
-        """The same for the download, in ms."""
+        """Return the table for the download, in ms."""
         return {
             "run": self.group.loaded.run.name, "engine": self.group.engine, "workload": self.group.workload,
             "rows": [{"fs_setup": row.mark.name, "transactions": row.transactions, "max_ms": row.longest_ms,
@@ -61,7 +61,7 @@ class Latency:
 
 
 def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
-    """One for each group that recorded latencies. ResultDamaged if a histogram cannot be read."""
+    """Return a distribution for each group that recorded latencies. Raises ResultDamaged."""
     distributions = []
     for group in groups:
         rows = sorted(group.rows, key=group.apart)

@@ -29,7 +29,7 @@ class WorkloadFacts:
 
 @dataclass(frozen=True)
 class Repeat:
-    """One run: its command and the plan as it was given ("" where the file is not there any more)."""
+    """One run: its command and its plan ("" if the file no longer exists)."""
 
     name: str
     created: str
@@ -43,7 +43,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Method:
-    """All of the section."""
+    """The section on the method."""
 
     levels: tuple[str, ...]
     workloads: tuple[WorkloadFacts, ...]
@@ -51,8 +51,9 @@ class Method:
 
 
 def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
-    """What the page says of how its figures were made. The plan holds hosts, paths and parameters: where one of
-    them may not be told, it is left out as a whole."""
+    """Return the section on how the figures were made. The plan contains hosts, paths and parameters: if one of these
+    is redacted, the plan is omitted.
+    """
     levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
     runs = {group.loaded.path: group.loaded for group in groups}.values()
     repeats = []
@@ -98,7 +99,7 @@ def _workload(group: Group) -> WorkloadFacts:
 
 
 def subtitle(groups: Sequence[Group]) -> str:
-    """The line under the run's name: engines, arms × blocks, disk, kernel."""
+    """Return the line under the run's name: engines, arms × blocks, disk, kernel."""
     arms = list(dict.fromkeys(arm for group in groups for arm in group.arms))
     runs = {group.loaded.path: group.loaded.run for group in groups}.values()
     blocks = max((run.blocks for run in runs), default=0)

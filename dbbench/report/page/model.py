@@ -39,7 +39,7 @@ SCHEMA = 1  # of the data that can be downloaded from the page
 
 @dataclass(frozen=True)
 class GroupView:
-    """All that the page shows of one engine and workload."""
+    """Everything that the page shows about one engine and workload."""
 
     group: Group
     table: ResultTable
@@ -77,7 +77,7 @@ class PageModel:
 
     @property
     def beside_and_after(self) -> list[tuple[OperationTable, str, str, str]]:
-        """The tables of snapshots and of operations: table, a word for its ID, title, what its figures are."""
+        """Return the tables of snapshots and of operations: table, word for its ID, title, caption."""
         snapshots = "A second server is started on the newest snapshot and queried; figures are medians."
         operations = "On the filled filesystem. Times are medians; bytes are the space that the step used."
         return [
@@ -87,8 +87,9 @@ class PageModel:
 
 
 def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
-    """The page of these runs, and of the nights of their plans, without what `redact` names. ResultDamaged where a
-    series cannot be read."""
+    """Return the page of these runs and of the nights of their plans, without what `redact` names. Raises ResultDamaged
+    if a series cannot be read.
+    """
     runs = [redacted(run, tuple(redact)) for run in runs]
     courses = nights.redacted(courses, redact)
     page_groups = groups(runs)

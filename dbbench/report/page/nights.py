@@ -44,7 +44,7 @@ class NightPoint:
 
 @dataclass(frozen=True)
 class Course:
-    """A series over all its nights. `against`: the reference's label; "" for the reference's own figure."""
+    """A series over all its nights. `against` is the reference's label, "" for the reference's own figure."""
 
     title: str  # engine and workload
     arm: str
@@ -55,7 +55,7 @@ class Course:
 
 @dataclass(frozen=True)
 class NightDot:
-    """A night's mark and what its title says."""
+    """A night's mark and its tooltip."""
 
     x: float
     y: float
@@ -90,13 +90,13 @@ class NightPlot:
 
 
 def night_plots(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightPlot, ...]:
-    """A drawing for each series that has a figure of at least one good night."""
+    """Return a drawing for each series that has a figure from at least one good night."""
     counted = [course for course in courses if any(_counts(point) for point in course.points)]
     return tuple(_plot(f"n{index}", course, marks.get(course.arm)) for index, course in enumerate(counted))
 
 
 def data(courses: Sequence[Course]) -> list[dict[str, Any]]:
-    """All of it for the download."""
+    """Return all series for the download."""
     documents: list[dict[str, Any]] = [plain(course) for course in courses]
     for document in documents:
         for point in document["points"]:
@@ -105,7 +105,7 @@ def data(courses: Sequence[Course]) -> list[dict[str, Any]]:
 
 
 def redacted(courses: Sequence[Course], words: Sequence[str]) -> tuple[Course, ...]:
-    """Without the names of hosts where `words` has "hosts"."""
+    """Return the series without host names if `words` contains "hosts"."""
     if "hosts" not in words:
         return tuple(courses)
     return tuple(

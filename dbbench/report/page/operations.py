@@ -31,7 +31,9 @@ class OperationTable:
 
 
 def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
-    """One table a group whose trials have operations. Medians over the trials that count; bytes are their last."""
+    """Return a table for each group whose trials ran operations: medians over the trials that count; bytes are from the
+    last one.
+    """
     tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]
@@ -53,7 +55,7 @@ def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
 
 
 def operation_of(step: str) -> str:
-    """ "clone" of "clone by copy: create": the word in the plan."""
+    """Return the word in the plan: "clone" for "clone by copy: create"."""
     return step.split(":")[0].split()[0]
 
 
@@ -69,7 +71,7 @@ def _cell(step: str, facts: Iterable[OperationFacts]) -> str:
 
 
 def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
-    """One table a group whose trials were snapshotted. Medians over all snapshots of the trials that count."""
+    """Return a table per group whose trials took snapshots: medians over all snapshots of trials that count."""
     tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]

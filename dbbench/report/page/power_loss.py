@@ -28,7 +28,7 @@ class CutRow:
 
 @dataclass(frozen=True)
 class PowerCuts:
-    """A lab, as the page shows it."""
+    """A power-loss test, as the page shows it."""
 
     run: str
     rows: tuple[CutRow, ...]
@@ -53,7 +53,7 @@ HEADINGS = (
 
 
 def power_cuts(runs: Sequence[LoadedRun], marks: Mapping[str, Mark]) -> tuple[PowerCuts, ...]:
-    """The labs of these runs; () where none was."""
+    """Return the power-loss tests of these runs; () if there was none."""
     return tuple(_shown(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
 
 

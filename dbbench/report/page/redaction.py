@@ -24,7 +24,7 @@ Clean = Callable[[str], str]
 
 
 def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
-    """A function that takes hosts' names and paths out of a text. UnknownName for a kind that does not exist."""
+    """Return a function that removes host names and paths from a text. Raises UnknownName for an unknown kind."""
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         raise UnknownName(f'cannot redact "{unknown[0]}"', remedy=f"--redact takes {', '.join(KINDS)}.")
@@ -39,7 +39,7 @@ def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
 
 
 def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
-    """The run without what `kinds` name. Its folder stays known, because the series are read from it."""
+    """Return the run without what `kinds` name. Its folder remains, because the series are read from it."""
     clean = redactor(run, kinds)
     if not kinds:
         return run

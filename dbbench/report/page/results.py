@@ -61,7 +61,7 @@ SPARK_POINTS: Final = 84  # more than one point in 1.3 px cannot be seen
 
 @dataclass(frozen=True)
 class Heading:
-    """A column of one metric."""
+    """The column of one metric."""
 
     metric: Metric
     label: str
@@ -70,7 +70,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Spark:
-    """SVG paths of an arm's median throughput from zero, of its stalled seconds, and where the window begins."""
+    """SVG paths of an arm's median throughput from zero and of its stalled seconds, and the start of the window."""
 
     line: str
     stalls: str
@@ -97,11 +97,11 @@ class ResultRow:
 
     @property
     def freedom(self) -> str:
-        """Degrees of freedom of the interval, in words."""
+        """Return the degrees of freedom of the interval, in words."""
         return freedom(self.row)
 
     def aside(self, heading: Heading) -> str:
-        """What stands below the figure: of stalls, how long the longest was."""
+        """Return the text below a figure, such as the longest of the stalls."""
         if heading.metric.name not in STALLS or not self.longest_stall_s:
             return ""
         return f"longest {number(self.longest_stall_s)}{GROUP}s"
@@ -116,8 +116,9 @@ class ResultTable:
     absent: tuple[str, ...]  # labels of metrics that no trial has
 
     def notes(self) -> list[tuple[str, list[str]]]:
-        """(arms, remarks in words): what all rows share once, with "" for the arms; then what is left of each row. Of
-        a class that is only unknown nothing is said."""
+        """Return (arms, remarks in words): first what all rows share, with "" for the arms, then the rest of each row.
+        A durability class that is merely unknown is not mentioned.
+        """
         all_notes = [[n for n in r.row.notes if r.apart or n.kind is not Kind.OTHER_CLASS] for r in self.rows]
         shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
         rest = [[note for note in notes if note not in shared] for notes in all_notes]
@@ -125,12 +126,12 @@ class ResultTable:
         return [(name, list(texts(notes))) for name, notes in zip(names, [shared, *rest], strict=True)]
 
     def sections(self) -> list[tuple[str, int]]:
-        """Headings over the columns, each with how many columns it spans."""
+        """Return the headings above the columns, each with the number of columns it spans."""
         names = [heading.section for heading in self.headings]
         return [(name, names.count(name)) for name in dict.fromkeys(names)]
 
     def raw(self) -> dict[str, Any]:
-        """The table with one number a column, for CSV and JSON."""
+        """Return the table with one number per column, for CSV and JSON."""
         keys = [heading.metric.name for heading in self.headings]
         first = ["fs_setup", "durability_class", "ratio", "lo", "hi", "verdict", "n", "level", "df", "df_shared"]
         rows = [
@@ -142,7 +143,7 @@ class ResultTable:
 
 
 def result_table(group: Group, seconds: Telemetry) -> ResultTable:
-    """The table of a group; columns that no trial has are left out and named."""
+    """Return the table of a group; columns that no trial has are omitted and listed."""
     headings = _headings(group)
     by_metric = {h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings}
     kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
@@ -203,7 +204,7 @@ def _spark_scale(group: Group, seconds: Telemetry) -> float:
 
 
 def spark(seconds: Telemetry, arm: str, top: float) -> Spark | None:
-    """The small curve of an arm; None where there is no throughput by the second."""
+    """Return the small curve of an arm; None if there is no throughput per second."""
     column = seconds.median(arm, "tps")
     if not top or not np.isfinite(column).any():
         return None

@@ -17,7 +17,7 @@ from dbbench.units import GROUP, duration_text, number
 
 @dataclass(frozen=True)
 class Bar:
-    """One arm of a scan. `share` is its length, 0..1 of the longest."""
+    """One arm of a scan. `share` is its length as a share of the longest."""
 
     mark: Mark
     apart: bool
@@ -60,7 +60,7 @@ class SpaceTable:
 
 
 def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
-    """MB/s (where it is not known, seconds) of each workload that runs to its end."""
+    """Return MB/s (or seconds, if it is not known) of each workload that runs to its end."""
     all_bars = []
     for group in groups:
         if group.cells[0].window.kind != "to-completion":

@@ -65,7 +65,9 @@ class StudyCurve:
 
 @dataclass(frozen=True)
 class StudyChart:
-    """What the article drew, drawn of this run; `top` is the highest value of the scale. `why`: not drawn."""
+    """The article's chart, drawn from this run; `top` is the highest value of the scale, `why` the reason if it is not
+    drawn.
+    """
 
     title: str
     top: str
@@ -88,7 +90,7 @@ class ThenNow:
 
 
 def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
-    """One entry for each run that is a study's; a study that this version does not know has none."""
+    """Return an entry for each run of a study that this version knows."""
     sections = []
     for run in {group.loaded.path: group.loaded.run for group in groups}.values():
         asked = run.plan.study

@@ -27,7 +27,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Series of the trials that have one. `warmup` is where the measured window begins, in seconds."""
+    """Series of the trials that have one. `warmup` is the second at which the measured window begins."""
 
     group: Group
     series: dict[str, Series]
@@ -44,7 +44,7 @@ class Telemetry:
 
     @property
     def trials(self) -> list[Trial]:
-        """The trials that have a series, by arm and block."""
+        """Return the trials that have a series, by arm and block."""
         place = {arm: index for index, arm in enumerate(self.group.arms)}
         with_series = [trial for trial in self.group.trials if trial.id in self.series]
         return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
@@ -53,7 +53,7 @@ class Telemetry:
         return self.group.used_of(arm)
 
     def has(self, name: str) -> bool:
-        """Whether any trial has one value of the column."""
+        """Return whether any trial has a value in the column."""
         return any(name in s and any(v is not None for v in s[name]) for s in self.series.values())
 
     @cached_property
@@ -66,7 +66,7 @@ class Telemetry:
                 for trial, names in self.phases.items()}  # fmt: skip
 
     def values(self, trial_id: str, name: str) -> Values:
-        """A trial's column, a gap where there is no value; all gaps where it has none of that name."""
+        """Return a trial's column with gaps where there is no value; only gaps if it has no such column."""
         values = self._arrays.get((trial_id, name))
         if values is None:
             series = self.series[trial_id]
@@ -76,22 +76,24 @@ class Telemetry:
         return values
 
     def known(self, trial_id: str, values: Values) -> Values:
-        """What is known of a trial's column in the measured window."""
+        """Return the values of a trial's column in the measured window, without gaps."""
         inside = values[self._inside[trial_id]]
         return inside[np.isfinite(inside)]
 
     def window(self, trial: Trial, name: str) -> Values:
-        """The known values of the column in the measured window."""
+        """Return the values of the column in the measured window, without gaps."""
         return self.known(trial.id, self.values(trial.id, name))
 
     def typical(self, arm: str, name: str) -> float | None:
-        """The median second of the window over all used trials of the arm."""
+        """Return the median second of the window over all used trials of the arm."""
         parts = [self.window(trial, name) for trial in self.used(arm)]
         values = np.concatenate(parts) if parts else np.empty(0)
         return float(np.median(values)) if values.size else None
 
     def stalls(self, trial: Trial) -> list[int]:
-        """Seconds of the window below a tenth of the trial's median throughput, counted from warm-up's start."""
+        """Return the seconds of the window below a tenth of the trial's median throughput, counted from the start of
+        the warm-up.
+        """
         tps, window = self.values(trial.id, "tps"), self.window(trial, "tps")
         if not window.size:
             return []
@@ -100,17 +102,17 @@ class Telemetry:
         return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:
-        """Seconds in which the server began a checkpoint."""
+        """Return the seconds in which the server began a checkpoint."""
         begun = self.values(trial.id, "checkpoints_begun_per_s")
         return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
 
     def median(self, arm: str, name: str) -> Values:
-        """Second by second, the median over the arm's used trials; a gap where too few have data."""
+        """Return, for each second, the median over the arm's used trials; a gap if too few have data."""
         return medians([self.values(t.id, name) for t in self.used(arm) if name in self.series[t.id]], self.seconds)
 
 
 def medians(rows: Sequence[Values], seconds: int) -> Values:
-    """The median of each second; a gap where fewer than three trials (or than there are) have data."""
+    """Return the median of each second; a gap if fewer than three trials (or than exist) have data."""
     table = np.full((len(rows), seconds), np.nan)
     for index, row in enumerate(rows):
         table[index, : min(seconds, len(row))] = row[:seconds]

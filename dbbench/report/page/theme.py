@@ -56,7 +56,7 @@ DARK: Final = Look("#eaedf0", "#a5afb9", "#2b333b", "rgba(165,180,195,.11)", "#f
 
 @dataclass(frozen=True)
 class Mark:
-    """How one arm is drawn everywhere."""
+    """How one arm is drawn in every chart."""
 
     index: int
     name: str
@@ -71,12 +71,12 @@ class Mark:
 
     @property
     def dasharray(self) -> str:
-        """For SVG: "7 3"; "" is a solid line."""
+        """Return the dashes for SVG: "7 3"; "" is a solid line."""
         return " ".join(map(str, DASHES[self.index % len(DASHES)]))
 
     @property
     def dash(self) -> str:
-        """For plotly: "7px,3px"."""
+        """Return the dashes for plotly: "7px,3px"."""
         return ",".join(f"{n}px" for n in DASHES[self.index % len(DASHES)]) or "solid"
 
     @property
@@ -85,7 +85,7 @@ class Mark:
 
 
 def template(look: Look) -> dict[str, Any]:
-    """The look as a plotly template, checked by plotly's own schema; a plain dict for JSON."""
+    """Return the look as a plotly template, checked by plotly's schema; a plain dict for JSON."""
     import plotly.graph_objects as go  # a fifth of a second; only a report needs it
 
     axis = {"zeroline": False, "linecolor": look.muted, "tickcolor": look.muted, "gridcolor": look.rule}

@@ -28,7 +28,7 @@ class Timeline:
 
 
 def timeline(group: Group, seconds: Telemetry) -> Timeline:
-    """The charts of a group and their data."""
+    """Return the charts of a group and their data."""
     charts = drawn_charts(group, seconds)
     trials = seconds.trials
     series = {}
@@ -63,7 +63,7 @@ def timeline(group: Group, seconds: Telemetry) -> Timeline:
 
 
 def coarse(values: Values, every: int) -> Values:
-    """Means of `every` seconds; gaps are left out of a mean, and only gaps give a gap."""
+    """Return the means of `every` seconds. Gaps are left out of a mean; a mean of gaps only is a gap."""
     if every == 1:
         return values
     table = np.full((math.ceil(len(values) / every), every), np.nan)
@@ -94,8 +94,9 @@ Packed = tuple[float, float, str]  # lo, step, base64
 
 
 def packed(rows: Sequence[Values], length: int) -> Packed:
-    """`rows` one after the other, each padded with gaps (NaN) to `length`. The error is at most half a step, which
-    is 1/131068 of the range; the smallest value (a zero, say) comes back exactly."""
+    """Return the rows one after the other, each padded with gaps (NaN) to `length`. The error is at most half a step,
+    which is 1/131068 of the range; the smallest value (often zero) is exact.
+    """
     table = np.full((len(rows), length), np.nan)
     for index, row in enumerate(rows):
         table[index, : len(row)] = row
@@ -109,7 +110,7 @@ def packed(rows: Sequence[Values], length: int) -> Packed:
 
 
 def unpacked(content: Packed, length: int) -> list[list[float | None]]:
-    """The rows again, as the page's script reads them."""
+    """Return the rows as the page's script reads them."""
     low, step, text = content
     cells = np.frombuffer(base64.b64decode(text), "<u2")
     flat = [None if cell == MISSING else low + int(cell) * step for cell in cells]

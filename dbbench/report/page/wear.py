@@ -33,7 +33,7 @@ class WearTable:
 
 
 def wear(groups: Sequence[Group]) -> tuple[WearTable, ...]:
-    """One for each group whose trials have it; medians over the trials that count."""
+    """Return a table for each group whose trials have the figures: medians over the trials that count."""
     tables = []
     for group in groups:
         arms = [row.fs_setup for row in sorted(group.rows, key=group.apart)]

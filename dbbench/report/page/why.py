@@ -40,7 +40,7 @@ SERIES: Final = (  # column, what it is, unit: means over the window
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that may have moved: both arms' figures and the ratio of the pair. x positions are in pixels."""
+    """One possible cause: the figures of both arms and the ratio of the pair. x positions are in pixels."""
 
     label: str
     unit: str
@@ -53,7 +53,7 @@ class Factor:
 
     @property
     def words(self) -> str:
-        """×2.1, ÷3, or what became of nothing."""
+        """Return the factor in words: ×2.1, ÷3, or that it became or was zero."""
         if self.ratio is None:
             return "from zero" if self.candidate else "to zero"
         times = self.ratio if self.ratio >= 1 else 1 / self.ratio
@@ -67,7 +67,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Why:
-    """One pair. `one` is the x of "as the baseline"."""
+    """One pair. `one` is the x of a ratio of 1."""
 
     mark: Mark
     row: Row
@@ -80,12 +80,12 @@ class Why:
 
     @property
     def told(self) -> bool:
-        """Whether there is a difference to explain; the others are folded."""
+        """Return whether there is a difference to explain; the other panels are folded."""
         return self.row.verdict in (*AHEAD, *BEHIND)
 
 
 def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
-    """A panel for each arm that has a pair with the baseline."""
+    """Return a panel for each arm that has a pair with the baseline."""
     reasons = []
     for row in group.rows[1:]:
         pairs = paired(group.trials, group.baseline, row.fs_setup)

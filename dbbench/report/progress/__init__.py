@@ -22,10 +22,7 @@ KINDS = ("auto", "plain", "json", "none")
 
 @contextlib.contextmanager
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
-    """A function that shows events on `stream` while the block lasts.
-
-    `auto`: drawn and redrawn where the stream is a terminal, else plain.
-    """
+    """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
     if kind == "none":
         yield ignore
     elif kind == "json":
@@ -45,7 +42,7 @@ EVERY_S: Final = 30.0
 
 @contextlib.contextmanager
 def plain(stream: TextIO, every_s: float = EVERY_S) -> Iterator[Emit]:
-    """A function that prints events to `stream`; a thread adds a line after `every_s` without one."""
+    """Yield a function that prints events to `stream`; a thread adds a line after `every_s` without one."""
     lines = _Lines(stream, every_s)
 
     def tick(ended: Ended) -> None:

@@ -33,7 +33,7 @@ class Event:
     data: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """The event as one line of JSON, without the line's end; null for what is no finite number."""
+        """Return the event as one line of JSON without the newline; a number that is not finite is null."""
         return json.dumps({"kind": self.kind, "data": _finite(self.data)}, ensure_ascii=False, default=str)
 
 
@@ -41,7 +41,7 @@ Emit = Callable[[Event], None]
 
 
 def parsed(line: str | bytes) -> Event | None:
-    """The event of a line; None if the line is not one (another program printed it)."""
+    """Return the event of a line; None if the line is not one (another program printed it)."""
     try:
         whole = json.loads(line)
         return Event(str(whole["kind"]), dict(whole["data"]))
@@ -66,7 +66,7 @@ SPARK: Final = 40  # seconds of throughput that are drawn
 
 @dataclass
 class State:
-    """`take` every event; the rest is read. Times are monotonic seconds."""
+    """The state of a run: `take` every event, then read the rest. Times are monotonic seconds."""
 
     run: dict[str, Any] = field(default_factory=dict)
     preparing: str = ""
@@ -92,22 +92,24 @@ class State:
 
     @property
     def total(self) -> int:
-        """Trials of the run, repeats included as soon as they are planned."""
+        """Return the number of trials of the run, with repeats as soon as they are planned."""
         return int(self.trial.get("total") or self.run.get("trials") or 0)
 
     @property
     def phase(self) -> str:
-        """The current phase, or ""."""
+        """Return the current phase, or ""."""
         return next((name for name, seconds in reversed(self.phases.items()) if seconds is None), "")
 
     def phase_s(self, now: float) -> float:
-        """Seconds of the current phase; the count of the load if it reports one."""
+        """Return the seconds of the current phase, as counted by the load if it reports them."""
         if self.second.get("phase") == self.phase and self.phase:
             return float(self.second["second"])
         return now - self.phase_began
 
     def left_s(self, now: float) -> tuple[float, float] | None:
-        """Seconds to the end and their 95 % margin, from the durations so far; None before the first trial ends."""
+        """Return the seconds to the end and their 95 % margin, from the durations so far; None before the first trial
+        ends.
+        """
         if not self.took_s:
             return None
         mean = statistics.fmean(self.took_s)
@@ -118,7 +120,7 @@ class State:
         return max(0.0, remaining * mean - already), margin
 
     def is_new(self, warning: dict[str, Any]) -> bool:
-        """Whether no earlier warning of the run has the same ID and text."""
+        """Return whether no earlier warning of the run has the same ID and text."""
         key = (str(warning.get("id")), str(warning.get("text")))
         new = key not in self.told
         self.told.add(key)

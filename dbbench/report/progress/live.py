@@ -24,7 +24,7 @@ _WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
 
 @contextlib.contextmanager
 def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
-    """A function that takes events; what they come to is drawn on `stream`, a terminal, while the block lasts."""
+    """Yield a function that takes events and draws the state on `stream`, a terminal."""
     console = Console(file=stream, no_color=not color, highlight=False)
     drawing = _Drawing()
     with (
@@ -53,7 +53,7 @@ class _Drawing:
 
 
 def above(event: Event, state: State) -> Text | None:
-    """The line that an event leaves for good, or None."""
+    """Return the line that an event leaves permanently, or None."""
     data = event.data
     if event.kind == "warning" and state.is_new(data):
         return Text(on_terminal(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"), style="yellow")
@@ -65,7 +65,7 @@ def above(event: Event, state: State) -> Text | None:
 
 
 def drawn(state: State, now: float, width: int) -> list[str]:
-    """The lines of a state; of the phases that ended, as many as there is room for."""
+    """Return the lines of a state, with as many ended phases as there is space for."""
     lines = [f"run {state.run.get('name', '')}  {opening(state.run)}   {eta(state.left_s(now))}".rstrip()]
     if state.preparing:
         share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""

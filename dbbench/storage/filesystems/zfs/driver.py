@@ -61,13 +61,13 @@ class ZfsDriver:
         return () if self.native else (Durability.NO_BARRIER,)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """The first thing that the setup asks for and this driver cannot do, or None."""
+        """Return the first thing that the setup requires and this driver does not support, or None."""
         asked = [words(setup), pairs(setup.mkfs.options),
                  *(pairs(v.options) for v in setup.volumes.values())]  # fmt: skip
         return next((lack for options in asked for lack in self._lacking(options)), None)
 
     def refusal(self, setup: FsSetup) -> str | None:
-        """Why a setup's pool is not made with this driver; None where it is."""
+        """Return why a setup's pool cannot be made with this driver; None if it can."""
         native_only = "zfs" in setup.needs.kernel and not self.native
         return self.lacks(setup) or ("it asks for the kernel's own ZFS" if native_only else None)
 
@@ -82,7 +82,7 @@ class ZfsDriver:
 
 
 def found() -> ZfsDriver | None:
-    """The driver that pools are made with here: OpenZFS where the kernel has it or can load it, else zfs-fuse."""
+    """Return the driver with which pools are made here: OpenZFS if the kernel has it or can load it, else zfs-fuse."""
     version = _read(MODULE / "version")
     if version is not None:
         return ZfsDriver(True, version)
@@ -94,7 +94,7 @@ def found() -> ZfsDriver | None:
 
 
 def works(setup: FsSetup) -> str | None:
-    """Why a setup of ZFS cannot work here, with what to install; None where it can."""
+    """Return why a setup of ZFS cannot work here, with what to install; None if it can."""
     driver = found()
     if driver is not None:
         lack = driver.refusal(setup)
@@ -104,7 +104,7 @@ def works(setup: FsSetup) -> str | None:
 
 
 def install(setup: FsSetup) -> tuple[str, ...]:
-    """Debian packages that bring the ZFS that a setup needs."""
+    """Return the Debian packages with the ZFS that a setup needs."""
     fuse = ZfsDriver(False, str(FUSE_POOL_VERSION))
     driver = found()
     if (driver and driver.native) or fuse.lacks(setup) or "zfs" in setup.needs.kernel:
@@ -113,7 +113,7 @@ def install(setup: FsSetup) -> tuple[str, ...]:
 
 
 def taken() -> ZfsDriver:
-    """The driver, its module loaded. ZfsUnavailable."""
+    """Return the driver, with its module loaded. Raises ZfsUnavailable."""
     driver = found()
     if driver is None:
         raise ZfsUnavailable(
@@ -133,13 +133,13 @@ def taken() -> ZfsDriver:
 
 
 def parameters() -> dict[str, Scalar]:
-    """The kernel module's parameters that figures or durability hang on; {} without the module."""
+    """Return the kernel module's parameters that affect performance or durability; {} without the module."""
     values = {name: _read(MODULE / "parameters" / name) for name in _PARAMETERS}
     return {name: int(value) for name, value in values.items() if value is not None and value.isdigit()}
 
 
 def arcstats() -> dict[str, int]:
-    """The kernel's counts of the ARC, of all its pools together; {} where there are none."""
+    """Return the kernel's counts of the ARC, for all its pools together; {} if there are none."""
     text = _read(ARCSTATS)
     rows = (line.split() for line in (text or "").splitlines()[2:])
     return {row[0]: int(row[2]) for row in rows if len(row) == 3}
@@ -174,7 +174,7 @@ def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None
 
 
 def arc_given_back(journal: Journal) -> list[str]:
-    """The ARC's limits as they were before a run that was killed."""
+    """Restore the ARC's limits to those before a run that was killed."""
     gone = []
     for taken in journal.outstanding(ARC_JOURNALLED):
         path, _, value = taken.partition("=")
@@ -246,7 +246,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def same(asked: str, found: str) -> bool:
-    """Whether two spellings of a value mean the same ("8K" and "8192")."""
+    """Return whether two spellings of a value mean the same ("8K" and "8192")."""
     size = size_bytes(asked)
     return asked == found or (size is not None and size == size_bytes(found))
 

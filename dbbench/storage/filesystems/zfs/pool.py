@@ -60,7 +60,7 @@ fuse-mount-options = default_permissions
 
 @dataclass
 class ZfsPool:
-    """A pool that is imported. `paths` are its devices as the driver sees them."""
+    """An imported pool. `paths` are its devices as the driver sees them."""
 
     name: str
     driver: ZfsDriver
@@ -74,11 +74,11 @@ class ZfsPool:
         return "export and import" if self.driver.native else "export and import by another zfs-fuse"
 
     def value(self, name: str) -> str:
-        """A property of the pool's own dataset; sizes in bytes."""
+        """Return a property of the pool's own dataset; sizes in bytes."""
         return process.run(["zfs", "get", "-Hp", "-o", "value", name, self.name]).stdout.strip()
 
     def properties(self, dataset: str = "") -> dict[str, str]:
-        """All properties of a dataset of the pool; sizes in bytes."""
+        """Return all properties of a dataset of the pool; sizes in bytes."""
         said = process.run(
             ["zfs", "get", "-Hp", "-o", "property,value", "all", "/".join(filter(None, (self.name, dataset)))]
         )
@@ -89,7 +89,7 @@ class ZfsPool:
         sync(self.name)
 
     def used_and_free(self) -> tuple[int, int]:
-        """Bytes, of all its datasets and snapshots together; copies for redundancy (mirror) are not counted."""
+        """Return the bytes of all its datasets and snapshots; copies for redundancy (mirror) are not counted."""
         return int(self.value("used")), int(self.value("available"))
 
     def cached_bytes(self) -> int | None:
@@ -138,7 +138,7 @@ class ZfsPool:
 
 @contextlib.contextmanager
 def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[str], ZfsPool]]:
-    """A driver at work while the block lasts: a maker of `ZfsPool` objects by name. ZfsUnavailable."""
+    """Run a driver within the block; yield a function that makes `ZfsPool` objects by name. Raises ZfsUnavailable."""
     driver = drivers.taken()
     with contextlib.ExitStack() as stack:
         for member in device.each:
@@ -161,7 +161,7 @@ def sync(name: str) -> None:
 
 
 def new_name(journal: Journal | None = None) -> str:
-    """One that no other pool of this machine has."""
+    """Return a name that no other pool of this machine has."""
     return f"{_PREFIX}{journal.tag if journal else ''}{secrets.token_hex(4)}"
 
 
@@ -178,13 +178,13 @@ def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
 
 
 def volume_argv(setup: FsSetup, name: str) -> list[list[str]]:
-    """zfs create, of each volume of the setup."""
+    """Return the command `zfs create` for each volume of the setup."""
     return [["zfs", "create", *(word for option in volume.options for word in ("-o", option)), f"{name}/{part}"]
             for part, volume in setup.volumes.items()]  # fmt: skip
 
 
 def label(path: Path) -> dict[str, Scalar]:
-    """What the first label on a device says: name, pool_guid, version, ashift. MountFailed where there is none.
+    """Return the first label on a device: name, pool_guid, version, ashift. Raises MountFailed if there is none.
 
     To be called within `hosted`: zdb requires a running zfs-fuse, although it reads the device itself.
     """
@@ -221,7 +221,7 @@ def give_back(journal: Journal) -> list[str]:
 
 
 class Daemon:
-    """A zfs-fuse that can be ended and started again; `nodes` are the devices as it sees them."""
+    """A zfs-fuse that can be stopped and started again; `nodes` are the devices as it sees them."""
 
     def __init__(self, nodes: Sequence[Path], arc_bytes: int | None) -> None:
         self.nodes = tuple(nodes)
@@ -230,7 +230,7 @@ class Daemon:
         self._running = contextlib.ExitStack()
 
     def start(self) -> None:
-        """ZfsUnavailable with its last words where it does not answer."""
+        """Start it. Raises ZfsUnavailable with its last output if it does not answer."""
         _SOCKET.unlink(missing_ok=True)
         argv = ["zfs-fuse", "--no-daemon", "--no-kstat-mount", "--max-arc-size", str(self.arc_bytes // 2**20)]
         # Once its pool is exported there is nothing that it could lose, and by itself it takes seconds to end.
@@ -251,13 +251,13 @@ class Daemon:
         return self.nodes[-1]
 
     def stop(self) -> None:
-        """What it has cached is gone with it."""
+        """Stop it, which also empties its cache."""
         self._running.close()
 
 
 @contextlib.contextmanager
 def serving(device: Device, arc_bytes: int | None) -> Iterator[Daemon]:
-    """A zfs-fuse that knows the device (its members) and nothing else, while the block lasts. ZfsUnavailable."""
+    """Yield a zfs-fuse that knows only this device (its members). Raises ZfsUnavailable."""
     with _rooms():
         (RUN / "dev").mkdir()
         (Path("/etc/zfs") / "zfsrc").write_text(_CONFIG)

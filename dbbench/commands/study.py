@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from dbbench.commands import run
 from dbbench.commands.catalogue import catalogue
 from dbbench.commands.options import Options, command_line, progress_option, results_option
+from dbbench.errors import StudyImpossible
 from dbbench.model import plain
 from dbbench.plan import studies
 from dbbench.plan.studies import DEFAULT, SCALES, Study
@@ -24,19 +26,21 @@ scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAUL
 @click.argument("name")
 @scale_option
 @click.option("--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
+@click.option("--bin", "folder", metavar="DIR", help="Folder of the server's programs [default: the newest installed].")
 @click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
 @progress_option
 @results_option
 @click.pass_context
-def run_(context: click.Context, /, options: Options, name: str, scale: str, run_name: str | None, results_folder: str,
-         **rest: Any) -> int:  # fmt: skip
+def run_(context: click.Context, /, options: Options, name: str, scale: str, folder: str | None, run_name: str | None,
+         results_folder: str, **rest: Any) -> int:  # fmt: skip
     """Run a study at a scale; its plan is written into the results folder.
 
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
     del options  # `run` finds them in the context
-    text = studies.plan_text(studies.study(name), scale, _installed())
+    study, bin = studies.study(name), str(Path(folder).absolute()) if folder else ""
+    text = studies.plan_text(study, scale, studies.engine_of(study, _installed(bin)), bin)
     path = Path(results_folder) / f"{name}-{scale}.toml"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,12 +77,13 @@ def _put_all(options: Options) -> None:
 
 def _put_study(options: Options, name: str, scale: str) -> None:
     study = studies.study(name)
-    text = studies.plan_text(study, scale, _installed() or study.engines)
+    text = studies.plan_text(study, scale, _row(study)["engine"] or study.engines[0])
     if options.json:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
     put(f"{study.title}\n{study.address}\n\n{study.did}\n")
-    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm, f"{value:g}{sign}",
+    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm,
+             f"{value:g}{sign}{studies.interval_text(table, arm)}",
              "superseded" if study.superseded else table.note)
             for table in study.table
             for variant in (studies.variant_of(table, study.scales["full"]),)
@@ -98,13 +103,18 @@ def _put_study(options: Options, name: str, scale: str) -> None:
 
 
 def _row(study: Study) -> dict[str, Any]:
-    engine = next((name for name in study.engines if name in _installed()), None)
-    reason = None if engine else f"requires {' or '.join(study.engines)}"
+    engine = None
+    with contextlib.suppress(StudyImpossible):
+        engine = studies.engine_of(study, _installed())
+    reason = None if engine else f"requires {studies.needed(study)}"
     return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
             "engine": engine, "runs": engine is not None, "reason": reason}  # fmt: skip
 
 
-def _installed() -> tuple[str, ...]:
+def _installed(bin: str = "") -> dict[str, str]:
+    """Return the versions of the engines that are installed, or are in that folder."""
     from dbbench.engines import ENGINES
 
-    return tuple(name for name, engine in ENGINES.items() if engine.installed() is not None)
+    folder = Path(bin) if bin else None
+    versions = {name: engine.installed(folder) for name, engine in ENGINES.items()}
+    return {name: version for name, version in versions.items() if version is not None}

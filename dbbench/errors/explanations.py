@@ -274,8 +274,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Correct the line that the message names. docs/workloads.md describes the format.",
     ),
     "E340": (
-        "None of the database servers of the study is installed.",
-        "Install one of the servers that the message names. `dbbench doctor` prints the command.",
+        "None of the database servers of the study is installed, or only releases that are too old for it.",
+        "Install one of the servers that the message names, or name the folder of its programs with "
+        "`dbbench study run NAME --bin DIR`.",
     ),
     "E345": (
         "The kernel refused to start an installed program: the limit of processes or memory is reached, or the file "

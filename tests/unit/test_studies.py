@@ -22,8 +22,9 @@ from dbbench.run import preflight
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
 
-ALL = ["bonnie-2011", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012", "percona-2012-readers",
-       "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012"]  # fmt: skip
+OURS = ["io-method-and-filesystems"]  # dbbench's own
+ALL = sorted([*OURS, "bonnie-2011", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
+              "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012"])  # fmt: skip
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]
 SHIPPED = catalog.catalog()
 GIB = 2**30
@@ -33,7 +34,7 @@ def written(folder: Path, name: str, scale: str) -> Path:
     """A study's plan as a file."""
     found = studies.study(name)
     path = folder / "plan.toml"
-    path.write_text(studies.plan_text(found, scale, found.engines), encoding="utf-8")
+    path.write_text(studies.plan_text(found, scale, found.engines[0]), encoding="utf-8")
     return path
 
 
@@ -155,6 +156,18 @@ def test_every_figure_of_the_other_studies() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_ratios_of_dbbench_have_intervals(name: str) -> None:
+    """A study of dbbench itself has an interval that contains the ratio, of each ratio to the baseline, its conditions,
+    and its date."""
+    found = studies.study(name)
+    assert {"hardware", "kernel", "server"} <= found.then.keys() and "2026" in found.did
+    assert any(table.intervals for table in found.table)
+    for table in found.table:
+        for arm, (low, high) in table.intervals.items():
+            assert low <= table.ratios[arm] <= high
+
+
 def test_reference_figures_are_in_a_study() -> None:
     """Publications about the same question, each with its conditions and every figure."""
     values = {name: [[value for row in one.figures.values() for value in row.values()]
@@ -163,6 +176,7 @@ def test_reference_figures_are_in_a_study() -> None:
     assert totals == {
         "bonnie-2011": [], "raid0-copy-2012": [], "percona-2012": [(0, 0)],
         "oracle-clone-2012": [(1, 2)], "oracle-clone-2012-binlog": [(1, 2)],
+        **{name: [] for name in OURS},
         "percona-2012-readers": [(6, 159 + 25 + 33 + 46 + 71 + 200), (3, 11 + 3 + 120), (6, 96.91), (4, 390.7)],
         "pg-btrfs-compression-2015": [(18, 3939.52)], "pg-fs-benchmark": [(20, 300892), (2, 8000 + 3000)],
     }  # fmt: skip
@@ -197,10 +211,29 @@ def test_what_is_not_known_is_refused() -> None:
         studies.study("percona-2013")
     found = studies.study("percona-2012")
     with pytest.raises(UnknownName):
-        studies.plan_text(found, "huge", found.engines)
+        studies.plan_text(found, "huge", "mysql")
     with pytest.raises(StudyImpossible, match="mysql or mariadb"):
-        studies.plan_text(found, "tiny", ["postgres"])
-    assert 'name = "mariadb"' in studies.plan_text(found, "tiny", ["postgres", "mariadb"])
+        studies.engine_of(found, {"postgres": "15.18"})
+    assert studies.engine_of(found, {"postgres": "15.18", "mariadb": "10.11.19"}) == "mariadb"
+
+
+@pytest.mark.parametrize(
+    ("version", "will_do"),
+    [("15.18", False), ("16.11", False), ("16.12", True), ("17.7", False), ("17.8", True), ("18.1", False),
+     ("18.6", True), ("19rc1", True)],
+)  # fmt: skip
+def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> None:
+    """A feature that later releases of several branches have: by branch; every later branch has it."""
+    assert studies.suits(version, ("16.12", "17.8", "18.2")) == will_do
+    assert studies.suits(version, ())
+
+
+def test_a_server_is_named_by_its_folder() -> None:
+    """The folder becomes `bin` of the plan; without one the plan names none."""
+    for name in ALL:
+        found = studies.study(name)
+        assert 'bin = "/opt/pg\\"18"' in studies.plan_text(found, "tiny", found.engines[0], '/opt/pg"18')
+        assert "bin =" not in studies.plan_text(found, "tiny", found.engines[0])
 
 
 def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ its plan (`study`), and the page shows the published values next to the measured
 from __future__ import annotations
 
 import dataclasses
+import json
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from dbbench.engines.settings import numbers_of
 from dbbench.errors import StudyImpossible, UnknownName
 from dbbench.model import EngineName, Scalar
 from dbbench.model.base import STRICT
@@ -28,7 +30,8 @@ class StudyTable:
     """The published values of one metric of one workload.
 
     `then`: values in the metric's unit, by arm; `ratios`: to the baseline, if only those were published. Without
-    either, only the measured value is shown.
+    either, only the measured value is shown. `intervals`: of the ratios to the baseline, with 95 % confidence, if they
+    were published.
     """
 
     __pydantic_config__ = STRICT
@@ -37,6 +40,7 @@ class StudyTable:
     variant: str = ""  # of a sweep in the plan: "scale=$large", with the scale's values; "": all variants
     then: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     note: str = ""
 
 
@@ -76,6 +80,7 @@ class Study:
     superseded: str = ""  # why the published figures should not be relied on
     reference: tuple[Reference, ...] = ()
     engines: tuple[EngineName, ...] = ()  # for `$engine`: the first that is installed
+    servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # first release that will do, by branch
     charts: tuple[str, ...] = ()  # of the published article: "cpu", "disk", "iowait"
     name: str = ""  # the file's
 
@@ -98,25 +103,56 @@ def study(name: str) -> Study:
     return dataclasses.replace(checked, name=name)
 
 
-def plan_text(found: Study, scale: str, installed: Sequence[str]) -> str:
-    """Return the plan of a scale as a file.
+def engine_of(found: Study, installed: Mapping[str, str]) -> str:
+    """Return the first of the study's engines that is installed in a version that will do; `installed`: versions.
 
-    Raises UnknownName for a scale that does not exist, StudyImpossible if none of the study's engines is installed.
+    Raises StudyImpossible with what is required, and what is there instead.
+    """
+    for name in found.engines:
+        if name in installed and suits(installed[name], found.servers.get(name, ())):
+            return name
+    present = ", ".join(f"{name} {installed[name]}" for name in found.engines if name in installed)
+    raise StudyImpossible(
+        f"study {found.name} requires {needed(found)}; installed: {present or 'none of them'}",
+        effect="Nothing was changed.",
+        remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor lists the packages.",
+    )
+
+
+def needed(found: Study) -> str:
+    """Return the servers of which the study requires one: "postgres 18 or later"."""
+    versions = {name: ", ".join(found.servers.get(name, ())) for name in found.engines}
+    return " or ".join(f"{name} {version} or later" if version else name for name, version in versions.items())
+
+
+def suits(version: str, branches: Sequence[str]) -> bool:
+    """Whether the version is in a later branch than all of `branches`, or in one of them and not older; or if there are
+    none."""
+    firsts, numbers = [numbers_of(first) for first in branches], numbers_of(version)
+    return not firsts or numbers >= max(firsts) or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
+
+
+def plan_text(found: Study, scale: str, engine: str, bin: str = "") -> str:
+    """Return the plan of a scale as a file; `bin`: the folder of the engine's programs, "" for the newest installed.
+
+    Raises UnknownName for a scale that does not exist.
     """
     if scale not in found.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}', effect="Nothing was changed.")
-    engine = next((name for name in found.engines if name in installed), None)
-    if engine is None:
-        raise StudyImpossible(
-            f"study {found.name} requires {' or '.join(found.engines)}, but none of them is installed",
-            effect="Nothing was changed.",
-            remedy="dbbench doctor",
-        )
     places = {name: _written(value) for name, value in found.scales[scale].values.items()}
-    text = string.Template(found.plan.strip()).substitute(places, engine=engine)
+    folder = f"bin = {json.dumps(bin)}" if bin else ""
+    text = string.Template(found.plan.strip()).substitute(places, engine=engine, bin=folder)
     head = f"# {found.title}\n# {found.address}\n# Scale {scale}: {found.scales[scale].takes}.\n"
     named = f'name = "{found.name}-{scale}"\nstudy = {{ name = "{found.name}", scale = "{scale}" }}\n'
     return f"{head}{named}{text}\n"
+
+
+def interval_text(table: StudyTable, arm: str) -> str:
+    """Return the published interval of an arm's ratio to the baseline as " [0.81, 0.9]", or "" if there is none."""
+    if arm not in table.intervals:
+        return ""
+    low, high = table.intervals[arm]
+    return f" [{low:g}, {high:g}]"
 
 
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
@@ -132,5 +168,5 @@ def _folder() -> Path:
     return Path(str(resources.files("dbbench"))) / "plan/studies"
 
 
-__all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "names", "plan_text", "study",
-           "variant_of"]  # fmt: skip
+__all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "engine_of", "interval_text",
+           "names", "needed", "plan_text", "study", "suits", "variant_of"]  # fmt: skip

@@ -138,7 +138,7 @@ def _line(group: Group, table: StudyTable, metric: Metric, arm: str, row: Row | 
     return StudyLine(
         group.marks[arm],
         metric.text(value),
-        times(ratio),
+        times(ratio) + studies.interval_text(table, arm),
         metric.text(row.value if row else None),
         row,
         why,

@@ -102,6 +102,7 @@ class MemoryFacts:
     enforced: str = ""  # "cgroup v2" or "cgroup v1": by the kernel; "": the caches are sized, no more
     peak_bytes: int | None = None  # of the control group: the server's memory and page cache
     resident_bytes: int | None = None  # of the data files in the page cache when the window ended
+    server_bytes: int | None = None  # of the server's processes, shared memory once: the most of the window
 
 
 @dataclass(frozen=True)
@@ -353,7 +354,15 @@ class IoFacts:
     flushes_note: str = ""  # "not measurable (reason)"
     engine_write_bytes: int | None = None
     write_amplification: float | None = None
-    wal: IoFacts | None = None  # of the log's device by itself: bytes and flushes
+    wal: IoFacts | None = None  # of the log's device by itself: bytes, flushes and operations
+    read_operations: int | None = None  # completed by the device, after merging; earlier versions: None
+    write_operations: int | None = None
+
+    @property
+    def operations(self) -> int | None:
+        """Reads and writes; None if they were not counted."""
+        reads, writes = self.read_operations, self.write_operations
+        return None if reads is None or writes is None else reads + writes
 
 
 @dataclass(frozen=True)

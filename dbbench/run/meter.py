@@ -11,13 +11,13 @@ from typing import Final
 
 from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Server
-from dbbench.machine import host, pagecache
+from dbbench.machine import host, pagecache, threads
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits.cores import written
 from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
-from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TreeIoClock, cpu_ms_per_tx
+from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, TreeIoClock, cpu_ms_per_tx
 from dbbench.storage import devices
 from dbbench.storage.devices.directory import shared_disks
 from dbbench.storage.devices.port import Device
@@ -44,6 +44,8 @@ class Meter:
     processes_bytes: int | None = None  # read and written by the trial's processes, on whatever device
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
+    switches_per_s: float | None = None  # context switches of server and load generator
+    server_bytes: int | None = None  # memory of the server's processes, the most of the window
     before: dict[str, float] = field(default_factory=dict)  # the server's counters
     after: dict[str, float] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)  # the same before the load started
@@ -69,13 +71,16 @@ class Meter:
         self.cores = self._cores()
         if self.client is not None:
             self.client.read_cpu()
-        yield
+        tasks = TaskClock(self.load.pids if self.client is None else (), self.server.pid)
+        with threads.beside("tasks", tasks.work):
+            yield
         self.below, self.processes_bytes = below.difference(), ours.difference()
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = host.foreign_load(machine, host.reading(self._pids()))
         self.after, self.moved = self.server.counters(), moved.difference()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
+        self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
 
     def _cores(self) -> CoresFacts:
@@ -128,7 +133,14 @@ class Meter:
             return None
         note = devices.flushes_reason(self.device.wal.leaves)
         flushes = None if note else self.log.get("flushes")
-        return IoFacts(self.log.get("read_bytes"), self.log.get("write_bytes"), flushes, note)
+        return IoFacts(
+            read_bytes=self.log.get("read_bytes"),
+            write_bytes=self.log.get("write_bytes"),
+            flushes=flushes,
+            flushes_note=note,
+            read_operations=self.log.get("read_operations"),
+            write_operations=self.log.get("write_operations"),
+        )
 
     @property
     def checkpoints(self) -> CheckpointFacts:

@@ -11,9 +11,26 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from typing import Final
 
-from dbbench.machine.host.proc import PROC, CpuTimes, ProcessTimes, cpu_times, processes, tree
+from dbbench.machine.host.proc import (
+    PROC,
+    CpuTimes,
+    ProcessTimes,
+    content,
+    cpu_times,
+    pids,
+    processes,
+    task,
+    threads,
+    times_run,
+    tree,
+)
+from dbbench.samplers.watched import below
 from dbbench.storage.devices import sysfs
+
+_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -185,8 +202,71 @@ def _moved_bytes(file: Path) -> int | None:
         return None
 
 
+class TaskClock:
+    """Context switches of load generator and server, and the server's memory, read once a second by `work`.
+
+    A rate, not a difference of two readings: threads that have ended are in no table, and those of the load end with
+    the window.
+    """
+
+    def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
+        self._server = () if server is None else (server,)
+        self._roots, self._proc = (*client, *self._server), proc
+        self._foreign: set[int] = set()
+        self._switches: dict[tuple[int, int], int] | None = None  # by number and start, at the last reading
+        self._at = 0.0
+        self._counted, self._seconds = 0, 0.0
+        self.server_bytes: int | None = None  # the most of all readings
+
+    def work(self, ended: Event) -> None:
+        """Read once a second until `ended` is set. Raises OSError if /proc cannot be read."""
+        while self._roots:
+            self.read()
+            if ended.wait(_EVERY_S):
+                return
+
+    def read(self) -> None:
+        """Read all threads once, and the memory of each process of the server."""
+        listed = pids(self._proc)
+        self._foreign &= listed
+        tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
+        table = {process.pid: process for process in tasks if process is not None}
+        ours = below(self._roots, table.values())
+        self._foreign |= table.keys() - ours
+        at, switches = time.monotonic(), dict[tuple[int, int], int]()
+        for pid in ours:
+            for thread in threads(table[pid], self._proc):
+                switches[thread.pid, thread.started] = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+        if self._switches is not None and set(self._roots) <= ours and any(switches.values()):
+            self._counted += sum(max(0, count - self._switches.get(key, 0)) for key, count in switches.items())
+            self._seconds += at - self._at
+        self._switches, self._at = switches, at
+        if (memory := _memory_bytes(below(self._server, table.values()), self._proc)) is not None:
+            self.server_bytes = max(memory, self.server_bytes or 0)
+
+    def switches_per_s(self) -> float | None:
+        """Return the context switches a second; None without two readings while all of the processes were there, or if
+        the kernel does not count them."""
+        return self._counted / self._seconds if self._seconds else None
+
+
+def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
+    """Return the memory of these processes: their private pages, and once the most that one of them shares.
+
+    Files that are mapped, such as the program, do not count. The proportional set size would say the same, but reading
+    it walks all page tables while the server runs.
+    """
+    private = shared = huge = 0
+    for pid in server:
+        lines = (line.split() for line in (content(f"{proc}/{pid}/status") or "").splitlines())
+        kb = {words[0]: int(words[1]) for words in lines if len(words) == 3 and words[2] == "kB"}
+        private += kb.get("RssAnon:", 0)
+        shared, huge = max(shared, kb.get("RssShmem:", 0)), max(huge, kb.get("HugetlbPages:", 0))
+    return 1024 * (private + shared + huge) or None
+
+
 class DiskClock:
-    """Bytes and flush requests of whole disks (kernel names) from its creation to `difference`.
+    """Bytes, reads, writes and flush requests of whole disks (kernel names) from its creation to `difference`.
 
     Loop numbers are reused and keep their counters, so only differences are meaningful.
     """
@@ -196,7 +276,8 @@ class DiskClock:
         self._before = self._read()
 
     def difference(self) -> dict[str, int | None]:
-        """Return `read_bytes`, `write_bytes`, `flushes`; None if they cannot be read or are not counted."""
+        """Return `read_bytes`, `write_bytes`, `read_operations`, `write_operations` (requests that the disk completed,
+        after merging) and `flushes`; None if they cannot be read or are not counted."""
         after = self._read()
         return {
             name: None if old is None or (new := after[name]) is None else new - old
@@ -206,8 +287,8 @@ class DiskClock:
     def _read(self) -> dict[str, int | None]:
         counters = [disk_counters for disk in self._disks if (disk_counters := sysfs.io_counters(disk)) is not None]
         complete = bool(counters) and len(counters) == len(self._disks)
-        return {
-            "read_bytes": sum(disk_counters.read_bytes for disk_counters in counters) if complete else None,
-            "write_bytes": sum(disk_counters.write_bytes for disk_counters in counters) if complete else None,
-            "flushes": sysfs.flushes(self._disks),
+        moved: dict[str, int | None] = {
+            name: sum(getattr(disk_counters, name) for disk_counters in counters) if complete else None
+            for name in sysfs.IoCounters._fields
         }
+        return {**moved, "flushes": sysfs.flushes(self._disks)}

@@ -102,7 +102,7 @@ class Processes:
         tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
         table = {process.pid: process for process in tasks if process is not None}
         alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
-        self._now = {pid: table[pid] for pid in sorted(_below((*self._roots, *alive), table.values()))}
+        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
         self._threads = {pid: threads(process, self._proc) for pid, process in self._now.items()}
@@ -160,7 +160,7 @@ class Processes:
         None while one of them runs or waits for a CPU, or if the kernel does not count it.
         """
         total = 0
-        for pid in _below((root,), self._now.values()):
+        for pid in below((root,), self._now.values()):
             for thread in self._threads[pid]:
                 if thread.state == "R":
                     return None
@@ -206,7 +206,7 @@ def _described(mount: Mount | None) -> str:
     return "not mounted" if mount is None else ",".join((f"{mount.fstype} on {mount.device}", *mount.options))
 
 
-def _below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
+def below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
     """Return the pids of the roots that exist, and of all processes below them."""
     children: dict[int, list[int]] = {}
     there = set()

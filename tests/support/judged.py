@@ -49,7 +49,13 @@ class FakeMeter:
     counted: Work = dataclasses.field(default_factory=Work)
     engine_write_bytes: int = 1000
     disk: dict[str, int] = dataclasses.field(
-        default_factory=lambda: {"read_bytes": 0, "write_bytes": 2000, "flushes": 20}
+        default_factory=lambda: {
+            "read_bytes": 0,
+            "write_bytes": 2000,
+            "flushes": 20,
+            "read_operations": 10,
+            "write_operations": 30,
+        }
     )
     cpu: dict[str, float] = dataclasses.field(default_factory=dict)
     client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -61,6 +67,8 @@ class FakeMeter:
     resident_bytes: int = 0
     flushes_note: str = ""
     hit_ratio: None = None
+    switches_per_s: float = 50.0
+    server_bytes: int = 2**20
     memory: None = None
     wal: None = None
     client_facts: None = None

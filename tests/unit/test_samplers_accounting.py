@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.samplers.accounting import CpuClock, DiskClock, cpu_ms_per_tx
+from dbbench.samplers.accounting import CpuClock, DiskClock, TaskClock, cpu_ms_per_tx
 from dbbench.storage.devices import sysfs
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -98,6 +98,47 @@ def test_cpu_per_transaction() -> None:
     assert cpu_ms_per_tx(found, 0) is None
 
 
+def tasks(proc: Path, runs: dict[int, int], parents: dict[int, int]) -> None:
+    """Processes of one thread with how often each was given a CPU; each has 1 MiB for itself and shares 4 MiB."""
+    for pid, count in runs.items():
+        process(proc, pid, parents[pid], 1)
+        folder = proc / str(pid) / "task" / str(pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schedstat").write_text(f"1 2 {count}\n")
+        (proc / str(pid) / "status").write_text(
+            "Name:\tpostgres\nVmRSS:\t9999 kB\nRssAnon:\t1024 kB\nRssFile:\t7000 kB\nRssShmem:\t4096 kB\n"
+            "HugetlbPages:\t0 kB\n"
+        )
+
+
+def test_context_switches_are_those_of_server_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second in which the load has ended does not count; a thread that is new counts with all it did; another
+    process does not count. Shared memory is counted once."""
+    now = iter((10.0, 11.0, 12.0))
+    monkeypatch.setattr("dbbench.samplers.accounting.time.monotonic", lambda: next(now))
+    parents = {50: 1, 60: 1, 61: 60, 62: 60, 70: 1}
+    tasks(tmp_path, {50: 100, 60: 10, 61: 500, 70: 10_000}, parents)
+    clock = TaskClock(client=(50,), server=60, proc=tmp_path)
+    clock.read()
+    assert clock.switches_per_s() is None
+    tasks(tmp_path, {50: 120, 60: 11, 61: 530, 62: 7, 70: 90_000}, parents)
+    clock.read()
+    (tmp_path / "50/stat").unlink()
+    tasks(tmp_path, {60: 5000, 61: 5000}, parents)
+    clock.read()
+    assert clock.switches_per_s() == pytest.approx(20 + 1 + 30 + 7)
+    assert clock.server_bytes == 2**20 * (3 + 4)
+
+
+def test_a_kernel_that_counts_no_context_switches(tmp_path: Path) -> None:
+    """Without schedstat they are None, not 0; the memory without status is None too."""
+    process(tmp_path, 60, 1, 1)
+    clock = TaskClock(server=60, proc=tmp_path)
+    clock.read()
+    clock.read()
+    assert (clock.switches_per_s(), clock.server_bytes) == (None, None)
+
+
 def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16."""
     monkeypatch.setattr(sysfs, "SYS", tmp_path)
@@ -110,12 +151,15 @@ def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "class/block/loop7/stat").write_text(
         "1557 62 54821 158 1283 13236 1272928 303 0 152 483 2 0 2097160 2 230 19\n"
     )
-    assert clock.difference() == {"read_bytes": 100 * 512, "write_bytes": 1000 * 512, "flushes": 5}
+    assert clock.difference() == {
+        "read_bytes": 100 * 512, "write_bytes": 1000 * 512, "read_operations": 10, "write_operations": 100,
+        "flushes": 5,
+    }  # fmt: skip
 
 
 def test_a_disk_that_is_not_there_is_not_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing below, or a disk that cannot be read: not measurable."""
     monkeypatch.setattr(sysfs, "SYS", tmp_path)
-    nothing = {"read_bytes": None, "write_bytes": None, "flushes": None}
+    nothing = dict.fromkeys(("read_bytes", "write_bytes", "read_operations", "write_operations", "flushes"))
     assert DiskClock(()).difference() == nothing
     assert DiskClock(("nvme9n9",)).difference() == nothing

@@ -23,8 +23,11 @@ from dbbench.units import GROUP, number
 COLUMNS: Final = (
     ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
     ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h")),
-    ("Cost of a transaction", ("cpu_ms_per_tx", "write_kb_per_tx", "write_amplification")),
-    ("Space", ("disk_bytes", "compression_ratio")),
+    (
+        "Cost of a transaction",
+        ("cpu_ms_per_tx", "write_kb_per_tx", "io_operations_per_tx", "context_switches_per_tx", "write_amplification"),
+    ),
+    ("Space", ("disk_bytes", "compression_ratio", "server_memory_bytes")),
     (
         "Files",
         (
@@ -50,8 +53,10 @@ SHORT: Final = {  # headings of columns; elsewhere the label of the table of met
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
     "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
     "compression_ratio": "compr.",
-    "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "write_amplification": "write ampl.",
-    "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
+    "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "io_operations_per_tx": "I/Os",
+    "context_switches_per_tx": "switches", "write_amplification": "write ampl.",
+    "disk_bytes": "on disk", "server_memory_bytes": "server memory",
+    "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
 STALLS: Final = ("stall_s", "stalls_per_h")
 SPARK_WIDTH: Final = 112

@@ -27,7 +27,10 @@ NOTHING: Final = 1e-6  # of the unit: below, a figure is "nothing", and has no r
 WIDTH: Final = 260  # of a line's drawing, px
 REACH: Final = math.log(16)  # a line ends at ×16 or ÷16 with an arrow
 LEAST_REACH: Final = math.log(2)  # small differences shall not look large
-FIGURES: Final = ("cpu_ms_per_tx", "flushes_per_tx", "write_kb_per_tx", "read_kb_per_tx", "write_amplification")
+FIGURES: Final = (
+    "cpu_ms_per_tx", "flushes_per_tx", "write_kb_per_tx", "read_kb_per_tx", "io_operations_per_tx",
+    "context_switches_per_tx", "write_amplification",
+)  # fmt: skip
 SERIES: Final = (  # column, what it is, unit: means over the window
     ("f_await_ms", "wait for a flush", "ms"),
     ("w_await_ms", "wait for a write", "ms"),

@@ -189,6 +189,8 @@ def _facts(trial: Record, observed: Observed) -> None:
         written,
         to_device / written if to_device is not None and written else None,
         meter.wal,
+        meter.disk.get("read_operations"),
+        meter.disk.get("write_operations"),
     )
 
 
@@ -207,6 +209,9 @@ def _summary(trial: Record, observed: Observed) -> None:
         "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
         "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
         "flushes_per_tx": summary.per(io.flushes, count),
+        "io_operations_per_tx": summary.per(io.operations, count),
+        "context_switches_per_tx": summary.per(observed.meter.switches_per_s, count, outcome.window_s),
+        "server_memory_bytes": observed.meter.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),
         "dataset_bytes": restored.bytes,

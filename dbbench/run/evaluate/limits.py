@@ -48,6 +48,7 @@ def memory(
         enforced=f"cgroup v{group.version}" if group else "",
         peak_bytes=group.peak_bytes if group else None,
         resident_bytes=meter.resident_bytes,
+        server_bytes=meter.server_bytes,
     )
 
 

@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 
 SYS: Final = Path("/sys")
 SECTOR_BYTES: Final = 512  # of every number in /sys/block, whatever the device's own sector is
+_READS: Final = 0  # fields of /sys/class/block/DISK/stat (Documentation/block/stat.rst)
 _READ_SECTORS: Final = 2
+_WRITES: Final = 4
 _WRITE_SECTORS: Final = 6
 _FLUSHES: Final = 15
 
@@ -102,10 +104,12 @@ def _names(path: Path) -> list[str]:
 
 
 class IoCounters(NamedTuple):
-    """Bytes since the disk appeared."""
+    """Bytes and completed requests since the disk appeared."""
 
     read_bytes: int
     write_bytes: int
+    read_operations: int
+    write_operations: int
 
 
 def io_counters(name: str) -> IoCounters | None:
@@ -113,7 +117,8 @@ def io_counters(name: str) -> IoCounters | None:
     fields = _stat(name)
     if fields is None:
         return None
-    return IoCounters(fields[_READ_SECTORS] * SECTOR_BYTES, fields[_WRITE_SECTORS] * SECTOR_BYTES)
+    bytes_moved = (fields[_READ_SECTORS] * SECTOR_BYTES, fields[_WRITE_SECTORS] * SECTOR_BYTES)
+    return IoCounters(*bytes_moved, fields[_READS], fields[_WRITES])
 
 
 def flushes(leaves: Sequence[str]) -> int | None:

@@ -34,6 +34,9 @@ EACH = [
         "percona-2012-readers", marks=[pytest.mark.soak, pytest.mark.needs("engine:mariadb", "fs:xfs", "sysbench")]
     ),
     pytest.param("binlog-and-filesystems", marks=[pytest.mark.soak, pytest.mark.needs("engine:mariadb", "sysbench")]),
+    pytest.param(
+        "compression-of-growth", marks=[pytest.mark.long, pytest.mark.needs("engine:postgres-18", "fs:btrfs")]
+    ),
     pytest.param("io-method-and-filesystems", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres-18")]),
     pytest.param("pg-fs-benchmark", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
 ]

@@ -82,6 +82,7 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
         "directory": folder, "time_based": 1, "ramp_time": warmup, "runtime": measure, "randseed": seed,
         "write_iops_log": log, "write_bw_log": log, "log_avg_msec": int(1000 * INTERVAL_S), "log_unix_epoch": 1,
         "fallocate": "none",  # data is written, not reserved: its extents are those of a file that grew
+        "overwrite": 1,  # without it the files of a load that writes are laid out as holes
     }  # fmt: skip
     return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
 

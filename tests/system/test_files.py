@@ -88,6 +88,8 @@ def test_fio_files_are_laid_out_and_cold(done: Any) -> None:
     assert found["io"]["write_bytes"] < 32 * 2**20
     assert found["space"]["logical_bytes"] == 64 * 2**20 and found["checked"].startswith("1 files are there")
     assert [argv for argv in found["commands"] if "--create_only=1" in argv]
+    written, _ = trial(done, "fio-randrw")  # of a load that writes too: it overwrites, and fills no holes
+    assert written["space"]["disk_bytes"] >= written["space"]["logical_bytes"] == 64 * 2**20
 
 
 def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:

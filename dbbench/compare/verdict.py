@@ -49,6 +49,7 @@ class Row:
     variant: str = ""  # "clients=8", where the plan has lists
     df: float | None = None  # degrees of freedom of the interval
     df_shared: float | None = None  # those of them that come from other pairs of the run; the rest: the pair's blocks
+    trials: int = 0  # that count, also those whose block lacks the other trial of the pair
 
 
 def document_of(row: Row) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def _group_rows(
         own_class = _class_of(group, arm)
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
         row = Row(arm, engine, workload, _mean(values), None, None, None, "inconclusive", 0, 0, None,
-                  own_class, mixed, tuple(_notes(group, arm, counted, metric)), variant)  # fmt: skip
+                  own_class, mixed, tuple(_notes(group, arm, counted, metric)), variant,
+                  trials=len(counted))  # fmt: skip
         if arm == baseline:
             row = replace(row, ratio=1.0 if values else None, verdict="baseline", n=len(values))
         else:

@@ -119,7 +119,7 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
             )
             all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
     suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
-    counted = sum(row.n for row in rows)
+    counted = sum(row.trials for row in rows)
     if 2 * suspect > counted:
         text = f" of {count(counted, 'trial')} are suspect: read these results with care."
         all_caveats.append((SUSPECT, ((f"{suspect}", True), (text, False))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,6 +195,9 @@ def test_mostly_disturbed_trials_are_a_caveat() -> None:
     trials = [trial(a, b, v, status=Status.SUSPECT) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
     ((kind, text),) = caveats(rows(trials, "ext4"))
     assert kind == "suspect" and plain_text(text).startswith("6 of 6 trials are suspect")
+    unfinished = [*trials[:2], replace(trials[2], status=Status.OK), trial("ext4", 3, 99.0, status=Status.SUSPECT)]
+    ((kind, text),) = caveats(rows(unfinished, "ext4"))
+    assert plain_text(text).startswith("3 of 4 trials are suspect")  # two blocks have no pair
     assert caveats(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")) == []
 
 

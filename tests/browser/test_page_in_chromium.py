@@ -254,6 +254,23 @@ def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: d
     assert errors(browser) == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_trade_offs_and_fast_scans_fit_the_screen(
+    browser: WebDriver, demo: LoadedRun, tmp_path: Path, width: int
+) -> None:
+    """Three workloads next to each other, and bars of scans of 10 GB/s."""
+    fast = [
+        replace(trial, summary={**trial.summary, "mb_per_s": rate and rate * 20})
+        for trial in demo.trials
+        for rate in (trial.summary.get("mb_per_s"),)
+    ]
+    screen(browser, width, 844)
+    browser.get(written(tmp_path, replace(demo, trials=tuple(fast))))
+    assert browser.execute_script(WIDER) == []
+    sideways = "const box = document.querySelector('#t-choose').parentElement; return box.scrollWidth - box.clientWidth"
+    assert browser.execute_script(sideways) <= 0
+
+
 def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: Path) -> None:
     """Figures of ten digits, and a setup whose name is as long as a line; each figure has its heading next to it."""
     name = "btrfs-raid10-zstd-nodatacow-space-cache-v2-noatime"

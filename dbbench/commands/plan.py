@@ -13,10 +13,10 @@ from dbbench.commands.options import Options, command_line, plan_argument, resul
 from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, described, preview
-from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen
+from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen, remembered
 from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
 from dbbench.report.text import put, put_json, put_table
-from dbbench.units import size_text, time_text
+from dbbench.units import count, size_text, time_text
 
 
 @command_line()
@@ -42,7 +42,8 @@ def command(
     from dbbench.run.preflight import refusals
 
     wanted = asked(plan_file, options.paths, fs, blocks, quick, seed, budget)
-    plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded)
+    expanded = remembered(wanted.plan, wanted.expanded, Path(results_folder))
+    plan, expanded, allowance = foreseen(wanted.plan, expanded)
     wanted = replace(wanted, plan=plan, expanded=expanded)
     look = preview(wanted.plan, wanted.expanded)
     expected = forecast(wanted.plan, wanted.expanded, Path(results_folder))
@@ -92,6 +93,8 @@ def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance 
         f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
+    put(f"the bytes of the load are those of earlier runs here for {look.remembered} of {count(len(cells), 'cell')}; "
+        "the others are assumed")  # fmt: skip
     if allowance is not None:
         put(allowance.text)
     put(expected.text)

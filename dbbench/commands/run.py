@@ -16,7 +16,7 @@ from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated, TrialDied
 from dbbench.model import Run, Status, plain
-from dbbench.plan.forecast import forecast, foreseen
+from dbbench.plan.forecast import forecast, foreseen, remembered
 from dbbench.plan.request import able, asked, plan_options, precision_option, shared
 from dbbench.report.sentences import budget_text
 from dbbench.report.text import put, put_json
@@ -70,6 +70,7 @@ def command(options: Options, plan_file: str, results_folder: str, new: bool, na
 
     wanted = shared(able(asked(plan_file, options.paths, **narrowing), options.paths), part)
     root = Path(results_folder).resolve()
+    wanted = replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
     plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None:

@@ -20,6 +20,17 @@ class Window:
 
 
 @dataclass(frozen=True)
+class EarlierLoad:
+    """What the load of a cell did in earlier trials on this host, as medians; for estimates only."""
+
+    load_s: float
+    write_bytes_per_s: float  # to the devices, during the load
+    drain_bytes: float  # to the devices, after it
+    log_bytes_per_s: float | None = None  # of the write-ahead log; None: not counted
+    binlog_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Cell:
     """A combination of fs setup, engine and workload, complete: a trial needs nothing else from the plan."""
 
@@ -36,6 +47,7 @@ class Cell:
     checkpoints: str = "time"  # what starts them: time or log
     variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
     client: ClientSpec | None = None  # where the load generator is, if not here
+    earlier: EarlierLoad | None = None  # None: no earlier trial of such a cell, or not looked up
 
     @property
     def raw(self) -> bool:

@@ -130,6 +130,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 
 def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
     """Return the finished run of this plan. A run of the same night that was stopped is resumed."""
+    from dbbench.plan.forecast import remembered
     from dbbench.run.create import create, free_name, keep_scripts
     from dbbench.run.preflight import check
     from dbbench.run.queue import execute
@@ -139,6 +140,7 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
     missing = images.missing_bytes(results.load_spec(folder), folder) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
+        wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
         folder = create(root, wanted, free_name(root, name, today()), __version__)
     keep_scripts(folder, wanted)
     execute(folder, wipe=wipe, emit=emit)

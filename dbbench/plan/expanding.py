@@ -63,13 +63,14 @@ def expand(plan: Plan, catalog: Catalog) -> Expanded:
 def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
     """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
 
-    Comments, the order of keys and the location of files do not change it, nor does how large a budget is: a larger one
-    continues the same run.
+    Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
+    budget is: a larger one continues the same run.
     """
     whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for cell in whole["cells"]:
+        cell.pop("earlier")
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()

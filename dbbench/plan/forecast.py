@@ -1,5 +1,5 @@
-"""What to expect of a run before it starts: how many blocks its budget gives, and which difference these would detect
-nine times out of ten."""
+"""What to expect of a run before it starts: how many blocks its budget gives, which difference these would detect nine
+times out of ten, and what its loads did in earlier runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import contextlib
 import dataclasses
 import math
 import platform
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
 from dbbench.compare.pairs import groups, paired
 from dbbench.compare.scatter import shared
 from dbbench.errors import DbbenchError, PlanInvalid
-from dbbench.model import Plan
+from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial
 from dbbench.plan.checks import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, blocks, ordered
 from dbbench.plan.preview import preview
@@ -118,6 +119,67 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
             effect="Nothing was changed.",
             remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with --fs.",
         )
+
+
+def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
+    """Return the trials with what the load of each cell did in the newest runs of this host on such a device."""
+    trials, runs = list[Trial](), 0
+    for run in _earlier(results_folder):
+        if runs < MOST_RUNS and (alike := [trial for trial in run.trials if _same_device(trial, plan)]):
+            runs += 1
+            trials += alike
+    cells = [dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells]
+    return expanded._replace(cells=tuple(cells))
+
+
+def _same_device(trial: Trial, plan: Plan) -> bool:
+    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
+    facts = trial.device
+    return facts is not None and facts.kind == plan.device.kind and (plan.device.imaged or facts.path in paths)
+
+
+def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
+    """Return the medians of the trials like this cell. Of a load with a fixed window, trials with other parameters
+    count if there are no others; the length and the bytes of a load that runs to its end depend on them."""
+    key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
+    alike = [
+        trial
+        for trial in trials
+        if trial.status is not Status.FAILED
+        and (trial.engine, trial.profile or cell.engine.profile, trial.workload, trial.setup) == key
+        and trial.window is not None
+        and trial.window.kind == cell.window.kind
+    ]
+    same = [trial for trial in alike if trial.parameters == cell.parameters]
+    loads = [load for trial in same or (alike if cell.window.kind == "fixed" else []) if (load := _load_of(trial))]
+    if not loads:
+        return None
+    return EarlierLoad(
+        statistics.median(load.load_s for load in loads),
+        statistics.median(load.write_bytes_per_s for load in loads),
+        statistics.median(load.drain_bytes for load in loads),
+        _median([load.log_bytes_per_s for load in loads]),
+        _median([load.binlog_bytes_per_s for load in loads]),
+    )
+
+
+def _median(rates: Sequence[float | None]) -> float | None:
+    counted = [rate for rate in rates if rate is not None]
+    return statistics.median(counted) if counted else None
+
+
+def _load_of(trial: Trial) -> EarlierLoad | None:
+    seconds = {phase.name: phase.seconds for phase in trial.phases}
+    window_s = seconds.get(Phase.MEASURE, 0.0)
+    written = trial.io.write_bytes if trial.io is not None else None
+    if written is None or window_s <= 0:
+        return None
+    whole_s = window_s + seconds.get(Phase.WARMUP, 0.0)
+    counts = {fact.count: fact.counted for fact in trial.work}
+    log, binlog = (None if (size := counts.get(name)) is None else size / whole_s
+                   for name in ("log_bytes", "binlog_bytes"))  # fmt: skip
+    drained = trial.drain.write_bytes if trial.drain is not None else None
+    return EarlierLoad(whole_s, written / window_s, drained or 0, log, binlog)
 
 
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:

@@ -28,6 +28,10 @@ LOAD_RATE: Final = 40 * MB  # bytes/s at which a dataset is generated, by the to
 IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
 SCAN_RATE: Final = 300 * MB  # a disk; much more where the host's cache holds the image
 AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs wrote 130, xfs 450
+SMALL_FILES: Final = 1400  # a second, each created, read cold and deleted; ext4 and btrfs
+BONNIE_FILES: Final = 2000  # a second, each created, looked up and deleted, twice
+BONNIE_PASSES: Final = 4  # over the file: written, read and written again, read
+CHARS_S: Final = 30.0  # of the per-character tests, which use a part of the file: ext4 took 20, btrfs 60
 RESULT_BYTES: Final = 3 * MB  # a trial's folder with its raw output
 
 
@@ -40,6 +44,7 @@ class Preview:
     trial_s: dict[str, float]  # by cell
     disk_bytes: int  # image, golden copies and results at their largest
     written: dict[str, int]  # bytes by cause
+    remembered: int  # cells whose load is estimated from earlier runs of this host
     commands: tuple[tuple[str, tuple[str, ...]], ...]  # (arm, argv)
 
     @property
@@ -64,6 +69,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
         trial_s=trial_s,
         disk_bytes=image_bytes + golden_bytes + len(trials) * RESULT_BYTES,
         written=writes.total(writes.once(plan), beside, *(written[spec.cell] for spec in trials)),
+        remembered=sum(cell.earlier is not None for cell in expanded.cells),
         commands=_commands(plan, expanded),
     )
 
@@ -98,12 +104,28 @@ def _key(cell: Cell) -> str:
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
-    load_s = cell.window.warmup_s + cell.window.measure_s
-    if cell.window.kind == "to-completion":
-        load_s = size / SCAN_RATE + written.get("load", 0) / COPY_RATE
-        load_s = max(load_s, float(cell.parameters.get("repeat_for", 0)))
     aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / writes.WRITE_RATE
-    return STAGES_S + 2 * size / COPY_RATE + load_s + aged_s
+    return STAGES_S + 2 * size / COPY_RATE + _load_s(cell, size, written.get("load", 0)) + aged_s
+
+
+def _load_s(cell: Cell, size: int, written: int) -> float:
+    """Return the seconds of the load, with the files that it lays out before: its window, what the same load took
+    before, or its sizes and rates."""
+    values = {**cell.workload.options, **cell.parameters}
+    if cell.window.kind == "fixed":
+        layout = writes.layout_bytes(values) if cell.workload.driver == "fio" else 0
+        return cell.window.warmup_s + cell.window.measure_s + layout / COPY_RATE
+    if cell.earlier is not None:
+        return cell.earlier.load_s
+    match cell.workload.driver:
+        case "smallfiles":
+            return float(values["files"]) / SMALL_FILES + written / COPY_RATE
+        case "bonnie":
+            passes_s = BONNIE_PASSES * writes.bonnie_bytes(cell) / COPY_RATE
+            files_s = 1024 * float(values.get("files", 16)) / BONNIE_FILES
+            return passes_s + files_s + (CHARS_S if values.get("chars", True) else 0)
+        case _:
+            return max(size / SCAN_RATE + written / COPY_RATE, float(values.get("repeat_for", 0)))
 
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -21,7 +21,9 @@ from calibration import EQUAL, HOSTS, Case
 
 from dbbench import cli, results
 from dbbench.compare import compare_all
-from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable
+from dbbench.model import EarlierLoad
+from dbbench.plan import catalog, expand, load
+from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, remembered
 
 PLAN = """name = "x"
 fs_setups = ["ext4", "xfs"]
@@ -89,3 +91,28 @@ def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, capsys: pyte
     ]
     assert expected.runs == 1 and "1 earlier run here" in expected.text
     assert expected.trial_cv == pytest.approx(math.sqrt(sum(variances) / 2 / 2))
+
+
+def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
+    """Medians of its bytes, by engine, profile, workload, setup and kind of device; other parameters count if there are
+    no others."""
+    shape = synthetic.Shape(arms=("ext4", "xfs"), blocks=3, work=(("postgres", "pgbench-tpcb"),))
+    folder = synthetic.write(tmp_path / "results", shape)
+    run = results.load_spec(folder)
+    results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
+
+    def loads(engine: str = 'name = "postgres"\nprofile = "standalone"', device: str = "") -> list[EarlierLoad | None]:
+        path, known = tmp_path / "plan.toml", catalog.catalog()
+        text = PLAN.format(blocks=3).replace('name = "postgres"', engine).replace('"xfs"', '"btrfs"')
+        path.write_text(text + device)
+        plan = load(path, known)
+        return [cell.earlier for cell in remembered(plan, expand(plan, known), tmp_path / "results").cells]
+
+    ext4, btrfs = loads()
+    (window,) = {trial.window for trial in results.load_run(folder).trials}
+    assert ext4 is not None and btrfs is None and window is not None
+    assert ext4.write_bytes_per_s == pytest.approx(10**9 / window.measure_s)
+    assert ext4.load_s == window.warmup_s + window.measure_s and ext4.drain_bytes == 42 * 2**20
+    assert ext4.log_bytes_per_s is None
+    assert loads('name = "postgres"') == [None, None]
+    assert loads(device='[device]\nkind = "block"\npath = "/dev/sdx"\nidentity = "x"\n') == [None, None]

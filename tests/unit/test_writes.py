@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dbbench.model import Plan, Status, Trial, WriteFacts
-from dbbench.plan import expand, load, preview, writes
+from dbbench.model import EarlierLoad, Plan, Status, Trial, WriteFacts
+from dbbench.plan import expand, identity, load, preview, writes
 from dbbench.plan.catalog import catalog
 from tests.support.plans import plan
 
@@ -52,7 +52,8 @@ def test_mirrors_write_each_byte_to_all_sides(setup: str, count: int, times: int
     ("engine", "load", "least", "most"),
     [
         ("files", {"name": "copy", "file_size": "3GiB"}, 3.0, 3.1),
-        ("files", {"name": "bonnie", "file_size": "1GiB", "chars": False}, 2.0, 2.1),
+        ("files", {"name": "bonnie", "file_size": "1GiB"}, 2.0, 2.1),
+        ("files", {"name": "fio-randread", "file_size": "1GiB", "clients": 3}, 3.0, 3.1),
         ("files", {"name": "fio-seqwrite", "file_size": "1GiB", "measure": "60s"}, 10, 30),
         ("postgres", {"name": "copy-in", "tables": 2, "file_bytes": "1GiB"}, 6, 10),
         ("mariadb", {"name": "index-build", "tables": 1, "table_size": 3_500_000}, 1.5, 3.5),
@@ -65,6 +66,53 @@ def test_each_load_has_its_bytes(engine: str, load: dict[str, Any], least: float
     """In GiB: what is written to its end, or a rate over its window; nothing of a load that only reads."""
     _, (parts,) = read(tmp_path, engine=engine, workload=load)
     assert least <= parts.get("load", 0) / GIB <= most
+
+
+def test_copy_on_write_writes_more(tmp_path: Path) -> None:
+    """btrfs writes each change to another place, with the tree above it; not with nodatacow, and not a load that only
+    reads."""
+    _, (ext4, btrfs, in_place) = read(tmp_path, ["ext4", "btrfs", "btrfs-nodatacow"])
+    assert btrfs["load"] > 2 * ext4["load"] == 2 * in_place["load"]
+    _, (ext4, btrfs) = read(tmp_path, ["ext4", "btrfs"], workload={"name": "scan"})
+    assert "load" not in ext4 and "load" not in btrfs
+
+
+def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
+    """By its rate and its window, with its logs; otherwise by what it wrote to its end."""
+    earlier = EarlierLoad(40.0, 5e6, 70e6, 2e6, 1e6)
+    keys: dict[str, Any] = {"engine": "mariadb", "workload": "sysbench-oltp-read-write"}
+    asked, (assumed,) = read(tmp_path, "btrfs", **keys, warmup="10s", measure="20s")
+    (cell,) = expand(asked, catalog()).cells
+    measured = writes.of_trial(asked, replace(cell, earlier=earlier))
+    assert writes.BINARY_LOG in assumed and writes.BINARY_LOG not in measured
+    assert measured["load"] == 30 * 5e6 + 70e6
+    assert writes.kept_logs(replace(cell, earlier=earlier)) == {writes.BINARY_LOG: 30 * 10**6}
+    asked, _ = read(tmp_path, engine="postgres", workload={"name": "copy-in"}, warmup=None, measure=None)
+    expanded = expand(asked, catalog())
+    cells = tuple(replace(cell, earlier=earlier) for cell in expanded.cells)
+    assert writes.of_trial(asked, cells[0])["load"] == 40 * 5e6 + 70e6
+    assert identity(asked, cells) == identity(asked, expanded.cells)
+    look = preview(asked, expanded._replace(cells=cells))
+    assert look.remembered == 1 and 40 < look.trial_s[cells[0].id] < 50
+
+
+@pytest.mark.parametrize(
+    ("load", "least", "most"),
+    [
+        ({"name": "bonnie", "file_size": "1GiB"}, 40, 90),
+        ({"name": "bonnie", "file_size": "8GiB", "chars": False}, 120, 240),
+        ({"name": "small-files", "files": 100_000}, 60, 120),
+        ({"name": "copy", "file_size": "8GiB"}, 30, 60),
+        ({"name": "fio-randwrite", "file_size": "8GiB", "clients": 2, "warmup": "5s", "measure": "30s"}, 90, 150),
+    ],
+)
+def test_the_time_of_file_loads_follows_their_sizes(
+    load: dict[str, Any], least: float, most: float, tmp_path: Path
+) -> None:
+    """In seconds of the whole trial."""
+    asked, _ = read(tmp_path, engine="files", workload=load, device={"size": "64GiB"})
+    (seconds,) = preview(asked, expand(asked, catalog())).trial_s.values()
+    assert least < seconds < most
 
 
 def test_what_a_run_does_once_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,10 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if not dry_run:
             from dbbench.run.queue import give_back
-            from dbbench.storage.devices import images
+            from dbbench.storage.devices import image
 
             give_back(folder, journal)
-            images.give_back(journal)
+            image.give_back_images(journal)
     return left
 
 

@@ -209,11 +209,11 @@ def _held(path: Path, disk: Path, folder: Path, note: Note) -> Iterator[None]:
 
 def lock_of(run: Run, folder: Path) -> Path:
     """Return the lock file of the disk that the run uses."""
-    from dbbench.storage.devices import images  # with all kinds of devices
+    from dbbench.storage.devices import image  # with all kinds of devices
 
     device = run.plan.device
     if device.imaged:
-        path = images.folders(run, folder)[0]
+        path = image.folders_of_images(run, folder)[0]
     else:
         named = device.paths.values() if isinstance(device.paths, dict) else device.paths
         path = Path(next(iter(named), device.path or str(folder)))

@@ -134,10 +134,10 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
     from dbbench.run.create import create, free_name, keep_scripts
     from dbbench.run.preflight import check
     from dbbench.run.queue import execute
-    from dbbench.storage.devices import images
+    from dbbench.storage.devices import image
 
     folder = results.find_unfinished(root, wanted.sha256) if root.is_dir() else None
-    missing = images.missing_bytes(results.load_spec(folder), folder) if folder else None
+    missing = image.missing_bytes(results.load_spec(folder), folder) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))

@@ -386,9 +386,9 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wi
     from dbbench.results.journal import Journal
     from dbbench.run.job import RunPermit
     from dbbench.storage import devices
-    from dbbench.storage.devices import images
+    from dbbench.storage.devices import image
 
-    missing = images.missing_bytes(results.load_spec(folder), folder) if folder else None
+    missing = image.missing_bytes(results.load_spec(folder), folder) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.real:
         permit = RunPermit(wipe, Journal((folder or root) / "journal.jsonl"), checking=True)

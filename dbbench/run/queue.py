@@ -34,7 +34,7 @@ from dbbench.run.children import Stop, launch, stoppable
 from dbbench.run.record import Record
 from dbbench.run.worker import WIPE
 from dbbench.storage import filesystems, layers
-from dbbench.storage.devices import images
+from dbbench.storage.devices import image
 from dbbench.units import duration_text
 
 __all__ = ["Between", "Finished", "execute", "give_back"]
@@ -73,7 +73,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
         _tell_begin(folder, run, emit)
         with Watch(folder) as watch:
             if any(may_begin(run, spec) for spec in pending(folder, run)):
-                images.make(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
+                image.make_images(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
                 _measure_ceiling(folder, run, wipe, emit, stop)
                 _build_goldens(folder, run, emit, stop)
                 run = watch.charge(run)
@@ -84,7 +84,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
                 _drive(folder, run, spec, wipe, emit, stop)
                 run = watch.charge(run, spec.cell)
                 emit(Event("trial_end", _ended(folder, run, spec)))
-        images.give_back(journal, RELEASE_S)
+        image.give_back_images(journal, RELEASE_S)
         return _tell_end(folder, _concluded(folder, run, emit), emit, began)
 
 

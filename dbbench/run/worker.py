@@ -30,7 +30,7 @@ from dbbench.run.record import Record
 from dbbench.run.stages import dataset, device
 from dbbench.run.trial import run_trial
 from dbbench.storage import devices
-from dbbench.storage.devices import ceiling, images
+from dbbench.storage.devices import ceiling, image
 
 RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
 WIPE: Final = "DBBENCH_WIPE"  # identities that were typed, for the child; separated by newlines
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
-        keep = [folder, *images.folders(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
+        keep = [folder, *image.folders_of_images(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
         keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # what ssh and the password are read from
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
@@ -70,7 +70,7 @@ def _ceiling(run: Run, folder: Path) -> None:
     """Measure what the plan's first device can do, before it has a filesystem."""
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = RunPermit(_typed(), Journal(folder / "journal.jsonl"))
-    with devices.attached(run.plan.device, images.of(run, folder), permit) as disks:
+    with devices.attached(run.plan.device, image.images_of(run, folder), permit) as disks:
         permit.note(disks)
         device.erase(disks)
         results.save_ceiling(folder, ceiling.measured(disks.each[0], longest, run.plan.seed))
@@ -80,7 +80,7 @@ def _trial(run: Run, folder: Path, trial_id: str, workdir: WorkDir, emit: Emit) 
     spec = run.trial(trial_id)
     cell = run.cell(spec.cell)
     record = Record(run, spec, cell, Draft(folder, trial_id), emit)
-    job = Job(run, cell, Journal(folder / "journal.jsonl"), workdir, emit, images.of(run, folder), _typed())
+    job = Job(run, cell, Journal(folder / "journal.jsonl"), workdir, emit, image.images_of(run, folder), _typed())
     try:
         run_trial(record, job)
     finally:

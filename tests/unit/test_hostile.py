@@ -28,7 +28,7 @@ from dbbench.results.fileio import read_bytes, write_text
 from dbbench.results.journal import Journal, tag_of
 from dbbench.results.trials import damage
 from dbbench.run.queue import give_back
-from dbbench.storage.devices import images
+from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -205,7 +205,7 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
     for what, path in (("runtime", home), ("directory", home), ("image", victim), ("image", link)):
         journal.note("take", what=what, path=str(path))
     give_back(folder, journal)
-    assert images.give_back(journal) == [link] and link.is_symlink()
+    assert give_back_images(journal) == [link] and link.is_symlink()
     assert (home / "letter").read_text() == "dear"
 
 
@@ -222,12 +222,12 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: Ma
     """Nor used: it may be another run's disk, or a link to one."""
     run = make_run()
     folder = results.create_run(tmp_path / "results", run, "")
-    (path,) = images.of(run, folder).all  # type: ignore[union-attr]
+    (path,) = images_of(run, folder).all  # type: ignore[union-attr]
     path.write_text(TEXT)
     journal = Journal(folder / "journal.jsonl")
     with pytest.raises(FileTaken, match="not created by this run"):
-        images.make(run, folder, journal, lambda what, share: None)
-    assert (path.read_text(), images.give_back(journal)) == (TEXT, [])
+        make_images(run, folder, journal, lambda what, share: None)
+    assert (path.read_text(), give_back_images(journal)) == (TEXT, [])
 
 
 def test_runs_of_one_name_have_images_of_their_own(tmp_path: Path, make_run: MakeRun) -> None:
@@ -235,7 +235,7 @@ def test_runs_of_one_name_have_images_of_their_own(tmp_path: Path, make_run: Mak
     run = make_run()
     there = dataclasses.replace(run.plan.device, at=str(tmp_path))
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=there))
-    assert images.of(run, tmp_path / "a/r") != images.of(run, tmp_path / "b/r")
+    assert images_of(run, tmp_path / "a/r") != images_of(run, tmp_path / "b/r")
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "..", "a/b", ".partial-x", "a\x1b[2J", ""])

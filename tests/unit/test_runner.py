@@ -22,7 +22,7 @@ from dbbench.results.journal import Journal
 from dbbench.run.children import Overdue, launch, stoppable
 from dbbench.run.queue import extended, give_back, pending
 from dbbench.run.record import Record
-from dbbench.storage.devices import images
+from dbbench.storage.devices.image import give_back_images, images_of, make_images
 
 MakeRun = Callable[..., Run]
 
@@ -114,15 +114,15 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=dataclasses.replace(
         run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
     journal, told = Journal(tmp_path / "j"), list[float]()
-    images.make(run, tmp_path, journal, lambda _, share: told.append(share))
-    (image,) = images.of(run, tmp_path).all  # type: ignore[union-attr]
+    make_images(run, tmp_path, journal, lambda _, share: told.append(share))
+    (image,) = images_of(run, tmp_path).all  # type: ignore[union-attr]
     assert (image.stat().st_size, told[-1]) == (2 * 2**20, 1.0)
     assert image.stat().st_blocks * 512 >= image.stat().st_size
     written = image.stat().st_mtime_ns
-    images.make(run, tmp_path, journal, lambda *_: None)
+    make_images(run, tmp_path, journal, lambda *_: None)
     assert written == image.stat().st_mtime_ns
-    assert [image] == images.give_back(journal)
-    assert not image.exists() and images.give_back(journal) == []
+    assert [image] == give_back_images(journal)
+    assert not image.exists() and give_back_images(journal) == []
 
 
 def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
     journal.note("take", what="image", path=str(image))
     with image.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert images.give_back(journal) == [] and image.exists()
+        assert give_back_images(journal) == [] and image.exists()
         release = threading.Timer(0.2, lambda: fcntl.flock(held, fcntl.LOCK_UN))
         release.start()
-        assert images.give_back(journal, 10.0) == [image]
+        assert give_back_images(journal, 10.0) == [image]
         release.join()
 
 

@@ -19,7 +19,7 @@ from dbbench.errors import DiskTooSmall, FilesystemFull, ResultsUnwritable
 from dbbench.model import Run, Status
 from dbbench.results.journal import Journal
 from dbbench.results.trials import damage
-from dbbench.storage.devices import images
+from dbbench.storage.devices import image
 from tests.support.road import Road
 
 MakeRun = Callable[..., Run]
@@ -143,10 +143,10 @@ def test_every_write_of_an_image_that_fails_is_said_as_such(
         (folder := tmp_path / str(at)).mkdir()
         journal = Journal(folder / "journal.jsonl")
         with failing(folder, at, False, monkeypatch), contextlib.suppress(FilesystemFull, DiskTooSmall):
-            images.make(run, folder, journal, lambda what, share: None)
+            image.make_images(run, folder, journal, lambda what, share: None)
         steps = Failing.seen if at == 0 else steps
-        images.make(run, folder, journal, lambda what, share: None)
-        found = images.of(run, folder)
+        image.make_images(run, folder, journal, lambda what, share: None)
+        found = image.images_of(run, folder)
         assert found is not None and [path.stat().st_size for path in found.all] == [2**20], at
         assert list(folder.glob("*.partial")) == []
         at += 1

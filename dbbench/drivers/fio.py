@@ -27,7 +27,7 @@ from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, Scalar
-from dbbench.storage.devices import ceiling
+from dbbench.storage.devices import condition
 
 INTERVAL_S: Final = 0.5  # of a log's entries: fio leaves out one that is not whole at its end
 LAYOUT_S: Final = 6 * 3600.0  # as a restore's deadline
@@ -182,7 +182,7 @@ class FioSummary:
 def parse(text: str) -> FioSummary:
     """Parse the JSON+ summary. Raises DriverFailed if there is none."""
     try:
-        jobs = ceiling.jobs(text)
+        jobs = condition.ceiling_jobs(text)
     except ValueError as error:
         raise DriverFailed(f"fio's summary cannot be read: {error}") from None
     sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]

@@ -23,7 +23,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
 from dbbench.storage import filesystems
-from dbbench.storage.devices import ceiling, sysfs
+from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import size_text
@@ -170,7 +170,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.existing:
         return
     longest = max(cell.window.measure_s for cell in cells)
-    takes = len(ceiling.ROWS) * ceiling.seconds(longest)
+    takes = len(condition.CEILING_ROWS) * condition.ceiling_seconds(longest)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
     if plan.device.real:
         yield _HISTORY[plan.device.condition]

@@ -19,7 +19,7 @@ from dbbench.engines.settings import switched_on
 from dbbench.model import Cell, FsSetup, Layer, Plan, Scalar, Status, Trial
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices, filesystems
-from dbbench.storage.devices import ceiling, condition
+from dbbench.storage.devices import condition
 from dbbench.storage.filesystems import devices_to_add
 from dbbench.units import size_text
 
@@ -226,7 +226,7 @@ def once(plan: Plan) -> dict[str, int]:
     if not sizes:
         return {}
     # Two rows of single flushed writes, one of many at a time, one of a MiB each.
-    each_s = ceiling.seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
+    each_s = condition.ceiling_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
     if plan.device.imaged:
         parts["image"] = sum(sizes) + (plan.device.wal.size_bytes if plan.device.wal else 0)

@@ -30,7 +30,7 @@ from dbbench.run.record import Record
 from dbbench.run.stages import dataset, device
 from dbbench.run.trial import run_trial
 from dbbench.storage import devices
-from dbbench.storage.devices import ceiling, image
+from dbbench.storage.devices import condition, image
 
 RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
 WIPE: Final = "DBBENCH_WIPE"  # identities that were typed, for the child; separated by newlines
@@ -73,7 +73,7 @@ def _ceiling(run: Run, folder: Path) -> None:
     with devices.attached(run.plan.device, image.images_of(run, folder), permit) as disks:
         permit.note(disks)
         device.erase(disks)
-        results.save_ceiling(folder, ceiling.measured(disks.each[0], longest, run.plan.seed))
+        results.save_ceiling(folder, condition.measured_ceiling(disks.each[0], longest, run.plan.seed))
 
 
 def _trial(run: Run, folder: Path, trial_id: str, workdir: WorkDir, emit: Emit) -> None:

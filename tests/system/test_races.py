@@ -18,7 +18,7 @@ from dbbench.errors import DbbenchError, DeviceChanged, DeviceInUse, DeviceNotEm
 from dbbench.results.journal import Journal
 from dbbench.run.job import RunPermit
 from dbbench.storage import devices, filesystems, layers
-from dbbench.storage.devices import block, ceiling, condition, guard, hold
+from dbbench.storage.devices import block, condition, guard, hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import formatted
 from tests.support import foreign
@@ -65,7 +65,7 @@ def trial(disk: Disk, seed: int) -> None:
     with attached(disk) as device:
         hold.erase(device.fd)
         condition.probe(device)
-        ceiling.measured(device, 6.0, seed)
+        condition.measured_ceiling(device, 6.0, seed)
         condition.discarded(device)
         for _ in range(2):
             filesystems.make(shipped("ext4"), device)

@@ -37,7 +37,7 @@ from dbbench.results.journal import Journal
 from dbbench.results.loading import load_trial
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
-from dbbench.storage.devices import ceiling, condition, guard
+from dbbench.storage.devices import condition, guard
 from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, xfs, zfs
 from dbbench.storage.filesystems.zfs import driver
 from dbbench.storage.layers import crypt, lvm
@@ -218,7 +218,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
     "lvs": (lvm.parse_lvs, fixture("layers/lvs-thin.json"), ()),
     "lvs-taken": (lambda t: lvm.parse_taken(t, 4096), "0 1000 snapshot 16/1000 8", ()),
-    "fio": (ceiling.parsed, fixture("fio/two_rows.json"), (ValueError,)),
+    "fio": (condition.parsed_ceiling, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: condition.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: condition.of_nvme(json.loads(t)), SMART, (ValueError,)),
     "cores": (cores.parsed, "0-3,8,10-11", (ValueError,)),

@@ -1,13 +1,15 @@
-"""Precondition an SSD, so that all trials start from the same state: discarded, or written until its rate is steady.
+"""The bare device, before it has a filesystem: preconditioned, probed, and its ceiling measured.
 
 A new or discarded SSD writes faster than a full one that has to clean up. `discard` gives every trial the same start;
 `precondition` gives the state of a disk in its second year, once before each block of trials. Wear is read too.
 
-A short probe of CPU and disk before each trial, recorded with it, to detect changes of the machine between trials.
+A short probe of CPU and disk before each trial, recorded with it, detects changes of the machine between trials. Its
+values are not a benchmark. On a device it writes in the middle, where no filesystem has its signature, always at the
+same place; the device is locked, and mkfs follows.
 
-The values are not a benchmark. On a device it writes in the middle, where no filesystem has its signature, always at
-the same place; the device is locked, and mkfs follows.
-"""
+The ceiling is fio on the bare device before the first filesystem is made, to compare with throughput. Each row is one
+access pattern of databases: pages of 8 KiB (PostgreSQL) and 16 KiB (InnoDB), single writes with a flush each, like
+commits, and many random reads and writes at a time, like checkpoints and scans."""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ from dbbench.errors import (
     ProgramMissing,
     ProgramNotStarted,
 )
-from dbbench.model import ConditionFacts, WearFacts
-from dbbench.storage.devices import ceiling, hold
+from dbbench.model import CeilingFacts, CeilingRow, ConditionFacts, WearFacts
+from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 
 _BLKDISCARD: Final = 0x1277  # linux/fs.h
@@ -119,7 +121,7 @@ def _fio(device: Device, words: list[str], timeout_s: float, seed: int) -> float
     argv = ["fio", "--output-format=json", "--name=condition", f"--filename={device.argument}", "--ioengine=libaio",
             "--direct=1", "--iodepth=32", "--refill_buffers", "--allow_file_create=0",
             f"--randseed={seed}", *words]  # fmt: skip
-    return ceiling.parsed(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[0].iops
+    return parsed_ceiling(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[0].iops
 
 
 # --- wear ------------------------------------------------------------------------------------------
@@ -253,3 +255,86 @@ def _timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+_DEEP: Final = 32  # in flight: enough for a SATA disk's whole queue, and for most of an NVMe disk's rate
+_SPAN: Final = 4 * 2**30  # bytes that are touched: beyond a controller's cache, and quick on a large disk
+_SKIP: Final = 2**20  # the first MiB stays erased: nothing that is written here can look like a filesystem
+_LONGEST_S: Final = 5.0
+_SHORTEST_S: Final = 0.1
+_SHARE: Final = 1 / 60  # of the window, for each row: 2 s for two minutes
+
+CEILING_ROWS: Final[dict[str, tuple[str, ...]]] = {
+    "write_8k_fdatasync": ("--rw=randwrite", "--bs=8k", "--iodepth=1", "--fdatasync=1"),
+    "write_16k_fdatasync": ("--rw=randwrite", "--bs=16k", "--iodepth=1", "--fdatasync=1"),
+    "write_8k": ("--rw=randwrite", "--bs=8k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_8k": ("--rw=randread", "--bs=8k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_16k": ("--rw=randread", "--bs=16k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "write_1m": ("--rw=write", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_1m": ("--rw=read", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
+}
+
+
+def measured_ceiling(device: Device, window_s: float, seed: int) -> CeilingFacts:
+    """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten.
+
+    If fio is missing or fails, there are no rows and `note` gives the reason: the run is possible without them.
+    """
+    if process.find("fio") is None:
+        return CeilingFacts(note="fio is not installed")
+    size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
+    argv = ceiling_command(device.argument, size, ceiling_seconds(window_s), seed)
+    try:
+        done = process.run(argv, timeout_s=60 + 3 * len(CEILING_ROWS) * _LONGEST_S, pass_fds=(device.fd,))
+        return CeilingFacts(parsed_ceiling(done.stdout))
+    except (CommandFailed, DeadlinePassed, ValueError) as error:
+        return CeilingFacts(note=str(error).splitlines()[0])
+
+
+def ceiling_seconds(window_s: float) -> float:
+    """Return how long each row is measured: a sixtieth of the window, 0.1 to 5 s."""
+    return min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
+
+
+def ceiling_command(
+    target: str, size_bytes: int, each_s: float, seed: int, rows: Sequence[str] = tuple(CEILING_ROWS)
+) -> list[str]:
+    """Return fio's argv for these rows in sequence, on an existing file or device."""
+    common = [f"--filename={target}", f"--offset={_SKIP}", f"--size={size_bytes}", "--ioengine=libaio", "--direct=1",
+              "--time_based", f"--runtime={round(1000 * each_s)}ms", f"--randseed={seed}", "--allow_file_create=0",
+              "--refill_buffers"]  # fmt: skip
+    jobs = [word for name in rows for word in (f"--name={name}", "--stonewall", *common, *CEILING_ROWS[name])]
+    return ["fio", "--output-format=json", *jobs]
+
+
+def ceiling_jobs(printed: str) -> list[dict[str, Any]]:
+    """Return the jobs in fio's JSON (formats `json` and `json+`, 3.x), each with the global options among its own.
+
+    Raises ValueError if it is invalid.
+    """
+    with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        document = json.loads(printed[max(0, printed.find("{")) :])  # fio prints its notes before it
+        common = document.get("global options", {})
+        return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
+    raise ValueError("fio printed something else than its JSON")
+
+
+def parsed_ceiling(printed: str) -> tuple[CeilingRow, ...]:
+    """Return the rows in fio's JSON. Raises ValueError if it is invalid, or if a job failed."""
+    try:
+        return tuple(_row(job) for job in ceiling_jobs(printed))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("fio printed something else than its JSON") from None
+
+
+def _row(job: Mapping[str, Any]) -> CeilingRow:
+    if job["error"]:
+        raise ValueError(f"fio's job {job['jobname']} failed with error {job['error']}")
+    side = max((job["read"], job["write"]), key=lambda part: float(part["io_bytes"]))
+    sync = job.get("sync", {}).get("lat_ns", {}).get("mean") or 0.0
+    return CeilingRow(
+        name=str(job["jobname"]),
+        iops=round(float(side["iops"]), 1),
+        mb_per_s=round(float(side["bw_bytes"]) / 1e6, 2),
+        mean_ms=round((float(side["clat_ns"]["mean"]) + float(sync)) / 1e6, 4),
+    )

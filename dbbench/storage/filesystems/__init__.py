@@ -16,7 +16,6 @@ from dbbench.storage.filesystems.families import (
     tears_pages_of,
     traits,
 )
-from dbbench.storage.filesystems.growth import growth, restored_share, sizes
 from dbbench.storage.filesystems.making import (
     apply_attributes,
     check_claim,
@@ -33,7 +32,18 @@ from dbbench.storage.filesystems.making import (
     works,
 )
 from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored
-from dbbench.storage.filesystems.shape import free_space, healthy, least_read_share, own_cache, shaped, space, sync
+from dbbench.storage.filesystems.shape import (
+    free_space,
+    growth,
+    healthy,
+    least_read_share,
+    own_cache,
+    restored_share,
+    shaped,
+    sizes,
+    space,
+    sync,
+)
 from dbbench.storage.filesystems.volumes import (
     character,
     devices_to_add,

@@ -1,21 +1,21 @@
-"""Health, usage and fragmentation of a mounted filesystem: extents of its largest files, share of metadata, free space.
+"""Health, usage and fragmentation of a mounted filesystem: extents of its largest files, share of metadata, free space;
+and of files that grow during the load, how their new ends are stored, compared with the restored files.
 
-What a filesystem does not report is None.
-"""
+What a filesystem does not report is None."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.pagecache import OwnCache, syncfs
-from dbbench.model import FileShape, FreeExtents, SpaceFacts
-from dbbench.storage.filesystems.common import BLOCK, extents, mount_of
+from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
+from dbbench.storage.filesystems.common import BLOCK, extents, extents_from, mount_of
 from dbbench.storage.filesystems.families import FAMILIES
 from dbbench.storage.filesystems.port import FreeExtent, Mounted
 
@@ -170,3 +170,88 @@ def _probe(folder: Path) -> None:
     finally:
         os.close(fd)
         path.unlink()
+
+
+MOST_GROWN: Final = (
+    64  # files of each kind that are examined, those that grew most: together they have nearly all of it
+)
+SHOWN_GROWN: Final = 5
+Sizes = Mapping[Path, int]
+
+
+def sizes(files: Iterable[Path]) -> dict[Path, int]:
+    """Return the sizes of those files that are there."""
+    found = {}
+    for path in files:
+        try:
+            found[path] = path.stat().st_size
+        except FileNotFoundError:  # the server has removed it
+            continue
+    return found
+
+
+def restored_share(fs: Mounted, files: Sizes) -> float | None:
+    """Return the share of bytes in compressed extents of the largest of these files.
+
+    None if nothing tells, or if the filesystem does not compress.
+    """
+    if not _compresses(fs):
+        return None
+    largest = sorted(files.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_GROWN]
+    return _share([(size, _extents(path, 0)) for path, size in largest if size], "compressed_bytes")
+
+
+def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None) -> GrowthFacts:
+    """Return what grew since `before`, the sizes of data and log files then.
+
+    A file that was made meanwhile grew from 0. `restored`: see `restored_share`.
+    """
+    tables, log = (_grown(fs, before, files) for files in (data, logs))
+    ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
+    known = [extents.count for _, extents in ends if extents is not None]
+    return GrowthFacts(
+        data_bytes=sum(file.grown_bytes for file in tables),
+        log_bytes=sum(file.grown_bytes for file in log),
+        extents=sum(known) if ends and len(known) == len(ends) else None,
+        compressed_share=_share(ends, "compressed_bytes") if _compresses(fs) else None,
+        restored_share=restored,
+        preallocated_share=_share(ends, "preallocated_bytes"),
+        largest=tuple(sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=_order)[:SHOWN_GROWN]),
+    )
+
+
+def _compresses(fs: Mounted) -> bool:
+    return fs.raw is None and FAMILIES[fs.family].compresses(fs.options_effective) is not None
+
+
+def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
+    """Return the files that grew, those that grew most first; the extents of at most MOST."""
+    grown = {path: size - before.get(path, 0) for path, size in files.items() if size > before.get(path, 0)}
+    first = sorted(grown, key=lambda path: (-grown[path], path))
+    return [
+        GrownFile(
+            str(path.relative_to(fs.path) if path.is_relative_to(fs.path) else path),
+            files[path],
+            grown[path],
+            _extents(path, before.get(path, 0)) if number < MOST_GROWN else None,
+        )
+        for number, path in enumerate(first)
+    ]
+
+
+def _order(file: GrownFile) -> tuple[int, str]:
+    return -file.grown_bytes, file.path
+
+
+def _extents(path: Path, offset: int) -> Extents | None:
+    try:
+        return extents_from(path, offset)
+    except OSError:  # removed meanwhile, or not readable for this user
+        return None
+
+
+def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:
+    """Return the share of the bytes; at most 1: the last extent may reach beyond the end of the file."""
+    known = [(size, getattr(extents, field)) for size, extents in ends if extents is not None]
+    whole = sum(size for size, _ in known)
+    return min(1.0, sum(part for _, part in known) / whole) if whole else None

@@ -15,7 +15,7 @@ import pytest
 from dbbench.machine.mounts import mounts_of
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import kernel
+from dbbench.storage.layers import volume
 from tests.server_roots import RECIPES, server_bin
 
 UNIT: Final = Path(__file__).parent / "unit"
@@ -74,7 +74,7 @@ def _lacks(name: str) -> str | None:
     if kind == "fs":
         return None if _kernel_has(what) else f"a kernel with {what}"
     if kind == "kernel":
-        return kernel.lacks(what)
+        return volume.kernel_lacks(what)
     if kind == "freezer":
         return None if _freezer(what) else f"a mounted hierarchy of control groups, version {what}, with a freezer"
     if kind == "engine":

@@ -14,7 +14,7 @@ from dbbench.model import Layer
 from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
-from dbbench.storage.layers import crypt, kernel, lvm, mapper, md
+from dbbench.storage.layers import crypt, lvm, mapper, md, volume
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
 FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
@@ -141,7 +141,7 @@ def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
 @pytest.fixture
 def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither modprobe nor dmsetup is installed."""
-    monkeypatch.setattr(kernel.process, "find", lambda name: None)
+    monkeypatch.setattr(volume.process, "find", lambda name: None)
 
 
 @pytest.mark.usefixtures("no_programs")
@@ -155,30 +155,30 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 ])  # fmt: skip
 def test_a_kernel_tells_of_what_it_has_in_many_places(module: str, files: dict[str, str], tmp_path: Path) -> None:
     """Loaded, built in, a RAID level, device-mapper itself, a filesystem: each is enough, and nothing is not."""
-    assert kernel.lacks(module, tmp_path) is not None
-    assert kernel.lacks(module, planted(tmp_path, **files)) is None
+    assert volume.kernel_lacks(module, tmp_path) is not None
+    assert volume.kernel_lacks(module, planted(tmp_path, **files)) is None
 
 
 def test_targets_of_device_mapper_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A target that is built in shows nowhere else; it is not asked where there is no device-mapper."""
     said = "snapshot-origin  v1.9.0\nsnapshot         v1.16.0\nlinear           v1.5.0\n"
-    monkeypatch.setattr(kernel.process, "find", lambda name: None if name == "modprobe" else Path("/sbin", name))
-    monkeypatch.setattr(kernel.process, "run", lambda *_, **__: SimpleNamespace(stdout=said, returncode=0))
-    monkeypatch.setattr(kernel.os, "geteuid", lambda: 0)
-    assert kernel.lacks("dm-snapshot", tmp_path) is not None
+    monkeypatch.setattr(volume.process, "find", lambda name: None if name == "modprobe" else Path("/sbin", name))
+    monkeypatch.setattr(volume.process, "run", lambda *_, **__: SimpleNamespace(stdout=said, returncode=0))
+    monkeypatch.setattr(volume.os, "geteuid", lambda: 0)
+    assert volume.kernel_lacks("dm-snapshot", tmp_path) is not None
     planted(tmp_path, proc__misc="236 device-mapper")
-    assert kernel.lacks("dm-snapshot", tmp_path) is None
-    assert kernel.lacks("dm-crypt", tmp_path) is not None
+    assert volume.kernel_lacks("dm-snapshot", tmp_path) is None
+    assert volume.kernel_lacks("dm-crypt", tmp_path) is not None
 
 
 @pytest.mark.usefixtures("no_programs")
 def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> None:
     """The name of the module and of the kernel's own option; ZFS and bcachefs have a package instead."""
-    assert kernel.lacks("raid1", tmp_path) == (
+    assert volume.kernel_lacks("raid1", tmp_path) == (
         "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
     )
-    assert kernel.lacks("zfs", tmp_path) == "this kernel has no zfs: apt install zfs-dkms"
-    assert kernel.lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt install bcachefs-kernel-dkms"
+    assert volume.kernel_lacks("zfs", tmp_path) == "this kernel has no zfs: apt install zfs-dkms"
+    assert volume.kernel_lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt install bcachefs-kernel-dkms"
 
 
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

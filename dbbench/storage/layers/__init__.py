@@ -16,8 +16,8 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, lvm, md
-from dbbench.storage.layers.kernel import lacks
 from dbbench.storage.layers.volume import WHAT, Holding, LayerKind, note_made, wiped
+from dbbench.storage.layers.volume import kernel_lacks as lacks
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from dbbench.errors import LayerFailed
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import kernel, mapper
+from dbbench.storage.layers import mapper, volume
 from dbbench.storage.layers.volume import failing, opened, taken
 
 
@@ -46,7 +46,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
         for number, device in enumerate(devices, start=1):
             member_name = f"{name}-{number}"
             with failing(f"dm-crypt on {device.path}"):
-                kernel.load(*needs(layer))
+                volume.load_module(*needs(layer))
                 process.run(_open(layer, device.argument, member_name), pass_fds=(device.fd,), env=mapper.ENV)
                 printed = process.run(["cryptsetup", "status", member_name], env=mapper.ENV, note=False).stdout
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}

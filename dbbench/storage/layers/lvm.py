@@ -21,8 +21,8 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import kernel, mapper
-from dbbench.storage.layers.volume import failing, opened, taken, wiped
+from dbbench.storage.layers import mapper
+from dbbench.storage.layers.volume import failing, load_module, opened, taken, wiped
 
 DATA: Final = "data"
 HELD: Final = "held"
@@ -64,7 +64,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
     names = [str(device.path) for device in devices]
     with taken("lvm", end, devices, journal) as group:
         with failing(f"LVM on {', '.join(names)}"):
-            kernel.load(*needs(layer))
+            load_module(*needs(layer))
             _lvm(_group(group, names), names)
             steps = _volume(layer, group, None)
             for number, argv in enumerate(steps):

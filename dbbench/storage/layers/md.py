@@ -18,8 +18,7 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import kernel
-from dbbench.storage.layers.volume import failing, kept_open, opened, persistently, taken, wiped
+from dbbench.storage.layers.volume import failing, kept_open, load_module, opened, persistently, taken, wiped
 
 _BLOCK: Final = Path("/sys/block")
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm makes its names itself and waits for nobody
@@ -59,7 +58,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
         with failing(f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"):
-            kernel.load(*needs(layer))
+            load_module(*needs(layer))
             process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
         array = named(name)
         if array is None:
@@ -141,7 +140,7 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
         hold.release(spare.fd)
         with_it = ["--add", spare.argument] if facts["level"] == 0 else []
         if facts["level"] == 0:
-            kernel.load("raid456")  # RAID0 is reshaped as RAID4 without its parity
+            load_module("raid456")  # RAID0 is reshaped as RAID4 without its parity
         else:
             process.run(["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
         argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]

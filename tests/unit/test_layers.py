@@ -14,7 +14,7 @@ from dbbench.model import Layer
 from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
-from dbbench.storage.layers import crypt, lvm, mapper, md, volume
+from dbbench.storage.layers import crypt, lvm, md, volume
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
 FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
@@ -134,8 +134,11 @@ def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
     names = ["dbbench--1a-data", "dbbench--1a-pool_tmeta", "dbbench--1ab-data", "dbbench-1a-1", "vg-data"]
     for number, name in enumerate(names):
         planted(tmp_path / f"dm-{number}/dm", name=name)
-    assert mapper.ours("dbbench--1a", tmp_path) == {"dbbench--1a-data": "dm-0", "dbbench--1a-pool_tmeta": "dm-1"}
-    assert mapper.ours("dbbench-1a", tmp_path) == {"dbbench-1a-1": "dm-3"}
+    assert volume.mapped_names("dbbench--1a", tmp_path) == {
+        "dbbench--1a-data": "dm-0",
+        "dbbench--1a-pool_tmeta": "dm-1",
+    }
+    assert volume.mapped_names("dbbench-1a", tmp_path) == {"dbbench-1a-1": "dm-3"}
 
 
 @pytest.fixture

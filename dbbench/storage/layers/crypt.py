@@ -11,7 +11,7 @@ from dbbench.errors import LayerFailed
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import mapper, volume
+from dbbench.storage.layers import volume
 from dbbench.storage.layers.volume import failing, opened, taken
 
 
@@ -47,13 +47,13 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
             member_name = f"{name}-{number}"
             with failing(f"dm-crypt on {device.path}"):
                 volume.load_module(*needs(layer))
-                process.run(_open(layer, device.argument, member_name), pass_fds=(device.fd,), env=mapper.ENV)
-                printed = process.run(["cryptsetup", "status", member_name], env=mapper.ENV, note=False).stdout
+                process.run(_open(layer, device.argument, member_name), pass_fds=(device.fd,), env=volume.MAPPER_ENV)
+                printed = process.run(["cryptsetup", "status", member_name], env=volume.MAPPER_ENV, note=False).stdout
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:
                 raise LayerFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
                                   effect="Nothing was measured.")  # fmt: skip
-            volumes.append(stack.enter_context(opened(mapper.ours(member_name)[member_name], facts)))
+            volumes.append(stack.enter_context(opened(volume.mapped_names(member_name)[member_name], facts)))
         yield tuple(volumes)
 
 
@@ -72,4 +72,4 @@ def parse_status(text: str) -> dict[str, Scalar]:
 
 def end(name: str) -> None:
     """Remove the volumes. Raises LayerStuck."""
-    mapper.end(name)
+    volume.remove_mapped(name)

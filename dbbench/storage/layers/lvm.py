@@ -21,13 +21,24 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers import mapper
-from dbbench.storage.layers.volume import failing, load_module, opened, taken, wiped
+from dbbench.storage.layers.volume import (
+    MAPPER_ENV,
+    failing,
+    forget_links,
+    load_module,
+    mapped_below,
+    mapped_names,
+    mapped_status,
+    opened,
+    remove_mapped,
+    taken,
+    wiped,
+)
 
 DATA: Final = "data"
 HELD: Final = "held"
 _POOL: Final = "pool"
-_ENV: Final = {**mapper.ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
+_ENV: Final = {**MAPPER_ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
 # Instead of the machine's lvm.conf: our own devices alone, neither udev nor dmeventd; thin_check is left out, a pool
 # that is new needs none.
 _CONFIG: Final = """
@@ -134,9 +145,9 @@ def still_held(facts: dict[str, Scalar]) -> None:
     group = str(facts["name"])
     kind = str(facts["snapshot"])
     name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
-    if name is None or name not in mapper.ours(_mapped(group)):
+    if name is None or name not in mapped_names(_mapped(group)):
         return
-    words = mapper.status(name)
+    words = mapped_status(name)
     if any(word in words for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
         raise SnapshotLost(
             f"the {kind} snapshot was lost: {words}",
@@ -177,12 +188,12 @@ def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
         below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
         sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
         table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, as lvcreate takes them
-        process.run(["dmsetup", "create", mapped, "--table", table], env=mapper.ENV)
+        process.run(["dmsetup", "create", mapped, "--table", table], env=MAPPER_ENV)
     return _kernel_name(group, name)
 
 
 def _kernel_name(group: str, volume: str) -> str:
-    return mapper.ours(_mapped(group))[_mapped(group, volume)]
+    return mapped_names(_mapped(group))[_mapped(group, volume)]
 
 
 def drop(facts: dict[str, Scalar], *volumes: str) -> None:
@@ -192,8 +203,8 @@ def drop(facts: dict[str, Scalar], *volumes: str) -> None:
         for volume in reversed(volumes):
             if volume in _report(group, _devices(group)):
                 _lvm(("lvremove", "--yes", f"{group}/{volume}"), _devices(group))
-            elif _mapped(group, volume) in mapper.ours(_mapped(group)):
-                process.run(["dmsetup", "remove", "--retry", _mapped(group, volume)], env=mapper.ENV)
+            elif _mapped(group, volume) in mapped_names(_mapped(group)):
+                process.run(["dmsetup", "remove", "--retry", _mapped(group, volume)], env=MAPPER_ENV)
 
 
 def merge(facts: dict[str, Scalar], name: str) -> None:
@@ -232,10 +243,10 @@ def used_bytes(facts: dict[str, Scalar], name: str) -> int:
     volume's."""
     group = str(facts["name"])
     if facts["snapshot"] != "thin":
-        return parse_taken(mapper.status(_mapped(group, name)), 0)
+        return parse_taken(mapped_status(_mapped(group, name)), 0)
     chunk = int(facts["pool_chunk_kb"]) * 1024
-    pool = parse_taken(mapper.status(_mapped(group, f"{_POOL}-tpool")), chunk)
-    return pool - parse_taken(mapper.status(_mapped(group, DATA)), chunk)
+    pool = parse_taken(mapped_status(_mapped(group, f"{_POOL}-tpool")), chunk)
+    return pool - parse_taken(mapped_status(_mapped(group, DATA)), chunk)
 
 
 @process.understood("dmsetup")
@@ -287,7 +298,7 @@ def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s
 
 
 def _devices(group: str) -> list[str]:
-    return [f"/dev/{name}" for name in mapper.below(_mapped(group))]
+    return [f"/dev/{name}" for name in mapped_below(_mapped(group))]
 
 
 def _mapped(group: str, volume: str = "") -> str:
@@ -297,5 +308,5 @@ def _mapped(group: str, volume: str = "") -> str:
 
 def end(name: str) -> None:
     """Remove all volumes of the group and erase it from its devices. Raises LayerStuck."""
-    mapper.end(_mapped(name))
-    mapper.forget(Path("/dev", name))
+    remove_mapped(_mapped(name))
+    forget_links(Path("/dev", name))

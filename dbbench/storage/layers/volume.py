@@ -1,5 +1,7 @@
-"""What all kinds of layers share: choose a name, open the result, wait, erase signatures; the interface of a kind; and
-what this kernel supports (filesystems, RAID levels, device-mapper targets: built in, loaded or loadable)."""
+"""What all kinds of layers share: choose a name, open the result, wait, erase signatures; the interface of a kind;
+what this kernel supports (filesystems, RAID levels, device-mapper targets: built in, loaded or loadable); and
+device-mapper: volumes of LVM and dm-crypt are removed here without their own tools, which works in whatever state they
+are."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -255,3 +258,63 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:
         return []
+
+
+_BLOCK: Final = Path("/sys/block")
+MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # nodes are made at once by the tools themselves; nobody is waited for
+
+
+def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:
+    """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
+    names = {}
+    for entry in sorted(block.glob("dm-*")):
+        name = sysfs.read(entry / "dm/name") or ""
+        if name == prefix or name.startswith(f"{prefix}-"):
+            names[name] = entry.name
+    return names
+
+
+def mapped_below(prefix: str) -> list[str]:
+    """Return kernel names of the devices below those called `prefix...`."""
+    own_names = set(mapped_names(prefix).values())
+    lower = [name for upper in own_names for name in sysfs.slaves(upper)]
+    return sorted(set(lower) - own_names)
+
+
+def mapped_status(name: str) -> str:
+    """Return the status of a device's target without its position: "snapshot 16/139264 16"."""
+    words = process.run(["dmsetup", "status", name], env=MAPPER_ENV, note=False).stdout.split()
+    return " ".join(words[2:])
+
+
+def remove_mapped(prefix: str) -> None:
+    """Remove the devices called `prefix...`, upper ones first, and erase what they were on. Raises LayerStuck.
+
+    A killed tool may have left one suspended: a process that waits for it would wait forever.
+    """
+    with kept_open(mapped_below(prefix)) as lower:
+        for name, kernel_name in mapped_names(prefix).items():
+            if sysfs.read(_BLOCK / kernel_name / "dm/suspended") == "1":
+                with contextlib.suppress(Exception):
+                    process.run(["dmsetup", "resume", name], env=MAPPER_ENV, note=False)
+        while left := mapped_names(prefix):
+            free = [name for name, kernel_name in left.items() if not sysfs.holders(kernel_name)]
+            for name in free or left:
+                persistently(partial(_remove, name), f"the volume {name}")
+        for fd in lower:
+            wiped(fd)
+
+
+def _remove(name: str) -> None:
+    if name in mapped_names(name):
+        process.run(["dmsetup", "remove", name], env=MAPPER_ENV, timeout_s=60)
+
+
+def forget_links(folder: Path) -> None:
+    """Remove a directory of links in /dev whose devices are gone; dmsetup does not know it."""
+    if folder.is_dir():
+        for link in folder.iterdir():
+            if link.is_symlink():
+                link.unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()

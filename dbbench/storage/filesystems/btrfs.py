@@ -23,7 +23,7 @@ from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.storage.devices import hold, identity
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import vintages
+from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, matched, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
@@ -57,7 +57,7 @@ class Btrfs(Formatted):
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.btrfs", "-q", "-f", "-K", *vintages.options_of(setup.mkfs), *targets]
+        return ["mkfs.btrfs", "-q", "-f", "-K", *formatted.vintage_options(setup.mkfs), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return node and sector size, checksum, features and profiles (`btrfs inspect-internal`)."""

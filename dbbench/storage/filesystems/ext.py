@@ -10,7 +10,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems import vintages
+from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, matched, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
@@ -40,7 +40,7 @@ class Ext(Formatted):
         Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
         value is later and takes effect.
         """
-        rest, extended = _split_extended(vintages.options_of(setup.mkfs))
+        rest, extended = _split_extended(formatted.vintage_options(setup.mkfs))
         return [f"mkfs.{self.name}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:

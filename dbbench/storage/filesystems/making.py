@@ -15,7 +15,7 @@ from dbbench.model import FsSetup, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import vintages
+from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags, mount_of
 from dbbench.storage.filesystems.families import FAMILIES, driver_flags, family_of
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
@@ -55,7 +55,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    found = [reason for reason in (vintages.lacks(setup.mkfs), family.lacks(setup)) if reason]
+    found = [reason for reason in (formatted.vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         found.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")

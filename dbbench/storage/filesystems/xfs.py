@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.model import FsSetup, Scalar
-from dbbench.storage.filesystems import vintages
+from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, kernel_version, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
@@ -37,7 +37,7 @@ class Xfs(Formatted):
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.xfs", "-q", "-f", "-K", *vintages.options_of(setup.mkfs), *targets]
+        return ["mkfs.xfs", "-q", "-f", "-K", *formatted.vintage_options(setup.mkfs), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine.host.proc import Scheduled, Task, content, described, pids, scheduled, task, threads, times_run
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import Scheduled, Task, content, described, pids, scheduled, task, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount, holding, parsed
 
@@ -105,7 +106,7 @@ class Processes:
         self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
-        self._threads = {pid: threads(process, self._proc) for pid, process in self._now.items()}
+        self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
         self._listed = {pid: content(f"{self._proc}/{pid}/cgroup") or "" for pid in self._now}
 
     def stopped(self) -> list[tuple[int, str, str]]:

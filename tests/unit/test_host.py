@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.machine import host
-from dbbench.machine.host import load
-from dbbench.machine.host.load import HostLoad, LoadReading
+from dbbench.machine.host import HostLoad, LoadReading
 from dbbench.machine.host.proc import CpuTimes, ProcessTimes, chosen, common, process_times, tree
 
 
@@ -92,7 +91,7 @@ def times(
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
     write(tmp_path, "7/cmdline", words.replace(" ", "\0") + "\0")
-    assert load._is_dbbench(tmp_path, 7) is ours
+    assert host._is_dbbench(tmp_path, 7) is ours
 
 
 def test_a_tree_leaves_branches_out() -> None:
@@ -183,7 +182,7 @@ def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
 def test_limits_are_of_the_machine_or_of_cores() -> None:
     """On 64 CPUs half a core is under 5 % and still somebody's load."""
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
-    assert load.FOREIGN_SHARE > 6.0 / 640
+    assert host.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in host.load_warnings(small)] == ["W012"]
 
 
@@ -192,15 +191,15 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     counts."""
     counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
     counter.parent.mkdir(parents=True)
-    monkeypatch.setattr(load, "CPUS", tmp_path)
+    monkeypatch.setattr(host, "CPUS", tmp_path)
 
-    def at(heat: int, drops: int, swapped: int) -> load.Events:
+    def at(heat: int, drops: int, swapped: int) -> host.Events:
         counter.write_text(f"{heat}\n")
         vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
-        return load.events(tmp_path)
+        return host.events(tmp_path)
 
-    def said(after: load.Events) -> list[str]:
-        return [warning.id for warning in load.warnings(after.since(first), 10)]
+    def said(after: host.Events) -> list[str]:
+        return [warning.id for warning in host.warnings(after.since(first), 10)]
 
     first = at(7, 2, 100)
     assert said(at(7, 2, 100)) == []
@@ -210,6 +209,6 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert said(at(7, 2, 2600)) == ["W131"]
     vmstat.unlink()
     counter.unlink()
-    assert said(load.events(tmp_path)) == []
-    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), load.Events(1)))] == ["W126"]
+    assert said(host.events(tmp_path)) == []
+    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), host.Events(1)))] == ["W126"]
     assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

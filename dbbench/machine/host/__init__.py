@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import mmap
 import os
 import platform
 import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.machine.host.load import ForeignProcess, HostLoad, LoadReading, foreign_load, load_warnings, reading
-from dbbench.machine.host.proc import text
+from dbbench.machine.host.proc import CpuTimes, ProcessTimes, cpu_times, number, processes, text, tree, vmstat
 from dbbench.machine.host.tunables import block_files, block_layer, changed, state, watched
+from dbbench.machine.namespaces import host_proc
+from dbbench.model import TrialWarning
 from dbbench.process import find, run
 
 __all__ = [
@@ -161,3 +166,240 @@ def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:
         match = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
         return match[0] if match else None
     return None
+
+
+CPUS: Final = Path("/sys/devices/system/cpu")
+# A machine with memory to spare puts idle pages away now and then; what the load needs comes and goes all the time.
+SWAPPED_BYTES_PER_S: Final = 1e6
+
+
+@dataclass(frozen=True)
+class Events:
+    """Event counts since boot or between two moments; None for what is not counted."""
+
+    throttled: int | None = None  # times that a processor was slowed down for its heat
+    cache_drops: int | None = None  # writes to /proc/sys/vm/drop_caches that dropped the page cache
+    swapped_pages: int | None = None  # in and out
+
+    def since(self, before: Events) -> Events:
+        """Return the difference to an earlier reading."""
+        return Events(
+            _less(self.throttled, before.throttled),
+            _less(self.cache_drops, before.cache_drops),
+            _less(self.swapped_pages, before.swapped_pages),
+        )
+
+
+NO_EVENTS: Final = Events()
+
+
+def events(proc: Path) -> Events:
+    """Read the counters of all processors (thermal_throttle of x86) and of /proc/vmstat."""
+    throttled = [
+        count for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (count := number(path)) is not None
+    ]
+    counted: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        counted = vmstat(proc)
+    swapped = [counted[name] for name in ("pswpin", "pswpout") if name in counted]
+    return Events(
+        sum(throttled) if throttled else None, counted.get("drop_pagecache"), sum(swapped) if swapped else None
+    )
+
+
+def warnings(found: Events, seconds: float) -> Iterator[TrialWarning]:
+    """Yield W126, W130 and W131 (all suspect) for the events of that many seconds."""
+    if found.throttled:
+        text = f"the CPUs were throttled {found.throttled} times in {seconds:.0f} s"
+        yield TrialWarning("W126", text, suspect=True)
+    if found.cache_drops:
+        text = f"the machine's page cache was dropped {found.cache_drops} times in {seconds:.0f} s"
+        yield TrialWarning("W130", text, suspect=True)
+    swapped = (found.swapped_pages or 0) * mmap.PAGESIZE
+    if seconds > 0 and swapped / seconds >= SWAPPED_BYTES_PER_S:
+        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB in {seconds:.0f} s", suspect=True)
+
+
+def _less(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before
+
+
+# Below these a difference of two arms cannot come from it: 5 % of the machine, on a large one half a core.
+FOREIGN_SHARE: Final = 0.05
+FOREIGN_CORES: Final = 0.5
+# 2 % of CPU time withheld is more than the 1 % that quiet virtual machines show.
+STEAL_SHARE: Final = 0.02
+
+
+@dataclass(frozen=True)
+class LoadReading:
+    """The machine at one moment. `foreign` and `ours` use (pid, start) as keys because pids are reused."""
+
+    monotonic: float
+    cpu: CpuTimes | None
+    ours: Mapping[tuple[int, int], ProcessTimes]
+    foreign: Mapping[tuple[int, int], ProcessTimes]
+    kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
+    events: Events = NO_EVENTS
+
+
+@dataclass(frozen=True)
+class ForeignProcess:
+    """A process that does not belong to the trial; its CPU seconds between two readings, without its children's."""
+
+    pid: int
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Load between two readings. Shares refer to the time of all CPUs; None means "not measurable"."""
+
+    seconds: float
+    cpus: int | None
+    foreign_cpu_s: float | None
+    foreign_share: float | None
+    steal_share: float | None
+    iowait_share: float | None
+    processes: tuple[ForeignProcess, ...]  # the busiest of those that are not ours, at most five
+    events: Events = NO_EVENTS
+
+
+def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
+    """Read the load of the machine now.
+
+    In a pid namespace of its own, the trial's processes are all in that namespace, plus the dbbench that started it;
+    otherwise this process, the processes in `ours` (a server, a load generator) and the descendants of both.
+    """
+    where = proc or host_proc()
+    table = processes(where)
+    own_pids = _of_our_namespace(table, where) or tree((os.getpid(), *ours), table)
+    kernel = [process.all_s for process in table.values() if process.kernel]
+    return LoadReading(
+        time.monotonic(),
+        cpu_times(where),
+        {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
+        {(p.pid, p.started): p for p in table.values() if p.pid not in own_pids and not p.kernel},
+        sum(kernel) if kernel else None,
+        events(where),
+    )
+
+
+def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
+    """Return the load between two readings that does not belong to the trial.
+
+    If all processes are visible, this sums the time of all foreign processes including their terminated children; that
+    is exact, whereas /proc/stat counts ticks. In a container that cannot see the others it is the busy time minus the
+    trial's own, so it includes kernel threads.
+    """
+    seconds = after.monotonic - before.monotonic
+    busiest, counted = _busiest(before, after), after.events.since(before.events)
+    if before.cpu is None or after.cpu is None or seconds <= 0:
+        return HostLoad(seconds, None, None, None, None, None, busiest, counted)
+    if after.kernel_s is not None:
+        foreign = _grown(before.foreign, _still_foreign(before, after))
+    else:
+        busy = after.cpu.busy_s + after.cpu.guest_s - before.cpu.busy_s - before.cpu.guest_s
+        foreign = max(0.0, busy - _grown(before.ours, after.ours))
+    total = after.cpu.total_s - before.cpu.total_s
+    return HostLoad(
+        seconds,
+        after.cpu.cpus,
+        foreign,
+        _share(foreign, seconds * after.cpu.cpus),
+        _share(after.cpu.steal_s - before.cpu.steal_s, total),
+        _share(after.cpu.iowait_s - before.cpu.iowait_s, total),
+        busiest,
+        counted,
+    )
+
+
+def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
+    """Return W012, W015, W126, W130 and W131 (all suspect) if their limits are exceeded."""
+    warnings_of_load: list[TrialWarning] = []
+    if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
+        cores = load.foreign_cpu_s / load.seconds
+        if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
+            who = ", ".join(f"pid {p.pid} {p.name} {p.cpu_s:.1f} s" for p in load.processes[:1])
+            text = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
+            warnings_of_load.append(TrialWarning("W012", f"{text} over {load.seconds:.0f} s", suspect=True))
+    if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
+        text = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
+        warnings_of_load.append(TrialWarning("W015", text, suspect=True))
+    return (*warnings_of_load, *warnings(load.events, load.seconds))
+
+
+def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int]:
+    """Return the pids, as `where` numbers them, of this pid namespace and of the dbbench above it.
+
+    The set is empty if `where` shows only this namespace. Needs no permission to inspect other users' processes.
+    """
+    try:
+        me = int((where / "self").readlink().name)  # /proc/self is what this /proc calls the one who reads it
+    except (OSError, ValueError):
+        return set()
+    if me == os.getpid():
+        return set()
+    init = me
+    while init in table and _inner_pid(where, init) != 1:
+        init = table[init].parent
+    members = tree((init,), table)  # whoever loses its parent is adopted by the namespace's first process
+    above = table[init].parent if init in table else 0
+    while above in table and _is_dbbench(where, above):
+        members.add(above)
+        above = table[above].parent
+    return members
+
+
+def _inner_pid(where: Path, pid: int) -> int | None:
+    """Return the pid in the process's own namespace: the last entry of NSpid, proc(5)."""
+    match = re.search(r"^NSpid:.*\s(\d+)$", text(where / str(pid) / "status") or "", re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _is_dbbench(where: Path, pid: int) -> bool:
+    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`).
+
+    A directory of that name in a command line says nothing: a shell or an editor may have been started from a checkout.
+    """
+    try:
+        words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.endswith(b"/dbbench") for word in words[:2]) or any(
+        word == b"dbbench" or word.startswith(b"dbbench.") for word in words
+    )
+
+
+def _grown(before: Mapping[tuple[int, int], ProcessTimes], after: Mapping[tuple[int, int], ProcessTimes]) -> float:
+    """Return the CPU seconds that a set of processes used between two readings.
+
+    The whole life of a terminated process is in its parent's `reaped_s`, so its time up to the first reading is
+    subtracted.
+    """
+    grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
+    return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
+
+
+def _each(
+    before: Mapping[tuple[int, int], ProcessTimes], after: Mapping[tuple[int, int], ProcessTimes]
+) -> list[tuple[ProcessTimes, float]]:
+    """Return each living process with the CPU seconds that it used itself."""
+    return [(process, process.own_s - (before[key].own_s if key in before else 0.0)) for key, process in after.items()]
+
+
+def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, int], ProcessTimes]:
+    """Remove processes that belonged to the trial at the first reading; if the parent ended, they are no longer in the
+    tree."""
+    return {key: process for key, process in after.foreign.items() if key not in before.ours}
+
+
+def _busiest(before: LoadReading, after: LoadReading) -> tuple[ForeignProcess, ...]:
+    used = [pair for pair in _each(before.foreign, _still_foreign(before, after)) if pair[1] > 0]
+    used.sort(key=lambda pair: -pair[1])
+    return tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5])
+
+
+def _share(part: float, whole: float) -> float | None:
+    return max(0.0, part) / whole if whole > 0 else None

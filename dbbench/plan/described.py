@@ -16,8 +16,8 @@ from dbbench import durability
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
-from dbbench.machine import host
-from dbbench.machine.limits import cgroup, cores
+from dbbench.machine import host, limits
+from dbbench.machine.limits import cgroup
 from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
@@ -127,20 +127,20 @@ def _cores(cells: Sequence[Cell]) -> Iterator[str]:
         spec = next(cell.engine for cell in cells if cell.engine.name == engine)
         away = any(cell.client is not None for cell in cells)
         try:
-            found = cores.chosen(spec, os.sched_getaffinity(0), alone=away)
+            found = limits.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
         except CoresMissing as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
         if away:
-            server = cores.written(found.server)
+            server = limits.written_cores(found.server)
             yield f"{engine} runs on cores {server}{node}; the load generator runs on another host."
         elif not found.shared:
-            server, client = cores.written(found.server), cores.written(found.client)
+            server, client = limits.written_cores(found.server), limits.written_cores(found.client)
             yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
         else:
             yield (f"{engine} and the load generator share {len(found.shared)} cores and compete for them. With "
-                   f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip
+                   f"{limits.APART_FROM} or more cores, each gets its own.")  # fmt: skip
 
 
 def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:

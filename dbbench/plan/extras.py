@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dbbench.drivers import AWAY
 from dbbench.engines import SERVERLESS, profile_of
-from dbbench.machine.limits import cores
+from dbbench.machine import limits
 from dbbench.model import (
     Ageing,
     ClientSpec,
@@ -245,7 +245,7 @@ def _check_cores(document: Document, key: Key, words: str | None) -> None:
     if words is None:
         return
     try:
-        cores.parsed(words)
+        limits.parsed_cores(words)
     except ValueError:
         document.flaw(key, f'"{key[-1]}" must be a list of CPUs such as "0-3,8", not "{words}"')
 

@@ -13,7 +13,7 @@ from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Server
 from dbbench.machine import host, pagecache, threads
 from dbbench.machine.limits import Confined, MemoryReading
-from dbbench.machine.limits.cores import written
+from dbbench.machine.limits import written_cores as written
 from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client

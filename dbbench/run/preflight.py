@@ -137,11 +137,11 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
 
 
 def _cores(plan: Plan) -> Iterator[DbbenchError]:
-    from dbbench.machine.limits import cores
+    from dbbench.machine import limits
 
     for engine in plan.engine:
         try:
-            cores.chosen(engine, os.sched_getaffinity(0))
+            limits.chosen_cores(engine, os.sched_getaffinity(0))
         except CoresMissing as error:
             yield error
 

@@ -26,9 +26,8 @@ from dbbench.drivers import statements as steps
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInvalid
 from dbbench.introspect.statements import recordings
-from dbbench.machine import kernel_log, mounts
+from dbbench.machine import kernel_log, limits, mounts
 from dbbench.machine.host import proc
-from dbbench.machine.limits import cores
 from dbbench.metrics import clock
 from dbbench.metrics.series import read_csv_gz
 from dbbench.plan import catalog
@@ -221,7 +220,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "fio": (condition.parsed_ceiling, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: condition.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: condition.of_nvme(json.loads(t)), SMART, (ValueError,)),
-    "cores": (cores.parsed, "0-3,8,10-11", (ValueError,)),
+    "cores": (limits.parsed_cores, "0-3,8,10-11", (ValueError,)),
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
     "event": (event.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from dbbench.machine.limits.cores import parsed
+from dbbench.machine.limits import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column, Series
 from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window

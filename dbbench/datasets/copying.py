@@ -34,7 +34,7 @@ from typing import Final, Protocol
 
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed, RestoreUnequal
-from dbbench.machine import mounts
+from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
@@ -119,7 +119,7 @@ def _check_space(golden: Golden, datadir: Path) -> None:
 
 
 def _compresses(path: Path) -> bool:
-    mount = mounts.holding(path.resolve(), mounts.mounts_of(Path("/proc/self")))
+    mount = namespaces.mount_holding(path.resolve(), namespaces.mounts_of(Path("/proc/self")))
     return mount is not None and any(option.startswith("compress") for option in mount.options)
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError, LiveServerUnreadable
-from dbbench.machine import mounts
-from dbbench.machine.mounts import Mount
+from dbbench.machine import namespaces
+from dbbench.machine.namespaces import Mount
 
 STATEMENT_S: Final = 60  # a size of a database with very many files takes its time; more would be a burden
 PLACES: Final = (
@@ -191,6 +191,6 @@ def _mount_of(datadir: str | None) -> Mount | None:
     if not datadir:
         return None
     try:
-        return mounts.holding(Path(datadir).resolve(), mounts.mounts_of(Path("/proc/self")))
+        return namespaces.mount_holding(Path(datadir).resolve(), namespaces.mounts_of(Path("/proc/self")))
     except OSError:
         return None

@@ -14,18 +14,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from dbbench.errors import DbbenchError, NamespacesRefused
 from dbbench.machine import libc
-from dbbench.machine.mounts import Mount, holding, mounts_of
 
 RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
 PARENT: Final = "DBBENCH_PARENT"  # environment: the pid of who starts this process, so that it can miss it
@@ -216,7 +217,7 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
     by_id = {entry.id: entry for entry in table}
     needed: set[int] = set()
     for path in keep:
-        holds: Mount | None = holding(path, table)
+        holds: Mount | None = mount_holding(path, table)
         while holds is not None and holds.id not in needed:
             needed.add(holds.id)
             holds = by_id.get(holds.parent)
@@ -307,3 +308,52 @@ def _refused(evidence: str) -> DbbenchError:
         effect="Nothing was changed.",
         remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
     )
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo. `device` is "major:minor"; major 0 (btrfs, tmpfs) is not a block device."""
+
+    id: int
+    parent: int
+    device: str
+    point: Path
+    fstype: str
+    source: str  # as given to mount: /dev/sdb1, tmpfs
+    options: tuple[str, ...]  # of the mount and of the superblock, in the kernel's order, without doubles
+
+
+def mounts_of(process: Path) -> tuple[Mount, ...]:
+    """Return the mounts that a process sees, in mount order; `process` is its directory in /proc. Raises OSError."""
+    return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
+
+
+def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
+    r"""Parse a mountinfo file. Its lines end only with \ : the kernel allows other line ends in names."""
+    return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
+
+
+def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
+    """Return the mount that contains `path` (absolute, without symlinks), or None if the table has none."""
+    above = [entry for entry in table if entry.point == path or entry.point in path.parents]
+    deepest = max((len(entry.point.parts) for entry in above), default=0)
+    return next((entry for entry in reversed(above) if len(entry.point.parts) == deepest), None)
+
+
+def _line(words: list[str]) -> Mount:
+    dash = words.index("-", 6)  # optional fields stand before it
+    options = dict.fromkeys(f"{words[5]},{words[dash + 3]}".split(","))
+    return Mount(
+        id=int(words[0]),
+        parent=int(words[1]),
+        device=words[2],
+        point=Path(unescaped(words[4])),
+        fstype=words[dash + 1],
+        source=unescaped(words[dash + 2]),
+        options=tuple(options),
+    )
+
+
+def unescaped(text: str) -> str:
+    r"""Decode the octal escapes of a field of mountinfo, fstab or swaps (a space is \\040)."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dbbench.machine.limits import cgroup
-from dbbench.machine.mounts import mounts_of
+from dbbench.machine.namespaces import mounts_of
 from tests.support.leftovers import GONE_S, below, left_of
 from tests.support.plans import plan
 

@@ -26,7 +26,7 @@ from dbbench.drivers import statements as steps
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInvalid
 from dbbench.introspect.statements import recordings
-from dbbench.machine import kernel_log, limits, mounts
+from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
 from dbbench.metrics import clock
 from dbbench.metrics.series import read_csv_gz
@@ -194,7 +194,11 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "slow-log": (of_file(recordings.read), fixture("recorded/slow.log"), ()),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
-    "mountinfo": (mounts.parsed, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),  # the kernel's own
+    "mountinfo": (
+        namespaces.parsed_mounts,
+        fixture("devices/mountinfo.txt"),
+        (ValueError, IndexError),
+    ),  # the kernel's own
     "kmsg": (kernel_log.parsed, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),
     "dumpe2fs": (ext.parse_dumpe2fs, fixture("filesystems/dumpe2fs-ext4-1.47.0.txt"), ()),
     "xfs_info": (xfs.parse_xfs_info, fixture("filesystems/xfs_info-6.13.0.txt"), ()),

@@ -11,7 +11,7 @@ import pytest
 from dbbench import plan
 from dbbench.introspect.planning import plan_text, setup_of
 from dbbench.introspect.server import LiveServer, ServerFacts
-from dbbench.machine.mounts import Mount
+from dbbench.machine.namespaces import Mount
 from dbbench.plan.catalog import catalog
 
 FACTS: Final = ServerFacts(

@@ -15,7 +15,7 @@ from typing import Final
 
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import content, number, text
-from dbbench.machine.mounts import Mount, mounts_of
+from dbbench.machine.namespaces import Mount, mounts_of
 from dbbench.metrics.clock import wait_while
 from dbbench.results.journal import Journal
 

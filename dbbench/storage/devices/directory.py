@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError, DeviceLocked, DirectoryRefused
-from dbbench.machine.mounts import holding, mounts_of
+from dbbench.machine.namespaces import mount_holding as holding
+from dbbench.machine.namespaces import mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, naming, sysfs

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine.mounts import Mount, mounts_of, unescaped
+from dbbench.machine.namespaces import Mount, mounts_of, unescaped
 from dbbench.storage.devices import loopctl, sysfs
 
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie

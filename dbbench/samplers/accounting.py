@@ -27,7 +27,7 @@ from dbbench.machine.host.proc import (
     times_run,
     tree,
 )
-from dbbench.samplers.watched import below
+from dbbench.samplers.machine import below
 from dbbench.storage.devices import sysfs
 
 _EVERY_S: Final = 1.0

@@ -15,23 +15,26 @@ import contextlib
 import dataclasses
 import json
 import os
+import select
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Final
 
 from dbbench.machine import host, threads
-from dbbench.machine.host.proc import PROC
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import PROC, Scheduled, Task, content, described, pids, scheduled, task, times_run
 from dbbench.machine.limits.cgroup import Groups
+from dbbench.machine.namespaces import Mount
+from dbbench.machine.namespaces import mount_holding as holding
+from dbbench.machine.namespaces import parsed_mounts as parsed
 from dbbench.metrics.clock import iso
 from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
-from dbbench.samplers import watched
 from dbbench.samplers.sampler import Sampled, Sampling
-from dbbench.samplers.watched import Mounts, Processes, SettingFiles, Values
 
 _EVERY_S: Final = 1.0
 _MOUNTS_EVERY_S: Final = 0.25  # where the kernel does not announce a change
@@ -145,7 +148,7 @@ class Machine:
         for text in self._processes.rescheduled():
             self._note("W133", text)
         values = {**self._files.values(), **self._processes.values()}
-        for kind, text in watched.changed(self._values, values):
+        for kind, text in changed(self._values, values):
             self._note(kind, text)
         self._values = values
 
@@ -153,7 +156,7 @@ class Machine:
         """Read the mounts once."""
         options = self._mounts.values()
         if options is not self._options:
-            for kind, text in watched.changed(self._options, options):
+            for kind, text in changed(self._options, options):
                 self._note(kind, text)
             self._options = options
 
@@ -175,7 +178,7 @@ class Machine:
         """
         if self._server is None:
             return
-        before, self._progress = self._progress, (self._processes.steps(self._server), watched.requests(self._disks))
+        before, self._progress = self._progress, (self._processes.steps(self._server), requests(self._disks))
         moved = None in self._progress or before != self._progress
         self._still = 0 if moved or stopped else self._still + 1
         if self._still >= _STILL:
@@ -209,3 +212,209 @@ def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWa
         texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in same_kind]
     more = f" and {len(texts) - _SHOWN} others" if len(texts) > _SHOWN else ""
     return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first, suspect=True)
+
+
+Values = Mapping[tuple[str, str], str]
+
+_STOPPED: Final = "Tt"  # by a signal, by a tracer (proc_pid_stat(5))
+_CHUNK: Final = 65536
+_SHORT: Final = 32  # characters of two values that are shown whole
+_YOUNG_S: Final = 0.5  # a program chooses its own CPUs when it starts
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_IN_FLIGHT: Final = 8  # in /sys/block/DISK/stat (Documentation/block/stat.rst)
+_COUNTED: Final = (0, 4, 11, 15)  # requests that ended: reads, writes, discards, flushes
+
+
+class Mounts:
+    """The options of the mounts that contain these paths, of mount and superblock together."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = [path.resolve() for path in paths]
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLPRI | select.POLLERR)
+        self._text = b""
+        self._values: dict[tuple[str, str], str] = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def wait(self, seconds: float) -> None:
+        """Return when the kernel announces a change of a mount in this namespace, at the latest after `seconds`.
+
+        A superblock that is reconfigured through a mount of another namespace is not announced.
+        """
+        self._poll.poll(1000 * seconds)
+
+    def table(self) -> tuple[Mount, ...]:
+        """Return all mounts."""
+        return parsed(self._read().decode(errors="surrogateescape"))
+
+    def values(self) -> Values:
+        """Return the current options (W132). If a path's mount is gone, the mount above it applies."""
+        text = self._read()
+        if text != self._text:
+            self._text = text
+            table = parsed(text.decode(errors="surrogateescape"))
+            self._values = {("W132", str(path)): _described(holding(path, table)) for path in self._paths}
+        return self._values
+
+    def _read(self) -> bytes:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        chunks = []
+        while chunk := os.read(self._fd, _CHUNK):  # the kernel gives a page at a time
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+class SettingFiles:
+    """The contents of settings in /sys and /proc that are files (W018)."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = {name: str(path) for name, path in paths.items() if path.is_file()}
+
+    def values(self) -> Values:
+        """Return the current contents; unreadable files are omitted."""
+        read = {name: content(path) for name, path in self._paths.items()}
+        return {("W018", name): text for name, text in read.items() if text is not None}
+
+
+class Processes:
+    """The processes below `roots`, which are this process and the server, once per second."""
+
+    def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
+        self._roots, self._groups, self._proc = roots, groups, proc
+        self._ours: dict[int, int] = {}  # pid -> start: also of those whose parent has ended meanwhile
+        self._foreign: set[int] = set()
+        self._now: dict[int, Task] = {}
+        self._threads: dict[int, list[Task]] = {}
+        self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
+        self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by number and start
+
+    def read(self) -> None:
+        """Read the table of processes."""
+        listed = pids(self._proc)
+        self._foreign &= listed
+        tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
+        table = {process.pid: process for process in tasks if process is not None}
+        alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
+        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
+        self._ours = {pid: process.started for pid, process in self._now.items()}
+        self._foreign |= table.keys() - self._now.keys()
+        self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
+        self._listed = {pid: content(f"{self._proc}/{pid}/cgroup") or "" for pid in self._now}
+
+    def stopped(self) -> list[tuple[int, str, str]]:
+        """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
+        frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
+        stopped = []
+        for pid, process in self._now.items():
+            if process.state in _STOPPED:
+                stopped.append((pid, process.name, "stopped"))
+            elif frozen[self._listed[pid]]:
+                stopped.append((pid, process.name, "frozen"))
+        return stopped
+
+    def rescheduled(self) -> list[str]:
+        """Return changes in the scheduling of threads since the last call (W133).
+
+        This process is excluded: it changes its CPUs briefly when it starts programs.
+        """
+        settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
+        before, changes = self._scheduled, list[str]()
+        self._scheduled = {}
+        for pid, tasks in self._threads.items():
+            for thread in tasks if pid != os.getpid() else ():
+                if thread.started > settled:
+                    continue
+                key = (thread.pid, thread.started)
+                self._scheduled[key] = now = scheduled(thread)
+                if before.get(key, now) != now:
+                    who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
+                    old = described(before[key])
+                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in described(now).items()
+                              if old.get(name, value) != value]  # fmt: skip
+        return changes
+
+    def values(self) -> Values:
+        """Return the control groups of each process and their limits (W134).
+
+        This process is excluded: it enters groups when it starts programs.
+        """
+        other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
+        values = {
+            ("W134", f"control groups of {self._now[pid].name} (pid {pid})"): text
+            for pid, text in other_processes.items()
+        }
+        for listed in set(other_processes.values()):
+            values.update({("W134", path): value for path, value in self._groups.limits(listed).items()})
+        return values
+
+    def steps(self, root: int) -> int | None:
+        """Return how often threads of this process and its descendants were given a CPU so far.
+
+        None while one of them runs or waits for a CPU, or if the kernel does not count it.
+        """
+        total = 0
+        for pid in below((root,), self._now.values()):
+            for thread in self._threads[pid]:
+                if thread.state == "R":
+                    return None
+                total += times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+        return total or None
+
+
+def requests(disks: Iterable[str]) -> int | None:
+    """Return how many requests of these disks have ended; None while one is pending, or if the kernel does not report
+    it."""
+    total = 0
+    for disk in disks:
+        fields = [int(word) for word in (content(f"/sys/class/block/{disk}/stat") or "").split()]
+        if len(fields) <= _IN_FLIGHT or fields[_IN_FLIGHT]:
+            return None
+        total += sum(fields[place] for place in _COUNTED if place < len(fields))
+    return total
+
+
+def changed(before: Values, after: Values) -> list[tuple[str, str]]:
+    """Return (warning, text) for each value that both readings have and that differs."""
+    return [
+        (key[0], f"{key[1]}: {_pair(before[key], value)}")
+        for key, value in after.items()
+        if key in before and before[key] != value
+    ]
+
+
+def _pair(before: str, after: str) -> str:
+    return f"{_less(before, after)} -> {_less(after, before)}"
+
+
+def _less(value: str, other: str) -> str:
+    """Return a value for display next to another one: of a long list only what the other does not have."""
+    separator = "\n" if "\n" in value + other else ","
+    if len(value) + len(other) > _SHORT:
+        words, others = value.split(separator), other.split(separator)
+        value = separator.join(word for word in words if word not in others)
+    return value.replace("\n", " ") or "(none)"
+
+
+def _described(mount: Mount | None) -> str:
+    return "not mounted" if mount is None else ",".join((f"{mount.fstype} on {mount.device}", *mount.options))
+
+
+def below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
+    """Return the pids of the roots that exist, and of all processes below them."""
+    children: dict[int, list[int]] = {}
+    there = set()
+    for process in table:
+        there.add(process.pid)
+        children.setdefault(process.parent, []).append(process.pid)
+    pids: set[int] = set()
+    waiting = [pid for pid in roots if pid in there]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in pids:
+            pids.add(pid)
+            waiting.extend(children.get(pid, ()))
+    return pids

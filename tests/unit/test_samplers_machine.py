@@ -14,8 +14,7 @@ import pytest
 from dbbench.machine import threads
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.namespaces import Mount
-from dbbench.samplers import watched
-from dbbench.samplers.machine import Machine
+from dbbench.samplers.machine import Machine, SettingFiles, changed
 from dbbench.samplers.sampler import Sampled
 
 ME = os.getpid()
@@ -211,24 +210,24 @@ def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> Non
     assert found == {f"{tmp_path}/a/cpu.max": "max 100000", f"{tmp_path}/a/b/memory.max": "max"}
     after = {**found, f"{tmp_path}/a/cpu.max": "5000 100000"}
     before, now = ({("W134", path): text for path, text in values.items()} for values in (found, after))
-    assert watched.changed(before, now) == [("W134", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
+    assert changed(before, now) == [("W134", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
 
 
 def test_of_a_long_list_only_what_differs_is_shown() -> None:
     """An option that went says as much as one that came."""
     before = {("W132", "/mnt"): "ext4 on 7:0,rw,noatime,errors=remount-ro"}
     after = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro,nobarrier"}
-    assert watched.changed(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
+    assert changed(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
     strict = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro"}
-    assert watched.changed(before, strict) == [("W132", "/mnt: noatime -> (none)")]
+    assert changed(before, strict) == [("W132", "/mnt: noatime -> (none)")]
 
 
 def test_a_tool_that_changes_the_block_layer_and_back_is_reported(tmp_path: Path) -> None:
     """Read-ahead of a second is enough to move a scan."""
     (setting := tmp_path / "read_ahead_kb").write_text("128\n")
-    files = watched.SettingFiles({"loop7: read_ahead_kb": setting, "loop7: absent": tmp_path / "absent"})
+    files = SettingFiles({"loop7: read_ahead_kb": setting, "loop7: absent": tmp_path / "absent"})
     before = files.values()
     setting.write_text("4096\n")
     during = files.values()
-    assert watched.changed(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
-    assert watched.changed(before, files.values()) == watched.changed(before, during)
+    assert changed(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
+    assert changed(before, files.values()) == changed(before, during)

@@ -23,7 +23,7 @@ from dbbench.operations import Filled, copies
 from dbbench.remote.session import Session
 from dbbench.report.progress import plain
 from dbbench.run.stages import snapshots
-from dbbench.samplers import engine_counters, machine, watched
+from dbbench.samplers import engine_counters, machine
 from dbbench.samplers.sampler import Sampled
 from tests.support.road import Road
 
@@ -150,7 +150,7 @@ def test_every_helper_of_a_run_that_dies_is_an_error(
     block: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them ends without a word."""
-    monkeypatch.setattr(watched, "pids", fail(PermissionError("planted")))
+    monkeypatch.setattr(machine, "pids", fail(PermissionError("planted")))
     with pytest.raises(HelperDied), block(tmp_path):
         pass
 

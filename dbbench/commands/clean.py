@@ -143,14 +143,14 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
 
 
 def _clean_golden(dry_run: bool) -> list[Left]:
-    from dbbench.datasets import cache
+    from dbbench.datasets.golden import cache_folder, disk_bytes, evict
 
-    folder = cache.cache_folder()
+    folder = cache_folder()
     copies = [path for path in sorted(folder.glob("*")) if (path / "manifest.json").is_file()]
-    leftovers = [Left("golden copy", path, cache.disk_bytes(path)) for path in copies]
+    leftovers = [Left("golden copy", path, disk_bytes(path)) for path in copies]
     if dry_run:
         return leftovers
-    return [left for left in leftovers if cache.evict(left.path)]  # one that is in use stays
+    return [left for left in leftovers if evict(left.path)]  # one that is in use stays
 
 
 def _size(path: Path) -> int:

@@ -184,7 +184,7 @@ def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]
 
 
 def _system(results_folder: Path) -> Iterator[Probe]:
-    from dbbench.datasets.cache import cache_folder
+    from dbbench.datasets.golden import cache_folder
     from dbbench.machine.limits import cgroup
 
     root = os.geteuid() == 0

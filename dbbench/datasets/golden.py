@@ -1,15 +1,13 @@
-"""Golden copies: a dataset is built once and restored for each trial.
+"""Golden copies: a dataset is built once and restored for each trial; and their cache: its location, its size limit,
+and what is evicted when it is full.
 
-`ensure` returns the copy for an engine and a dataset. If the cache has none, it is built under a lock of its key in a
-temporary directory, checked, synced and renamed. The next build removes what a killed one left. The key covers
-everything that determines the bytes: engine, version, the server program itself (its page size is compiled in), locale,
-the dataset with all its parameters, and the settings of the build. Deleting the cache costs only time.
-"""
+Each copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -22,16 +20,16 @@ from typing import Final
 
 from dbbench import engines, process
 from dbbench.datasets import archive, generated, manifest, sources
-from dbbench.datasets.cache import alone, cache_folder, exists, make_room
-from dbbench.datasets.copying import Restored, restored
+from dbbench.datasets.copying import Restored, free_bytes, restored
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, in_use, load, lock_of
 from dbbench.engines.port import Engine, Place
-from dbbench.errors import DatasetBuildFailed, PlanInvalid, ProgramMissing
+from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain
 from dbbench.process import User
-from dbbench.results.fileio import sha256, sync
+from dbbench.results.fileio import lock_file, sha256, sync
+from dbbench.units import bytes_of, size_text
 
 Tell = Callable[[str], None]  # what is being done, in a few words
 
@@ -281,3 +279,104 @@ def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
 
 
 __all__ = ["Golden", "Recipe", "Restored", "cache_folder", "ensure", "exists", "in_use", "key", "recipe", "restored"]
+
+
+DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a small server's memory
+
+
+def cache_folder() -> Path:
+    """Return DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
+    if configured := os.environ.get("DBBENCH_CACHE"):
+        return Path(configured).absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "golden"
+
+
+def size_limit() -> int:
+    """Return the maximum size of the cache in bytes: DBBENCH_CACHE_LIMIT ("80GiB") or the default."""
+    return bytes_of(os.environ.get("DBBENCH_CACHE_LIMIT") or DEFAULT_LIMIT)
+
+
+def exists(key: str, cache: Path | None = None) -> bool:
+    """Whether the cache has the copy with that key, complete according to the sizes of its files."""
+    return load((cache or cache_folder()) / key) is not None
+
+
+@contextlib.contextmanager
+def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a golden copy exclusively within the block; wait if another process holds it."""
+    with lock_file(lock) as (fd, locked):
+        if not locked:
+            tell("waiting for another process that uses the same golden copy")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+
+
+def make_room(cache: Path, needed: int) -> None:
+    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall.
+
+    A copy that is in use is not evicted, even if the limit is then exceeded.
+    """
+    limit = size_limit()
+    if needed > limit:
+        raise DiskTooSmall(
+            (
+                f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
+                f"{size_text(limit)}"
+            ),
+            effect="Nothing was built.",
+            remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
+        )
+    _sweep(cache)
+    copies = _by_last_use(cache)
+    sizes = {folder: disk_bytes(folder) for folder in copies}
+    for folder in copies:
+        if sum(sizes.values()) + needed <= limit and free_bytes(cache) >= needed:
+            break
+        if evict(folder):
+            del sizes[folder]
+    if free_bytes(cache) < needed:
+        raise DiskTooSmall(
+            f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free_bytes(cache))} free",
+            effect="Nothing was built.",
+            remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
+        )
+
+
+def evict(folder: Path) -> bool:
+    """Remove the copy in `folder`; return False if a process uses or builds it."""
+    with lock_file(lock_of(folder)) as (_, locked):
+        if locked:
+            (folder / "manifest.json").unlink(missing_ok=True)  # first: an incomplete copy is invalid
+            shutil.rmtree(folder, ignore_errors=True)
+    return locked
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed builds of other keys have left."""
+    for making in cache.glob(".making-*"):
+        folder = cache / making.name.removeprefix(".making-")
+        with lock_file(lock_of(folder)) as (_, locked):
+            if locked:  # otherwise another process builds it
+                shutil.rmtree(making, ignore_errors=True)
+
+
+def _by_last_use(cache: Path) -> list[Path]:
+    """Return the directories of golden copies, least recently used first."""
+    folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    ours = [folder for folder in folders if any(folder.glob("manifest*.json"))]
+
+    def last_use(folder: Path) -> float:
+        lock = lock_of(folder)
+        return lock.stat().st_mtime if lock.exists() else 0.0
+
+    return sorted(ours, key=last_use)
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the space that the directory occupies on its disk."""
+    blocks = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another process evicts it just now
+            blocks += path.lstat().st_blocks
+    return blocks * 512

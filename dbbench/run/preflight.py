@@ -190,7 +190,7 @@ def _writable(results: Path) -> Iterator[DbbenchError]:
 
 def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None) -> Iterator[DbbenchError]:
     """Yield an error for each disk without space for the image, the missing golden copies, or the results."""
-    from dbbench.datasets.cache import cache_folder
+    from dbbench.datasets.golden import cache_folder
 
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     needs += [(at, size, "image") for at, size in (_images(plan, results) if images is None else images).items()]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import dbbench
-from dbbench.datasets.cache import cache_folder
+from dbbench.datasets.golden import cache_folder
 from dbbench.machine import namespaces
 from tests.support.leftovers import below, leaving_nothing, sign
 

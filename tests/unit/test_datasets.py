@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.datasets import cache, generated, golden
+from dbbench.datasets import generated, golden
 from dbbench.datasets.golden import Recipe
 from dbbench.drivers import rows_file
 from dbbench.engines import profile_of
@@ -100,21 +100,21 @@ def test_every_ingredient_changes_the_key() -> None:
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored."""
     monkeypatch.setenv("DBBENCH_CACHE", "/data/golden")
-    assert cache.cache_folder() == Path("/data/golden")
+    assert golden.cache_folder() == Path("/data/golden")
     monkeypatch.delenv("DBBENCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/data/cache")
-    assert cache.cache_folder() == Path("/data/cache/dbbench/golden")
+    assert golden.cache_folder() == Path("/data/cache/dbbench/golden")
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     monkeypatch.setenv("HOME", "/home/ann")
-    assert cache.cache_folder() == Path("/home/ann/.cache/dbbench/golden")
+    assert golden.cache_folder() == Path("/home/ann/.cache/dbbench/golden")
 
 
 def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """DBBENCH_CACHE_LIMIT is a size as people write it."""
     monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "80GiB")
-    assert cache.size_limit() == 80 * 2**30
+    assert golden.size_limit() == 80 * 2**30
     monkeypatch.delenv("DBBENCH_CACHE_LIMIT")
-    assert cache.size_limit() == 50 * 2**30
+    assert golden.size_limit() == 50 * 2**30
 
 
 def test_a_share_that_compresses_away_becomes_noise() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.datasets import cache, manifest, restored
+from dbbench.datasets import golden, manifest, restored
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.errors import RestoreFailed, RestoreUnequal
 from dbbench.model import Dataset
@@ -112,7 +112,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
     monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
     with pytest.raises(RestoreUnequal, match=r"base/5/16384 is not equal .* intact"):
         restored(made, tmp_path / "data", ME)
-    assert cache.exists("copy", made.path.parent)
+    assert golden.exists("copy", made.path.parent)
 
 
 def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_path: Path) -> None:
@@ -122,23 +122,23 @@ def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_pat
         byte = file.read(1)[0]
         file.seek(70_000)
         file.write(bytes([byte ^ 0x40]))
-    assert cache.exists("copy", made.path.parent)  # sizes alone do not show it
+    assert golden.exists("copy", made.path.parent)  # sizes alone do not show it
     with pytest.raises(RestoreUnequal, match=r"golden copy .* is damaged: base/5/16384 is"):
         restored(made, tmp_path / "data", ME)
-    assert not cache.exists("copy", made.path.parent)
+    assert not golden.exists("copy", made.path.parent)
 
 
 def test_a_file_missing_in_the_golden_copy_is_named(made: Golden, tmp_path: Path) -> None:
     """A file that went away is found before a restore by its size, and in a restore by its name."""
     (made.data / "PG_VERSION").unlink()
-    assert not cache.exists("copy", made.path.parent)
+    assert not golden.exists("copy", made.path.parent)
     with pytest.raises(RestoreFailed, match="PG_VERSION"):
         restored(made, tmp_path / "data", ME)
 
 
 def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -> None:
     """What is gone from the cache is an error with its remedy, before anything is written."""
-    assert cache.evict(made.path)
+    assert golden.evict(made.path)
     with pytest.raises(RestoreFailed, match="no longer exists"):
         restored(made, tmp_path / "data", ME)
     assert not (tmp_path / "data").exists()
@@ -147,11 +147,11 @@ def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -
 def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
     """Neither while it is restored nor while somebody builds it."""
     with manifest.in_use(made):
-        assert not cache.evict(made.path)
+        assert not golden.evict(made.path)
     with made.lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert not cache.evict(made.path)
-    assert cache.evict(made.path)
+        assert not golden.evict(made.path)
+    assert golden.evict(made.path)
 
 
 def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytes
         os.utime(copy.lock, (0, 1000 + number))
     os.utime(tmp_path / ".old.lock", (0, 5000))
     (tmp_path / "letters").mkdir()
-    size = cache.disk_bytes(tmp_path / "new")
+    size = golden.disk_bytes(tmp_path / "new")
     monkeypatch.setenv("DBBENCH_CACHE_LIMIT", str(2 * size + 4096))
-    cache.make_room(tmp_path, size)
+    golden.make_room(tmp_path, size)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["letters", "old"]

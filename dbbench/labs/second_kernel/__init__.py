@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.cache import alone
+from dbbench.datasets.golden import alone
 from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
 from dbbench.labs.second_kernel.boot import BootOrder, booted
 from dbbench.machine import threads

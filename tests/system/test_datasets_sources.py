@@ -15,7 +15,7 @@ import pytest
 from dbbench import datasets, process
 from dbbench.datasets import METHODS, Restored, golden, manifest, sources
 from dbbench.datasets.manifest import Golden
-from dbbench.datasets.sources.folders import is_prepared
+from dbbench.datasets.sources.source import is_prepared
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, RestoreFailed, SourceForeign, SourceIncomplete, SourceInUse

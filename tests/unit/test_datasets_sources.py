@@ -10,8 +10,9 @@ import pytest
 
 from dbbench import plan
 from dbbench.datasets import generated, golden, sources
-from dbbench.datasets.sources import Source, folders
-from dbbench.datasets.sources.folders import header
+from dbbench.datasets.sources import Source
+from dbbench.datasets.sources.source import _page_size, is_prepared, tablespaces
+from dbbench.datasets.sources.source import header_of as header
 from dbbench.drivers.scan import chosen
 from dbbench.engines.port import Table
 from dbbench.errors import (
@@ -98,7 +99,7 @@ def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     for name in ("xtrabackup_checkpoints", "xtrabackup_info"):
         put(name, backup / name)
     assert seen(backup) == ("mariabackup", "mariadb", "10.11.19")
-    assert not folders.is_prepared(backup)
+    assert not is_prepared(backup)
     (tmp_path / "md").mkdir()
     (tmp_path / "md/metadata").write_text("Started dump at: 2026-11-21 17:43:24\n")
     (tmp_path / "md/shop.orders-schema.sql").write_text("CREATE TABLE `orders` (`id` int);\n")
@@ -107,8 +108,8 @@ def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_the_page_size_is_read_from_the_first_page() -> None:
     """MariaDB's full_crc32 and MySQL's tablespaces keep it in different bits."""
-    assert folders._page_size(REAL / "ibdata1.page0") == 16384
-    assert folders._page_size(REAL / "mysql-ibdata1.page0") == 16384
+    assert _page_size(REAL / "ibdata1.page0") == 16384
+    assert _page_size(REAL / "mysql-ibdata1.page0") == 16384
 
 
 def test_an_archive_that_is_cut_off_is_none() -> None:
@@ -154,7 +155,7 @@ def test_a_backup_without_its_log_or_tablespace_is_refused(tmp_path: Path) -> No
         sources.look(backup)
     (tmp_path / "fast/PG_15_202209061").mkdir(parents=True)
     (tmp_path / "fast/PG_15_202209061/16385").write_bytes(bytes(100))
-    assert folders.tablespaces(backup) == [("16400", tmp_path / "fast")]
+    assert tablespaces(backup) == [("16400", tmp_path / "fast")]
     assert sources.look(backup).bytes >= 8192 + 100
     (backup / "pg_wal/000000010000000000000002").unlink()
     with pytest.raises(SourceIncomplete, match="no write-ahead log"):

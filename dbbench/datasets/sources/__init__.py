@@ -15,8 +15,19 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench import process
-from dbbench.datasets.sources import folders, innodb, postgres
-from dbbench.datasets.sources.source import FORMS, UNTOUCHED, Source, dataset_of, fits, measured, places
+from dbbench.datasets.sources import innodb, postgres
+from dbbench.datasets.sources.source import (
+    FORMS,
+    MAGIC,
+    UNTOUCHED,
+    Source,
+    dataset_of,
+    fits,
+    header_of,
+    looked_at,
+    measured,
+    places,
+)
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
@@ -185,7 +196,7 @@ def look(path: Path) -> Source:
     path = path.absolute()
     if not path.exists():
         raise SourceMissing(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")
-    source = folders.looked(path) if path.is_dir() else _file(path)
+    source = looked_at(path) if path.is_dir() else _file(path)
     if source is None:
         raise SourceMissing(f"the format of {path} is unknown; supported are {KINDS}", effect=UNTOUCHED)
     return source
@@ -201,7 +212,7 @@ def _file(path: Path) -> Source | None:
                 effect=UNTOUCHED,
                 remedy=f"Decompress it first: {how.partition(': ')[2]} {path.name}",
             )
-    if head.startswith(folders.MAGIC):
+    if head.startswith(MAGIC):
         return _archive(path, head, "custom")
     if (toc := _member(path, "toc.dat")) is not None:
         return _archive(path, toc, "tar")
@@ -209,7 +220,7 @@ def _file(path: Path) -> Source | None:
 
 
 def _archive(path: Path, head: bytes, form: str) -> Source:
-    archive_header = folders.header(head)
+    archive_header = header_of(head)
     if archive_header is None:
         raise SourceIncomplete(f"{path} is a truncated archive of pg_dump", effect=UNTOUCHED)
     return Source(path, f"pg_dump {form}", "postgres", archive_header.server_version, *measured(path))

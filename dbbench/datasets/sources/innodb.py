@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources.folders import is_prepared
-from dbbench.datasets.sources.source import Source
+from dbbench.datasets.sources.source import Source, is_prepared
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.innodb_server import DATABASE, USER

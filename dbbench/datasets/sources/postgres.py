@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources.folders import tablespaces
-from dbbench.datasets.sources.source import Source
+from dbbench.datasets.sources.source import Source, tablespaces
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS

@@ -1,16 +1,21 @@
-"""A source of data as a dataset that a cell can name, and the engines that can load it."""
+"""A source of data as a dataset that a cell can name, and the engines that can load it. Directories are recognised: a
+dump of many files, a backup, or the data directory of a stopped server."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import re
+import struct
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dbbench.engines import profile_of
-from dbbench.errors import DbbenchError, SourceForeign, SourceMissing
+from dbbench.errors import DbbenchError, SourceForeign, SourceIncomplete, SourceInUse, SourceMissing
 from dbbench.model import Dataset, Scalar
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -151,3 +156,252 @@ def _foreign(source: Source, why: str, remedy: str) -> DbbenchError:
 
 def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
+
+
+# pg_control.h: system identifier (8 bytes), versions of pg_control and catalogue (4 each), the cluster's state.
+_STATE_AT: Final = 16
+_STOPPED: Final = (1, 2)  # shut down; shut down in recovery (a standby)
+CHECKPOINTS: Final = ("xtrabackup_checkpoints", "mariadb_backup_checkpoints")
+INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
+_FLAGS_AT: Final = 54  # of page 0 of a tablespace: 38 of the page's header, 16 of the space's (fsp0fsp.h)
+_FULL_CRC32: Final = 0x10  # MariaDB from 10.5 on: the page size is in the lowest four bits then
+_FLOCK: Final = "hhqqi"  # struct flock
+MAGIC: Final = b"PGDMP"
+FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
+_DATE: Final = 7  # integers: seconds to year, daylight saving
+_BY_ALGORITHM: Final = (1, 15)
+
+
+def looked_at(path: Path) -> Source | None:
+    """Return the source in the directory, or None if it is unknown. Raises SourceInUse, SourceIncomplete."""
+    if (path / "PG_VERSION").is_file():
+        return _cluster(path)
+    if (path / "toc.dat").is_file():
+        return _dump_directory(path)
+    if tar := next(path.glob("base.tar*"), None):
+        return _tars(path, tar)
+    if any((path / name).is_file() for name in CHECKPOINTS):
+        return _backup(path)
+    if (path / "ibdata1").is_file():
+        return _innodb(path)
+    if (path / "metadata").is_file() and any(path.glob("*-schema*.sql*")):
+        return _mydumper(path)
+    return None
+
+
+# --- PostgreSQL ------------------------------------------------------------------------------------
+
+
+def _cluster(path: Path) -> Source:
+    if (path / "postmaster.pid").exists():
+        raise SourceInUse(
+            f"{path} contains postmaster.pid: its server is running or was killed",
+            effect=UNTOUCHED,
+            remedy="Take a backup with pg_basebackup, or stop the server first.",
+        )
+    label = (path / "backup_label").is_file()
+    try:
+        control = (path / "global/pg_control").read_bytes()
+        version = (path / "PG_VERSION").read_text().strip()
+    except OSError as error:
+        raise SourceIncomplete(f"{error.filename} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
+    state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
+    if not label and state not in _STOPPED:
+        raise SourceInUse(
+            (
+                f"{path} is neither a backup (it has no backup_label) nor the data directory of a server that was "
+                "shut down"
+            ),
+            effect=UNTOUCHED,
+            remedy="Take a backup with pg_basebackup, or stop the server cleanly first.",
+        )
+    _wal_is_there(path / "pg_wal")
+    size = measured(path, *(target for _, target in tablespaces(path)))
+    return Source(path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size)
+
+
+def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
+    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete.
+
+    If a link is dangling, a directory with the name of its target is searched for next to the cluster and in it.
+    """
+    folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
+    named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
+    if (table := cluster / "tablespace_map").is_file():
+        named |= {oid: Path(to) for oid, _, to in (line.partition(" ") for line in table.read_text().splitlines())}
+    for oid, target in named.items():
+        places = (cluster / "pg_tblspc" / oid, target, cluster.parent / target.name, cluster.parent / oid)
+        here = next((place for place in places if any(place.glob("PG_*"))), None)
+        if here is None:
+            raise SourceIncomplete(
+                f"tablespace {oid} of {cluster}, formerly at {target}, is missing",
+                effect=UNTOUCHED,
+                remedy=f"Put its directory next to the backup, as {cluster.parent / target.name}.",
+            )
+        folders.append((oid, here))
+    return folders
+
+
+def _wal_is_there(wal: Path) -> None:
+    if not any(re.fullmatch("[0-9A-F]{24}", file.name) for file in wal.glob("*")):
+        raise SourceIncomplete(
+            f"{wal} contains no write-ahead log: the backup was taken without it",
+            effect=UNTOUCHED,
+            remedy="Take the backup with pg_basebackup -X stream, or copy the log to that directory.",
+        )
+
+
+def _tars(path: Path, base: Path) -> Source:
+    suffix = base.name.removeprefix("base.tar")
+    version = ""
+    if suffix in ("", ".gz"):  # what Python unpacks by itself; of the others the server tells
+        with tarfile.open(base, "r:*") as tar:
+            names = (member for member in tar if member.name.removeprefix("./") == "PG_VERSION")
+            file = tar.extractfile(base_name) if (base_name := next(names, None)) else None
+            version = file.read().decode().strip() if file else ""
+    return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
+
+
+def _dump_directory(path: Path) -> Source:
+    with (path / "toc.dat").open("rb") as file:
+        dump_header = header_of(file.read(4096))
+    if dump_header is None:
+        raise SourceIncomplete(f"{path}/toc.dat is not a table of contents of pg_dump", effect=UNTOUCHED)
+    return Source(path, "pg_dump directory", "postgres", dump_header.server_version, *measured(path))
+
+
+# --- MariaDB and MySQL -----------------------------------------------------------------------------
+
+
+def _backup(path: Path) -> Source:
+    lines = _pairs(next(path / name for name in CHECKPOINTS if (path / name).is_file()))
+    if lines.get("backup_type", "").startswith("incremental"):
+        raise SourceIncomplete(
+            f"{path} is an incremental backup",
+            effect=UNTOUCHED,
+            remedy=("Apply it to its full backup, and name the full backup."),
+        )
+    if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
+        raise SourceIncomplete(f"{packed} is compressed", effect=UNTOUCHED, remedy="Decompress the backup first.")
+    info: dict[str, str] = {}
+    for name in INFOS:
+        info |= _pairs(path / name)
+    is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
+    version = re.match(r"\d+\.\d+\.\d+", info.get("server_version", ""))
+    engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
+    return Source(path, form, engine, version[0] if version else "", *measured(path), _page_size(path / "ibdata1"))
+
+
+def is_prepared(backup: Path) -> bool:
+    """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
+    lines = [_pairs(backup / name) for name in CHECKPOINTS]
+    return any(checkpoint.get("backup_type") in ("log-applied", "full-prepared") for checkpoint in lines)
+
+
+def _innodb(path: Path) -> Source:
+    if _locked(path / "ibdata1"):
+        raise SourceInUse(
+            f"{path}/ibdata1 is locked: its server is running",
+            effect=UNTOUCHED,
+            remedy="Take a backup with mariabackup or xtrabackup, or stop the server first.",
+        )
+    if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
+        raise SourceIncomplete(
+            f"the system tablespace of {path} has several files: {', '.join(systems)}",
+            effect=UNTOUCHED,
+            remedy="Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
+        )
+    is_mysql = (path / "mysql.ibd").is_file()  # its dictionary, from 8.0 on; MariaDB has none
+    version = _mysql_version(path) if is_mysql else _mariadb_version(path)
+    engine = "mysql" if is_mysql else "mariadb"
+    return Source(path, "data directory", engine, version, *measured(path), _page_size(path / "ibdata1"))
+
+
+def _mydumper(path: Path) -> Source:
+    """Return the source of a mydumper dump, which does not contain the server's version."""
+    schemas = [file.read_text(errors="replace") for file in sorted(path.glob("*-schema*.sql"))[:20]]
+    is_mysql = any("utf8mb4_0900" in text for text in schemas)  # a collation that only MySQL has
+    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
+
+
+def _mysql_version(path: Path) -> str:
+    try:
+        history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
+        return str(history[-1]["version"]).partition("-")[0]
+    except (OSError, ValueError, KeyError, IndexError):
+        return ""
+
+
+def _mariadb_version(path: Path) -> str:
+    for name in ("mariadb_upgrade_info", "mysql_upgrade_info"):
+        if (path / name).is_file():
+            version = re.match(r"\d+\.\d+\.\d+", (path / name).read_text(errors="replace"))
+            return version[0] if version else ""
+    return ""
+
+
+def _page_size(tablespace: Path) -> int | None:
+    try:
+        with tablespace.open("rb") as file:
+            flags = int.from_bytes(file.read(_FLAGS_AT + 4)[_FLAGS_AT:])
+    except OSError:
+        return None
+    shift = flags & 0xF if flags & _FULL_CRC32 else flags >> 6 & 0xF
+    return 512 << shift if shift else 16384
+
+
+def _locked(file: Path) -> bool:
+    """Whether a process has a lock on the file. This queries the lock and does not acquire it."""
+    with file.open("rb") as opened:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
+        kind: int = struct.unpack_from("h", fcntl.fcntl(opened, fcntl.F_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK
+
+
+def _pairs(file: Path) -> dict[str, str]:
+    """Return `name = value` lines; {} if the file is missing."""
+    if not file.is_file():
+        return {}
+    lines = file.read_text(errors="replace").splitlines()
+    return {name.strip(): value.strip() for name, sign, value in (line.partition("=") for line in lines) if sign}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the archive contains about itself."""
+
+    format: str
+    database: str
+    server_version: str  # "15.18"
+
+
+def header_of(head: bytes) -> Header | None:
+    """Return the header in the first bytes of an archive, or None if it is missing or truncated."""
+    if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
+        return None
+    version, width, at = (head[5], head[6]), head[8], 11
+
+    def integer() -> int:
+        nonlocal at
+        number = int.from_bytes(head[at + 1 : at + 1 + width], "little")
+        at += 1 + width
+        return -number if head[at - 1 - width] else number
+
+    def string() -> str:
+        nonlocal at
+        length = max(0, integer())
+        at += length
+        return head[at - length : at].decode(errors="replace")
+
+    try:
+        if version >= _BY_ALGORITHM:
+            at += 1
+        else:
+            integer()
+        for _ in range(_DATE):
+            integer()
+        database, server = string(), string()
+    except IndexError:
+        return None
+    digits = re.match(r"\d+(\.\d+)*", server)
+    return Header(FORMATS[head[10]], database, digits[0] if digits else "")

@@ -18,8 +18,8 @@ from dbbench import process
 from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
 from dbbench.metrics.clock import Clock
 from dbbench.model import ClientFacts, ClientSpec
-from dbbench.remote.network import CA, CERT, KEY, Network, answering, certified, password
-from dbbench.remote.session import Session, opened
+from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
+from dbbench.remote.network import opened_session as opened
 
 ROUNDS: Final = 21  # connections, and readings of the clock: the median of the ones, the quickest of the others
 SKEW_S: Final = 5.0  # a client's clock may be behind by so much: until then the certificate is waited for

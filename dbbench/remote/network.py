@@ -11,18 +11,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import ipaddress
+import json
 import os
+import queue
 import re
+import shlex
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from dbbench import process
-from dbbench.errors import AddressUnusable, DbbenchError, PasswordUnusable
+from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, ClientUnreachable, DbbenchError, PasswordUnusable
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
 
@@ -204,3 +208,202 @@ def is_address(name: str) -> bool:
 
 def _openssl(*words: str | Path) -> None:
     process.run(["openssl", *words], timeout_s=_OPENSSL_S)
+
+
+CONNECT_S: Final = 20.0  # for ssh, its login and Python's start
+ASK_S: Final = 60.0
+_BEAT_S: Final = 5.0  # the agent gives up after a minute without a word
+_END_S: Final = 15.0  # the agent ends the load generator and removes its folder; then ssh ends
+_THREADS_S: Final = 1.0  # for a thread that has nothing left to read
+_OF_PYTHON: Final = (1, 126, 127)  # it is too old; the shell found none that it may start. ssh's own status is 255
+# Nobody is asked for anything, no connection of others is shared, and a network that is cut is noticed after 30 s.
+SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
+                  "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
+                  "-o", "ServerAliveCountMax=6")  # fmt: skip
+
+
+class Session:
+    """Sends requests to the agent, one at a time. Output of the load generator goes to `prints` ("out", "err")."""
+
+    def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
+        self.host, self.log = host, log
+        self.prints: dict[str, Path] = {}
+        self.ended: dict[str, Any] | None = None  # what the agent told of the load generator's end
+        self.facts: dict[str, Any] = {}
+        self._ssh, self._writing = ssh, threading.Lock()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._target: Path | None = None  # of the bytes that come next
+        self._done = threading.Event()
+        self._helpers = [threads.Helper(f"client {what}", work)
+                         for what, work in (("listen", self._listen), ("beat", self._beat))]  # fmt: skip
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self._done.is_set()
+
+    def begin(self, agent: bytes) -> None:
+        """Send the agent and wait for its first message. Raises ClientUnreachable, or ClientLacks without Python."""
+        with contextlib.suppress(BrokenPipeError):
+            self._write(agent)
+        for helper in self._helpers:
+            helper.start()
+        try:
+            first = self._answers.get(timeout=CONNECT_S)
+        except queue.Empty:
+            raise self._unreachable(f"no answer within {CONNECT_S:.0f} s") from None
+        if first is None or "hello" not in first:
+            status = self._ssh.wait(_END_S)
+            if status in _OF_PYTHON:
+                raise ClientLacks(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
+                                  remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
+            raise self._unreachable(self._said())
+        self.facts = first["hello"]
+
+    def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
+        """Send a request; return the agent's answer. Raises ClientLost, or ClientLacks if it failed there."""
+        try:
+            self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
+            answer = self._answers.get(timeout=timeout_s)
+        except (OSError, queue.Empty):
+            answer = None
+        if answer is None:
+            raise self.lost(f"it did not answer {do}")
+        if "error" in answer:
+            raise ClientLacks(f"{self.host}: {answer['error']}", effect="The trial does not count.")
+        return answer.get("answer")
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write a file into the agent's directory; return its path there."""
+        return str(self.ask("put", content, name=name, size=len(content)))
+
+    def get(self, name: str, target: Path) -> None:
+        """Copy a file of the agent's directory. Raises ClientLost."""
+        self._target = target
+        self.ask("get", name=name, timeout_s=3600.0)
+
+    def lost(self, what: str) -> DbbenchError:
+        """Return the error for a broken connection: HelperDied if a thread of dbbench caused it."""
+        if self.gone:
+            self._helpers[0].join(_THREADS_S)
+        self.check()
+        return ClientLost(
+            f"{self.host}: {what}; ssh says: {self._said()}",
+            effect="The trial does not count.",
+            remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",
+        )
+
+    def close(self) -> None:
+        """Have the agent end the load generator and remove its directory; then ssh ends by itself."""
+        pipe = self._ssh.popen.stdin
+        with self._writing, contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(Exception):
+            self._ssh.wait(_END_S)
+        self._done.set()
+        for helper in self._helpers:
+            if helper.started:
+                helper.join(_THREADS_S)
+
+    def check(self) -> None:
+        """Raise the exception of a thread of this connection."""
+        for helper in self._helpers:
+            helper.check()
+
+    def _write(self, content: bytes) -> None:
+        pipe = self._ssh.popen.stdin
+        with self._writing:
+            if pipe is None or pipe.closed:
+                raise BrokenPipeError
+            pipe.write(content)
+            pipe.flush()
+
+    def _beat(self) -> None:
+        while not self._done.wait(_BEAT_S):
+            with contextlib.suppress(OSError):
+                self._write(b'{"do": "beat"}\n')
+
+    def _listen(self) -> None:
+        pipe = self._ssh.popen.stdout
+        assert pipe is not None
+        try:
+            while line := _line(pipe):
+                self._hear(line, pipe)
+        finally:
+            self._done.set()
+            self._answers.put(None)
+
+    def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            return  # what a login shell prints
+        if "output" in answer:
+            _append(self.prints.get(answer["output"]), answer["text"])
+        elif "ended" in answer:
+            self.ended = answer
+        elif "bytes" in answer:
+            self._answers.put({} if self._took(int(answer["bytes"]), pipe) else None)
+        else:
+            self._answers.put(answer)
+
+    def _took(self, size: int, pipe: IO[bytes]) -> bool:
+        """Write the next bytes into the requested file; return False if they did not all arrive."""
+        assert self._target is not None
+        with self._target.open("wb") as file:
+            while size and (piece := pipe.read(min(size, 1 << 20))):
+                file.write(piece)
+                size -= len(piece)
+        return size == 0
+
+    def _said(self) -> str:
+        """Return the last lines of ssh's error messages."""
+        try:
+            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        return "; ".join(lines[-3:]) or "nothing"
+
+    def _unreachable(self, why: str) -> DbbenchError:
+        return ClientUnreachable(
+            f"{self.host}: {why}",
+            effect="No load was started.",
+            remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
+        )
+
+
+@contextlib.contextmanager
+def opened_session(host: str, log: Path) -> Iterator[Session]:
+    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there.
+
+    `log` takes ssh's error messages. Raises ClientUnreachable, ClientLacks, ProgramMissing.
+    """
+    agent = Path(__file__).with_name("agent.py").read_bytes()
+    start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
+    argv = ["ssh", *SSH_OPTIONS, "--", host, shlex.join(["python3", "-I", "-c", start])]
+    env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
+    with process.running(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
+                         own_session=True) as ssh:  # fmt: skip
+        session = Session(host, ssh, log)
+        try:
+            session.begin(agent)
+            yield session
+        finally:
+            session.close()
+        session.check()
+
+
+def _line(pipe: IO[bytes]) -> bytes:
+    """Return the next line; b"" at the end, and for a pipe that was closed."""
+    with contextlib.suppress(OSError, ValueError):
+        return pipe.readline()
+    return b""
+
+
+def _append(path: Path | None, text: str) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(text)

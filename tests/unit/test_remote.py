@@ -22,7 +22,7 @@ from dbbench.remote import Network, agent
 from dbbench.remote import client as remote
 from dbbench.remote import network as networks
 from dbbench.remote.client import Client, RemoteProgram
-from dbbench.remote.session import Session
+from dbbench.remote.network import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
 # --- the password ----------------------------------------------------------------------------------

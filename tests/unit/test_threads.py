@@ -20,7 +20,7 @@ from dbbench.labs.powercut.witness import Acknowledged, banking
 from dbbench.machine import threads
 from dbbench.model import Status
 from dbbench.operations import Filled, copies
-from dbbench.remote.session import Session
+from dbbench.remote.network import Session
 from dbbench.report.progress import plain
 from dbbench.run.stages import snapshots
 from dbbench.samplers import engine_counters, machine

@@ -16,12 +16,15 @@ from dbbench.nightly.analysis import (
     overall,
     regressions,
 )
-from dbbench.nightly.baselines import Accepted, accept, accepted, all_accepted
 from dbbench.nightly.history import (
     GUARD,
     ITSELF,
+    Accepted,
     Change,
     Night,
+    accept,
+    accepted,
+    all_accepted,
     append,
     document_of,
     every_plan,

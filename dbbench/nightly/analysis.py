@@ -18,8 +18,7 @@ from typing import Final
 
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.baselines import Accepted, all_accepted
-from dbbench.nightly.history import FOLDER, ITSELF, Night, Ratio, known
+from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_accepted, known
 from dbbench.report.page.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 

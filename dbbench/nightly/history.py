@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +26,24 @@ from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
 from dbbench.compare.pairs import paired
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
+from dbbench.metrics.clock import iso
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME, STANDALONE
 from dbbench.model.expanded import titled
 from dbbench.results import LoadedRun
 from dbbench.results.compatibility import break_of
-from dbbench.results.fileio import exclusive, read_bytes, real_folder, sha256, sound_json, sync, write_text, writing
+from dbbench.results.fileio import (
+    exclusive,
+    read_bytes,
+    real_folder,
+    sha256,
+    sound_json,
+    sync,
+    write_json,
+    write_text,
+    writing,
+)
 from dbbench.results.trials import SUMS
 
 FOLDER: Final = "nightly"
@@ -304,3 +316,53 @@ def _pruned(trial: Path, seconds_too: bool) -> bool:
             else:
                 path.unlink()
     return True
+
+
+BASELINES_FILE: Final = "baselines.json"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An accepted run: nights are compared with its level from then on."""
+
+    run: str
+    created: str  # of the run
+    reason: str
+    at: str  # when it was accepted
+    ratios: dict[str, Ratio]
+
+
+def all_accepted(results: Path) -> dict[str, list[Accepted]]:
+    """Return every acceptance by the plan's name, the oldest first. Raises ResultDamaged."""
+    path = results / BASELINES_FILE
+    if not os.path.lexists(path):
+        return {}
+    try:
+        content: dict[str, list[dict[str, Any]]] = sound_json(read_bytes(path, results))
+        return {plan: [_entry(entry) for entry in entries] for plan, entries in content.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
+
+
+def accepted(results: Path, plan: str) -> Accepted | None:
+    """Return the newest acceptance for a plan."""
+    entries = all_accepted(results).get(plan)
+    return entries[-1] if entries else None
+
+
+def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
+    """Accept a run's level for its plan from now on."""
+    night = night_of(loaded)
+    entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
+    all_entries = all_accepted(results)
+    all_entries.setdefault(loaded.run.plan.name, []).append(entry)
+    write_json(
+        results / BASELINES_FILE,
+        {plan: [plain(entry_of_plan) for entry_of_plan in entries] for plan, entries in all_entries.items()},
+    )
+    return entry
+
+
+def _entry(content: dict[str, Any]) -> Accepted:
+    ratios = {key: Ratio(**value) for key, value in content["ratios"].items()}
+    return Accepted(**{**content, "ratios": ratios})

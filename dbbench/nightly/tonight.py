@@ -16,11 +16,11 @@ from dbbench import __version__, process, results
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
 from dbbench.nightly.analysis import NightFinding, changed, confirmed, judge, overall
-from dbbench.nightly.baselines import accepted
 from dbbench.nightly.history import (
     GUARD,
     ITSELF,
     Night,
+    accepted,
     append,
     document_of,
     guarded,

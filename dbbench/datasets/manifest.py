@@ -23,8 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
-from dbbench.results.compatibility import source_change
 from dbbench.results.fileio import write_json
+from dbbench.results.runs import source_change
 
 FORMAT: Final = 1  # of the manifest and of what the builders make; part of every key
 BLOCK: Final = 2**20  # bytes read at once: larger ones were no faster, smaller ones cost calls

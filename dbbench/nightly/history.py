@@ -32,7 +32,6 @@ from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME, STANDALONE
 from dbbench.model.expanded import titled
 from dbbench.results import LoadedRun
-from dbbench.results.compatibility import break_of
 from dbbench.results.fileio import (
     exclusive,
     read_bytes,
@@ -44,6 +43,7 @@ from dbbench.results.fileio import (
     write_text,
     writing,
 )
+from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
 
 FOLDER: Final = "nightly"

@@ -25,7 +25,7 @@ from dbbench.errors import (
 )
 from dbbench.model import EngineSpec, SourceChange, SourceChangeKind
 from dbbench.plan import catalog
-from dbbench.results.compatibility import source_change
+from dbbench.results.runs import source_change
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
 STOPPED: Final = 1

@@ -15,7 +15,7 @@ from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Med
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.log import Log, LogEntry
 from dbbench.model import CutFacts, Durability
-from dbbench.results import compatibility
+from dbbench.results.runs import conclusion as conclusion_of_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -291,7 +291,7 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
     """What these cuts say, in words, from which an older powercut.json is read the same."""
     about = conclusion(cuts, blind)
     words = statement(about, cuts)
-    assert compatibility.conclusion(words) is about
+    assert conclusion_of_text(words) is about
     return words
 
 

@@ -16,7 +16,7 @@ from synthetic import Shape
 
 from dbbench import results
 from dbbench.model import Question, Run, Status, Trial
-from dbbench.results import compatibility
+from dbbench.results.runs import questions
 from dbbench.run import adaptive
 from dbbench.run.adaptive import further
 
@@ -102,4 +102,4 @@ def test_order_of_a_further_block_is_repeatable(run: Run) -> None:
 )
 def test_words_of_earlier_versions_become_kinds(question: Question) -> None:
     """A run.json without `questions` has them in words alone."""
-    assert compatibility.questions({"cell": adaptive.text(question)}) == {"cell": question}
+    assert questions({"cell": adaptive.text(question)}) == {"cell": question}

@@ -8,12 +8,27 @@ RUN/trials/.partial-ID/                 a trial in progress or interrupted: neve
 
 from __future__ import annotations
 
-from dbbench.results.loading import LoadedRun, all_of, load_run, load_trial, load_whole, runs
+import contextlib
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbbench.errors import ResultDamaged, ResultTooLarge, RunMissing
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
+from dbbench.model import Cell, LabFacts, Run, Trial, TrialSpec
+from dbbench.results.fileio import plain_file, read_bytes, sound_json
 from dbbench.results.runs import (
     create_run,
     drivable,
     find_unfinished,
     finished,
+    folders,
     load_ceiling,
     load_lab,
     load_spec,
@@ -25,7 +40,7 @@ from dbbench.results.runs import (
     save_spec,
     written_spec,
 )
-from dbbench.results.trials import Draft
+from dbbench.results.trials import Draft, damage, results_of
 
 __all__ = [
     "Draft",
@@ -50,3 +65,169 @@ __all__ = [
     "save_spec",
     "written_spec",
 ]
+
+
+_MOST_TOLD: Final = 5  # damaged trials, or files of one, that an error names
+_TRIAL: TypeAdapter[Trial] | None = None
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run as stored: the plan and the finished trials, in the order of the run."""
+
+    path: Path
+    run: Run
+    trials: tuple[Trial, ...]
+    lab: LabFacts | None = None  # of the power-cut lab, where it was in this folder
+    damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trials that could not be read, by their ids
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Return the ids of trials that are not finished."""
+        done = {trial.id for trial in self.trials} | set(self.damaged)
+        return [spec.id for spec in self.run.order if spec.id not in done]
+
+    def readable(self) -> LoadedRun:
+        """Return the run without trials whose series or histogram cannot be read; these are added to the
+        damaged ones."""
+        damaged = dict(self.damaged)
+        for trial in self.trials:
+            try:
+                self.series(trial)
+                self.histogram(trial)
+            except ResultDamaged as error:
+                damaged[trial.id] = error
+        trials = tuple(trial for trial in self.trials if trial.id not in damaged)
+        return replace(self, trials=trials, damaged=damaged)
+
+    def series(self, trial: Trial) -> tuple[Series, list[str]] | None:
+        """Return the trial's series and the phase of each second, or None without one. Raises ResultDamaged."""
+        path = self.path / "trials" / trial.id / "series.csv.gz"
+        try:
+            with self._naming_the_run(), plain_file(path, self.path.parent) as file:
+                return read_csv_gz(file)
+        except FileNotFoundError:
+            return None
+        except SeriesTooLong as error:
+            raise self._of_this(ResultTooLarge(f"{path}: {error}")) from error
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise self._of_this(ResultDamaged(f"{path}: {error}")) from error
+
+    def histogram(self, trial: Trial) -> Histogram | None:
+        """Return the latencies of the trial's window, or None without them. Raises ResultDamaged."""
+        path = self.path / "trials" / trial.id / "histogram.json"
+        try:
+            with self._naming_the_run():
+                counts = sound_json(read_bytes(path, self.path.parent))["counts"]
+            return Histogram({int(bucket): _count(n) for bucket, n in counts.items()})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._of_this(ResultDamaged(f"{path}: {error}")) from error
+
+    def _of_this(self, error: ResultDamaged) -> ResultDamaged:
+        error.run = str(self.path)
+        return error
+
+    @contextlib.contextmanager
+    def _naming_the_run(self) -> Iterator[None]:
+        try:
+            yield
+        except ResultDamaged as error:
+            raise self._of_this(error) from error
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"{number!r} is not a count")
+    return number
+
+
+def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
+    """Read the directory of a run. `verify` compares every file with SHA256SUMS.
+
+    Raises RunMissing if it is not a run, and ResultDamaged with the names of all damaged trials and files.
+    """
+    loaded = load_whole(path, verify=verify)
+    if loaded.damaged:
+        raise all_of(loaded)
+    return loaded
+
+
+def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
+    """Read the directory of a run with all undamaged trials; `damaged` describes the others.
+
+    Raises RunMissing if it is not a run, and ResultDamaged if run.json or the result of the power-loss lab is damaged.
+    """
+    folder = Path(path)
+    try:
+        run = load_spec(folder)
+        lab = load_lab(folder, verify=verify)
+    except ResultDamaged as error:
+        error.run = str(folder)
+        raise
+    trials, damaged = [], {}
+    for spec in sorted(run.order, key=lambda spec: spec.position):
+        try:
+            if trial := _trial(folder / "trials" / spec.id, spec, run.cell(spec.cell), verify=verify):
+                trials.append(trial)
+        except ResultDamaged as error:
+            error.run = str(folder)
+            damaged[spec.id] = error
+    return LoadedRun(folder, run, tuple(trials), lab, damaged)
+
+
+def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
+    """Return one error for all damaged trials of a run, or for those damaged `since`, of the kind of the first one."""
+    damaged = {name: error for name, error in loaded.damaged.items() if since is None or name not in since.damaged}
+    lines = [f"{trial_id}: {error.evidence}" for trial_id, error in damaged.items()]
+    if len(lines) > _MOST_TOLD:
+        lines[_MOST_TOLD:] = [f"and {len(lines) - _MOST_TOLD} more trials"]
+    first, folder = next(iter(damaged)), loaded.path
+    error = type(damaged[first])(
+        f"{folder}: " + "; ".join(lines),
+        effect="Nothing was changed.",
+        remedy=(
+            f"Restore the folder from a copy, or remove the damaged trial (rm -r {folder / 'trials' / first}) and "
+            "run the plan again."
+        ),
+    )
+    error.run = str(folder)
+    return error
+
+
+def _trial(folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool) -> Trial | None:
+    """Return the trial of `spec`, or None if it is not finished. Raises ResultDamaged."""
+    if not os.path.lexists(folder):
+        return None
+    faults = damage(folder) if verify else []
+    if len(faults) > _MOST_TOLD:
+        faults[_MOST_TOLD:] = [f"and {len(faults) - _MOST_TOLD} more files"]
+    if faults:
+        raise ResultDamaged("; ".join(faults))
+    trial = load_trial(folder)
+    expected = (spec.id, cell.arm, cell.engine.name, cell.workload.name, cell.variant, spec.block, spec.attempt)
+    if expected != (trial.id, trial.fs_setup, trial.engine, trial.workload, trial.variant, trial.block, trial.attempt):
+        raise ResultDamaged(f"{folder / 'trial.json'} belongs to another trial")
+    return trial
+
+
+def load_trial(folder: Path) -> Trial:
+    """Read trial.json."""
+    global _TRIAL
+    if _TRIAL is None:
+        _TRIAL = TypeAdapter(Trial)
+    path = folder / "trial.json"
+    try:
+        written = read_bytes(path, results_of(folder))
+        sound_json(written)
+        return _TRIAL.validate_json(written)
+    except (OSError, ValidationError, ValueError) as error:
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def runs(results: Path) -> list[Path]:
+    """Return the directories of all runs in `results`, by name."""
+    if not results.is_dir():
+        raise RunMissing(f"{results} is not a results folder", remedy="Name the results folder with --results DIR.")
+    return folders(results)

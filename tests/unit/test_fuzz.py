@@ -32,8 +32,8 @@ from dbbench.metrics import clock
 from dbbench.metrics.series import read_csv_gz
 from dbbench.plan import catalog
 from dbbench.report.progress import event
+from dbbench.results import load_trial
 from dbbench.results.journal import Journal
-from dbbench.results.loading import load_trial
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
 from dbbench.storage.devices import condition, guard

@@ -27,7 +27,7 @@ import synthetic  # noqa: E402
 from synthetic import Shape  # noqa: E402
 
 from dbbench import nightly, results  # noqa: E402
-from dbbench.results.index import NAME  # noqa: E402
+from dbbench.results import INDEX_NAME as NAME  # noqa: E402
 
 RUNS: Final = 250
 SHAPE: Final = Shape(arms=("ext4", "xfs", "btrfs", "ext4-guard"), blocks=10, work=(("postgres", "pgbench-tpcb"),))

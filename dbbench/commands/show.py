@@ -20,7 +20,7 @@ from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json, put_table
 from dbbench.report.trial_text import trial_text
-from dbbench.results import LoadedRun, all_of, index, load_whole
+from dbbench.results import LoadedRun, all_of, load_whole
 from dbbench.units import number
 
 
@@ -43,7 +43,7 @@ def command(options: Options, run: str | None, trial: str | None, results_folder
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    rows = index.rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
+    rows = results.index_rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
     if options.json:
         put_json(rows)
     elif not rows:

@@ -23,7 +23,6 @@ from dbbench import cli, results
 from dbbench.errors import FileTaken, ResultDamaged, ResultNotRegular, ResultsUnwritable
 from dbbench.model import Run
 from dbbench.report.verdicts import as_csv, verdicts
-from dbbench.results import index
 from dbbench.results.fileio import read_bytes, write_text
 from dbbench.results.journal import Journal, tag_of
 from dbbench.results.trials import damage
@@ -97,11 +96,11 @@ def test_a_link_of_the_temporary_name_is_replaced(tmp_path: Path, victim: Path) 
 
 def test_the_index_is_never_somebody_elses_database(tmp_path: Path, victim: Path) -> None:
     """It is written to, and thrown away where it is damaged."""
-    (tmp_path / index.NAME).symlink_to(victim)
+    (tmp_path / results.INDEX_NAME).symlink_to(victim)
     run = tmp_path / "r"
     run.mkdir()
-    assert index.rows(tmp_path, [run], lambda _: {"a": 1}, "m") == [{"a": 1}]
-    assert not (tmp_path / index.NAME).is_symlink()
+    assert results.index_rows(tmp_path, [run], lambda _: {"a": 1}, "m") == [{"a": 1}]
+    assert not (tmp_path / results.INDEX_NAME).is_symlink()
 
 
 HOSTILE_PATHS = {  # {other}: the tag of another run; {own}: of the run whose journal it is

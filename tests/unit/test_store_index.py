@@ -15,7 +15,6 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import results
-from dbbench.results import index
 
 WORK = (("postgres", "pgbench-tpcb"),)
 
@@ -36,7 +35,7 @@ def asked(results_folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
         read.append(run.name)
         return {"name": run.name, "done": len(results.load_run(run).trials)}
 
-    return index.rows(results_folder, results.runs(results_folder), make, "v1"), read
+    return results.index_rows(results_folder, results.runs(results_folder), make, "v1"), read
 
 
 def test_a_run_is_read_once(results_folder: Path) -> None:
@@ -50,7 +49,7 @@ def test_a_run_is_read_once(results_folder: Path) -> None:
     assert asked(results_folder)[1] == ["one"]
     results.save_spec(results_folder / "two", results.load_spec(results_folder / "two"))
     assert asked(results_folder)[1] == ["two"]
-    (results_folder / index.NAME).unlink()
+    (results_folder / results.INDEX_NAME).unlink()
     assert asked(results_folder)[1] == ["one", "two"]
 
 
@@ -67,7 +66,7 @@ def test_a_run_that_is_gone_is_forgotten(results_folder: Path) -> None:
 def test_a_damaged_index_costs_time_alone(results_folder: Path, damage: bytes) -> None:
     """It is put away and made anew."""
     first, _ = asked(results_folder)
-    (results_folder / index.NAME).write_bytes(damage)
+    (results_folder / results.INDEX_NAME).write_bytes(damage)
     assert asked(results_folder)[0] == first
     asked(results_folder)
     assert asked(results_folder) == (first, [])

@@ -11,13 +11,22 @@ from dbbench.model.asked import (
     Ageing,
     Arm,
     ClientSpec,
+    Dataset,
+    DeviceCount,
     DeviceSpec,
     EngineAgeing,
     EngineSpec,
+    FsSetup,
+    Layer,
+    Mkfs,
+    Needs,
+    Parameter,
     Plan,
     SnapshotSpec,
     StudyOf,
+    Volume,
     WalDevice,
+    Workload,
     WorkloadSpec,
 )
 from dbbench.model.base import (
@@ -33,7 +42,6 @@ from dbbench.model.base import (
     durability_class,
     plain,
 )
-from dbbench.model.declared import Dataset, DeviceCount, FsSetup, Layer, Mkfs, Needs, Parameter, Volume, Workload
 from dbbench.model.expanded import (
     DROPPED,
     Budget,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dbbench.model.asked import ClientSpec, EngineSpec, Plan
+from dbbench.model.asked import ClientSpec, Dataset, EngineSpec, FsSetup, Plan, Workload
 from dbbench.model.base import SCHEMA, Scalar
-from dbbench.model.declared import Dataset, FsSetup, Workload
 
 
 @dataclass(frozen=True)

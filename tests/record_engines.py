@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import Place, Server, cursor_of, execute, rows
 from dbbench.engines.postgres_counters import COLUMNS, VIEWS, reading
-from dbbench.engines.sql import cursor_of, execute, rows
 from dbbench.model import Settings, merged
 from tests.conftest import engine_bin
 

@@ -22,8 +22,7 @@ from dbbench import process
 from dbbench.datasets import tpcc
 from dbbench.drivers import rows_file
 from dbbench.engines import SERVERLESS, profile_of, sql_of
-from dbbench.engines.port import Server
-from dbbench.engines.sql import cursor_of, execute
+from dbbench.engines.port import Server, cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED

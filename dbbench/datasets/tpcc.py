@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.engines import sql_of
-from dbbench.engines.port import NULL, Server
-from dbbench.engines.sql import cursor_of, execute, rows
+from dbbench.engines.port import NULL, Server, cursor_of, execute, rows
 from dbbench.errors import DataInconsistent
 from dbbench.model import Dataset, Scalar
 

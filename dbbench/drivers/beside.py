@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.sessions import cancelled, fault
-from dbbench.engines.sql import rows_of
+from dbbench.engines.port import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import TrialWarning

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.engines.innodb_server import SYSBENCH_OPTIONS
-from dbbench.engines.port import NULL, Server, Table
-from dbbench.engines.sql import rows_of
+from dbbench.engines.port import NULL, Server, Table, rows_of
 from dbbench.errors import DriverFailed
 
 CHUNK_ROWS: Final = 20_000  # of a transaction, so that undo and temporary tables stay in memory

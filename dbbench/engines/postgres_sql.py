@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dbbench.engines.port import Server, Table
-from dbbench.engines.sql import rows_of
+from dbbench.engines.port import Server, Table, rows_of
 from dbbench.errors import DriverFailed
 
 HASH_BYTES: Final = 64  # of SHA-512

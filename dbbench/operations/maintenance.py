@@ -18,7 +18,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import sql_of
-from dbbench.engines.sql import execute
+from dbbench.engines.port import execute
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, ended, impossible, timed
 from dbbench.storage import filesystems

@@ -17,9 +17,8 @@ from dbbench.datasets.sources.source import Source, is_prepared
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.innodb_server import DATABASE, USER
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import Place, Server, execute, rows
 from dbbench.engines.serving import own, remember_database
-from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 

@@ -19,10 +19,9 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources.source import Source, tablespaces
 from dbbench.engines import postgres
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import Place, Server, execute, rows
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
-from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.engines import binlog
+from dbbench.engines import mysqld
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
 from dbbench.engines.innodb_server import DATABASE, SYSBENCH_OPTIONS, USER, InnodbServer, socket_of
@@ -89,8 +89,8 @@ PROFILE: Final = Profile(
     compressed={"clone-tables": (0.45, 0.95), "sysbench": (0.53, 0.93)},
     features=("innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio", "innodb_page_size",
               "innodb_checksum_algorithm"),
-    settings_profiles={PRODUCTION: binlog.PRODUCTION, STANDALONE: {}},
-    stated=binlog.STATED,
+    settings_profiles={PRODUCTION: mysqld.BINLOG_PRODUCTION, STANDALONE: {}},
+    stated=mysqld.BINLOG_STATED,
     building={"innodb_flush_log_at_trx_commit": 0, "innodb_doublewrite": "OFF",
               "innodb_buffer_pool_size": 512 * _MIB, "innodb_fast_shutdown": 0},
     unsettled={"innodb_fast_shutdown": 1},
@@ -358,8 +358,8 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
     found = [path for pattern in _REDO for path in redo.glob(pattern)]
     files = [inner for path in found for inner in (path.iterdir() if path.is_dir() else (path,))]
-    if (base := binlog.place(effective, datadir)) is not None:
-        files += binlog.files(base)
+    if (base := mysqld.binlog_place(effective, datadir)) is not None:
+        files += mysqld.binlog_files(base)
     return sorted(path.resolve() for path in files)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.engines import binlog
+from dbbench.engines import mysqld
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.serving import grown_between, total, version_warnings
@@ -232,7 +232,7 @@ class InnodbServer:
         """Remove all binary logs but a new one."""
         if self._binlog is not None:
             with contextlib.closing(self.connect("")) as connection:
-                binlog.purge(lambda statement: _rows(connection, statement))
+                mysqld.purge_binlog(lambda statement: _rows(connection, statement))
 
     def counters(self) -> dict[str, float]:
         """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log.
@@ -254,7 +254,7 @@ class InnodbServer:
         self._lacking.update(dict.fromkeys(lacks))
         if "binlog_bytes_written" not in found and self._binlog is not None:
             with contextlib.suppress(OSError):  # one was removed meanwhile
-                found["binlog_bytes_written"] = float(binlog.size_bytes(self._binlog))
+                found["binlog_bytes_written"] = float(mysqld.binlog_bytes(self._binlog))
         written, checkpoint = (found.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
             found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
@@ -358,7 +358,7 @@ class InnodbServer:
         self._page = int(found.get("innodb_page_size", self._page))
         redo = found.get("innodb_redo_log_capacity", found.get("innodb_log_file_size"))
         self._redo = int(redo) if redo is not None else None
-        self._binlog = binlog.place(found)
+        self._binlog = mysqld.binlog_place(found)
         return {name: Reported(value) for name, value in found.items()}
 
     def tables(self, without: tuple[str, ...]) -> list[str]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import process
 from dbbench.engines.port import Profile
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.model import Scalar
 
 _FOLDERS: Final = ("", "usr/sbin", "usr/libexec", "sbin", "bin", "libexec")
 _SYSTEM: Final = (Path("/usr/sbin"), Path("/usr/libexec"), Path("/usr/local/mysql/bin"), Path("/usr/bin"))
@@ -118,3 +120,40 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
     if version is None or banner not in printed or (_MARIADB in printed) != (banner == _MARIADB):
         return None
     return Mysqld(path, version[1], loader, root)
+
+
+# A server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's own default
+# of sync_binlog is 0. Statements in the log instead of rows would make less of it.
+BINLOG_PRODUCTION: Final[Mapping[str, Scalar]] = {"log_bin": True, "sync_binlog": 1, "binlog_format": "ROW"}
+BINLOG_STATED: Final = ("log_bin", "sync_binlog", "binlog_format")
+_ROTATED_S: Final = 5.0  # MariaDB removes a log when InnoDB has flushed its commits, a moment after the next one begins
+_STEP_S: Final = 0.05
+
+
+def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> Path | None:
+    """Return the path of the log's files without their numbers, or None if there is no binary log."""
+    if effective.get("log_bin", "").upper() not in ("ON", "1") or not effective.get("log_bin_basename"):
+        return None
+    path = Path(effective["log_bin_basename"])
+    return path if datadir is None else datadir / path
+
+
+def binlog_files(base: Path) -> list[Path]:
+    """Return the files of the log, without the index of all and MariaDB's index of each (`.idx`)."""
+    return [path for path in sorted(base.parent.glob(f"{base.name}.[0-9]*")) if path.suffix[1:].isdigit()]
+
+
+def binlog_bytes(base: Path) -> int:
+    """Return the bytes of all files of the log."""
+    return sum(path.stat().st_size for path in binlog_files(base))
+
+
+def purge_binlog(ask: Callable[[str], list[Any]]) -> None:
+    """Begin a new log and remove the others; `ask` runs a statement and returns its rows."""
+    ask("FLUSH BINARY LOGS")
+    until = time.monotonic() + _ROTATED_S
+    while len(logs := ask("SHOW BINARY LOGS")) > 1:
+        ask(f"PURGE BINARY LOGS TO '{logs[-1][0]}'")
+        if time.monotonic() > until:
+            return  # it is removed at the next opportunity
+        time.sleep(_STEP_S)

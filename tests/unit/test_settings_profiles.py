@@ -19,7 +19,7 @@ from dbbench import nightly, plan, results
 from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
 from dbbench.datasets import golden
-from dbbench.engines import ENGINES, SERVERS, binlog, postgres_wal, profile_of
+from dbbench.engines import ENGINES, SERVERS, mysqld, postgres_wal, profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
@@ -63,7 +63,7 @@ def test_production_has_a_binary_log_that_each_commit_is_flushed_to(engine: str,
         values(tmp_path, {"name": engine}),
         values(tmp_path, {"name": engine, "profile": "standalone"}),
     )
-    assert {name: production[name] for name in binlog.STATED} == {
+    assert {name: production[name] for name in mysqld.BINLOG_STATED} == {
         "log_bin": True, "sync_binlog": 1, "binlog_format": "ROW",
     }  # fmt: skip
     assert standalone == {**{k: v for k, v in production.items() if k != "binlog_format"}, "log_bin": False}
@@ -161,9 +161,9 @@ def test_the_bytes_of_a_binary_log_are_those_of_its_files(tmp_path: Path) -> Non
     """Without its index, and without MariaDB's index of each file."""
     for name, size in (("binlog.000001", 10), ("binlog.000002", 5), ("binlog.index", 7), ("binlog.000001.idx", 3)):
         (tmp_path / name).write_bytes(bytes(size))
-    assert binlog.size_bytes(tmp_path / "binlog") == 15
-    assert binlog.place({"log_bin": "ON", "log_bin_basename": "/data/binlog"}) == Path("/data/binlog")
-    assert binlog.place({"log_bin": "OFF", "log_bin_basename": "/data/binlog"}) is None
+    assert mysqld.binlog_bytes(tmp_path / "binlog") == 15
+    assert mysqld.binlog_place({"log_bin": "ON", "log_bin_basename": "/data/binlog"}) == Path("/data/binlog")
+    assert mysqld.binlog_place({"log_bin": "OFF", "log_bin_basename": "/data/binlog"}) is None
 
 
 def test_a_purge_leaves_one_binary_log() -> None:
@@ -178,7 +178,7 @@ def test_a_purge_leaves_one_binary_log() -> None:
             del there[:-1]
         return list(there) if statement.startswith("SHOW") else []
 
-    binlog.purge(ask)
+    mysqld.purge_binlog(ask)
     assert there == [("b.3", 3)] and asked.count("PURGE BINARY LOGS TO 'b.3'") == 2
 
 

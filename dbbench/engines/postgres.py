@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.engines import postgres_wal as wal
+from dbbench.engines import postgres_server
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
 from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
@@ -101,9 +101,9 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
               "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
               "wal_recycle", "wal_compression", "data_checksums", "block_size",
               "file_extend_method", "file_copy_method", "huge_pages_status"),
-    settings_profiles=wal.SETTINGS_PROFILES,
-    limited=wal.LIMITED,
-    stated=wal.STATED,
+    settings_profiles=postgres_server.SETTINGS_PROFILES,
+    limited=postgres_server.LIMITED,
+    stated=postgres_server.STATED,
     building={
         "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
         "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
@@ -210,8 +210,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     folder, owner = _found(place.bin), account()
     version = _version(folder)
     settings = _of_version(settings, version)
-    slot = text.switched_on(settings, wal.SLOT)
-    settings = {name: setting for name, setting in settings.items() if name != wal.SLOT}
+    slot = text.switched_on(settings, postgres_server.SLOT)
+    settings = {name: setting for name, setting in settings.items() if name != postgres_server.SLOT}
     left_out = _unknown_defaults(settings, folder)
     asked = {name: setting for name, setting in settings.items() if name not in left_out}
     sockets = own(place.sockets, owner)
@@ -224,7 +224,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         "unix_socket_directories": str(sockets),
         "hba_file": str(hba),
         "ident_file": str(ident),
-        **wal.archiving(asked, datadir, owner),
+        **postgres_server.archiving(asked, datadir, owner),
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
         private["allow_in_place_tablespaces"] = True  # of a user's cluster: no link of a copy leads out of it
@@ -303,7 +303,7 @@ def backup(server: Server, room: Path) -> list[str] | str:
 
 def move_log(datadir: Path, to: Path) -> None:
     """Move pg_wal and leave a link."""
-    wal.move_log(datadir, to, account())
+    postgres_server.move_log(datadir, to, account())
 
 
 def move_data(datadir: Path, device: Path) -> None:
@@ -313,7 +313,7 @@ def move_data(datadir: Path, device: Path) -> None:
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     """Return WAL segments and related files by their real paths."""
-    return wal.log_files(datadir)
+    return postgres_server.log_files(datadir)
 
 
 def data_files(datadir: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from dbbench.datasets import generated
 from dbbench.engines import profile_of
-from dbbench.engines.postgres_wal import SLOT
+from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
 from dbbench.model import Cell, FsSetup, Layer, Plan, Scalar, Status, Trial
 from dbbench.plan.server_settings import settings_of

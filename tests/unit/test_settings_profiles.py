@@ -19,7 +19,7 @@ from dbbench import nightly, plan, results
 from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
 from dbbench.datasets import golden
-from dbbench.engines import ENGINES, SERVERS, mysqld, postgres_wal, profile_of
+from dbbench.engines import ENGINES, SERVERS, mysqld, postgres_server, profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
@@ -78,7 +78,7 @@ def test_production_of_postgres_logs_for_replicas_and_tries_huge_pages(tmp_path:
     forced = {"name": "postgres", "settings": {"huge_pages": "on"}}
     assert values(tmp_path, forced, memory="1GiB")["huge_pages"] == "on"
     assert values(tmp_path, {"name": "postgres", "profile": "production-archive"})["archive_mode"] == "on"
-    assert values(tmp_path, {"name": "postgres", "profile": "production-slot"})[postgres_wal.SLOT] is True
+    assert values(tmp_path, {"name": "postgres", "profile": "production-slot"})[postgres_server.SLOT] is True
 
 
 @pytest.mark.parametrize("engine", SERVERS)
@@ -187,13 +187,13 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     owner = User("", tmp_path.stat().st_uid, tmp_path.stat().st_gid)
     on = merged(("default", {"archive_mode": "on"}))
     archive = tmp_path / "data.archive"
-    assert postgres_wal.archiving(on, tmp_path / "data", owner) == {
+    assert postgres_server.archiving(on, tmp_path / "data", owner) == {
         "archive_command": f"test ! -f {archive}/%f && cp %p {archive}/%f"
     }
     assert archive.is_dir()
     own = merged(("default", {"archive_mode": "on"}), ("plan", {"archive_command": "true"}))
-    assert postgres_wal.archiving(own, tmp_path / "data", owner) == {}
-    assert postgres_wal.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
+    assert postgres_server.archiving(own, tmp_path / "data", owner) == {}
+    assert postgres_server.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
 
 
 # --- Flushes and log -----------------------------------------------------------------------------------
@@ -307,5 +307,5 @@ def test_huge_pages_of_a_process_are_told(tmp_path: Path) -> None:
     """This process has none; of one that has ended nothing is known."""
     import os
 
-    assert postgres_wal.huge_pages(os.getpid()) in ("off", "unknown")
-    assert postgres_wal.huge_pages(2**30) == "unknown"
+    assert postgres_server.huge_pages(os.getpid()) in ("off", "unknown")
+    assert postgres_server.huge_pages(2**30) == "unknown"

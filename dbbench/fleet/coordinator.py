@@ -15,8 +15,7 @@ from typing import Any, Final
 from dbbench import __version__, results
 from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
 from dbbench.fleet import dealing, ledger
-from dbbench.fleet.books import Book
-from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.ledger import Book, Fleet
 from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
 from dbbench.metrics.clock import iso

@@ -24,7 +24,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench.fleet import dealing, ledger, processes
+from dbbench.fleet import ledger, processes
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room
@@ -69,7 +69,7 @@ def plan_run(blocks: int, trial_s: float) -> Run:
 
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     """A new fleet of those hosts."""
-    fleet = Fleet("f", "spread", run.created, run.plan_sha256, dealing.deal(run.order, hosts, "spread"))
+    fleet = Fleet("f", "spread", run.created, run.plan_sha256, ledger.deal(run.order, hosts, "spread"))
     ledger.save(results, fleet)
     ledger.create_runs(results, fleet, run, "# plan\n", {})
     return fleet

@@ -21,7 +21,7 @@ from dbbench.errors import (
     RunNameTaken,
     Terminated,
 )
-from dbbench.fleet import dealing, ledger, processes, security, showing
+from dbbench.fleet import ledger, processes, security, showing
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Halt
@@ -207,7 +207,7 @@ def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -
     plan, cells, trials = request.plan, request.expanded.cells, request.expanded.order
     if plan.budget_s is not None and order.mode == "spread":  # a block for each host, to which it adds others
         trials = tuple(ordered(cells, max(plan.blocks, len(hosts)), plan.seed))
-    dealt = dealing.deal(trials, hosts, order.mode)
+    dealt = ledger.deal(trials, hosts, order.mode)
     fleet = Fleet(
         name, "each" if order.mode == "each" else "spread", iso(time.time()), request.sha256, dealt, scheduler=address
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dbbench import __version__, results
 from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
-from dbbench.fleet import dealing, ledger
+from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Book, Fleet
 from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
@@ -218,25 +218,27 @@ class Coordinator:
         self._emit(Event("note", {"text": f"! {book.host}: {why}" + (f" ({remedy})" if remedy else "")}))
         gone, dealt = {**self.fleet.gone, book.host: why}, self.fleet.dealing
         run = self._runs[book.run]
-        left = dealing.unfinished(run.order, book.blocks, book.taken)
+        left = ledger.unfinished_blocks(run.order, book.blocks, book.taken)
         able = {
-            b.host: len(dealing.unfinished(run.order, b.blocks, b.taken)) for b in self.books.values() if not b.gone
+            b.host: len(ledger.unfinished_blocks(run.order, b.blocks, b.taken))
+            for b in self.books.values()
+            if not b.gone
         }
         if self.fleet.mode == "spread" and left and able:
             torn = [spec.id for spec in run.order if spec.block in left]  # run again, whole, elsewhere
             aside = set_aside(self.results / book.run, torn, book.host)
-            dealt = dealing.again(dealt, book.host, left, able)
+            dealt = ledger.deal_again(dealt, book.host, left, able)
             aside_text = f", {len(aside)} of its trials are set aside" if aside else ""
             self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
                                               f"whole{aside_text}"}))  # fmt: skip
         self._deal_again(dealt, run, gone)
 
-    def _deal_again(self, dealt: dealing.Dealing, run: Run, gone: dict[str, str]) -> None:
+    def _deal_again(self, dealt: ledger.Dealing, run: Run, gone: dict[str, str]) -> None:
         self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
         ledger.save(self.results, self.fleet)
         for host, book in self.books.items():
             if book.blocks != dealt[host]:
-                book.redeal(dealt[host], dealing.of_host(run.order, dealt[host]))
+                book.redeal(dealt[host], ledger.trials_of_host(run.order, dealt[host]))
 
     # --- a budget of time ---
 
@@ -249,7 +251,7 @@ class Coordinator:
         if book.state.used_s + block_s > run.plan.budget_s:
             return False
         mine = [host for host in self.books if self.books[host].run == book.run]
-        longer, dealt = dealing.longer(run, self.fleet.dealing, book.host, mine)
+        longer, dealt = ledger.deal_longer(run, self.fleet.dealing, book.host, mine)
         self._change(book.run, order=longer.order)
         self._save(now=True)
         self._deal_again(dealt, longer, self.fleet.gone)
@@ -272,7 +274,7 @@ class Coordinator:
             left = tuple(block for block in book.blocks if block not in torn)
             self._save(now=True)
             self._deal_again({**self.fleet.dealing, book.host: left}, self._runs[book.run], self.fleet.gone)
-            book.redeal(left, dealing.of_host(order, left))
+            book.redeal(left, ledger.trials_of_host(order, left))
         book.done = book.dealt = True
 
     def _account(self) -> None:
@@ -292,7 +294,9 @@ class Coordinator:
             if run.budget is not None:
                 dealt = {block for book in self.books.values() if book.run == name for block in book.blocks}
                 order = tuple(spec for spec in run.order if spec.block in dealt)
-                whole = dealt - set(dealing.unfinished(order, sorted(dealt), results.finished(self.results / name)))
+                whole = dealt - set(
+                    ledger.unfinished_blocks(order, sorted(dealt), results.finished(self.results / name))
+                )
                 budget = dataclasses.replace(run.budget, blocks=len(whole), ended=run.budget.ended or "time")
                 self._change(name, order=order, budget=budget)
                 self._emit(Event("note", {"text": f"{name}: {budget_text(self._runs[name])}"}))
@@ -303,7 +307,7 @@ class Coordinator:
         run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
         if run is None or run.precision is None or not able or self._lacking():
             return False
-        from dbbench.fleet.dealing import dealt_further  # with all that a runner needs
+        from dbbench.fleet.ledger import dealt_further  # with all that a runner needs
 
         self._account()
         run = self._runs[self.fleet.name]
@@ -340,7 +344,7 @@ class Coordinator:
 
     def _book(self, host: str) -> Book:
         name = ledger.run_name(self.fleet, host)
-        order = dealing.of_host(self._runs[name].order, self.fleet.dealing[host])
+        order = ledger.trials_of_host(self._runs[name].order, self.fleet.dealing[host])
         taken = {spec.id for spec in order} & results.finished(self.results / name)
         book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
         book.done = not order  # a host without blocks waits for what others leave

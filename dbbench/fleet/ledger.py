@@ -1,4 +1,8 @@
-"""What the coordinator stores on its disk, so that the same command resumes after it was killed.
+"""What the coordinator knows of each host and assigns to it, and what of this it stores on its disk, so that the same
+command resumes after it was killed.
+
+Blocks are assigned to all hosts (`each`) or a part to each (`spread`); those of a lost host are reassigned, and
+further ones are added.
 
 RESULTS/.fleet/RUN/fleet.json    mode, plan, assignment, lost hosts: written before it is acted on
 RESULTS/.fleet/RUN/status.json   the state of each host: for `fleet status`
@@ -11,8 +15,9 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +25,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench import results
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
-from dbbench.fleet.dealing import Dealing
 from dbbench.fleet.messages import HostSeen, HostState
 from dbbench.metrics.clock import iso
 from dbbench.model import Run, TrialSpec
 from dbbench.model.base import NAME
+from dbbench.plan import blocks
 from dbbench.results.fileio import plain_file, read_bytes, sound_json, try_lock, write_json, writing
 from dbbench.results.merging import Incoming
+from dbbench.run.adaptive import further, whole_block
 
 FOLDER = ".fleet"
 HOSTS = "hosts"  # in the fleet's folder: results folders of hosts that are workers of this machine
@@ -255,3 +261,82 @@ class Book:
             "eta_s": 0.0 if not left else None if mean is None or self.gone else round(left * mean, 1),
             "heard": iso(self.heard), "note": self.gone or self.state.note,
         }  # fmt: skip
+
+
+Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order in which they were dealt
+
+
+def deal(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) -> Dealing:
+    """Assign all blocks to each host, or each block to one host in turn; hosts are sorted by name, so it is
+    reproducible."""
+    all_blocks, names = sorted(blocks(order)), sorted(hosts)
+    if mode == "each":
+        return {name: tuple(all_blocks) for name in names}
+    return {name: tuple(all_blocks[index :: len(names)]) for index, name in enumerate(names)}
+
+
+def deal_again(
+    dealing: Mapping[str, tuple[int, ...]], gone: str, unfinished: Sequence[int], able: Mapping[str, int]
+) -> Dealing:
+    """Reassign the blocks that `gone` has not finished, each as a whole to the host with the fewest remaining.
+
+    `able`: the hosts that can take them, with the number of blocks that they still have to run.
+    """
+    dealt, load = dict(dealing), dict(able)
+    dealt[gone] = tuple(block for block in dealing[gone] if block not in unfinished)
+    for block in unfinished:
+        host = min(load, key=lambda name: (load[name], name))
+        dealt[host] = (*dealt.get(host, ()), block)
+        load[host] += 1
+    return dealt
+
+
+def deal_more(dealing: Mapping[str, tuple[int, ...]], order: Sequence[TrialSpec], hosts: Sequence[str]) -> Dealing:
+    """Assign the unassigned blocks of the order to `hosts` in turn; these have nothing left to do."""
+    has = {block for blocks_of_host in dealing.values() for block in blocks_of_host}
+    dealt = dict(dealing)
+    for block, host in zip((block for block in sorted(blocks(order)) if block not in has), cycle(sorted(hosts))):
+        dealt[host] = (*dealt[host], block)
+    return dealt
+
+
+def trials_of_host(order: Sequence[TrialSpec], mine: Sequence[int]) -> tuple[TrialSpec, ...]:
+    """Return the trials of those blocks in the order of the plan, blocks in the order of assignment."""
+    host_blocks = set(mine)
+    inside = blocks([spec for spec in order if spec.block in host_blocks])
+    return tuple(spec for block in mine for spec in inside.get(block, ()))
+
+
+def unfinished_blocks(order: Sequence[TrialSpec], mine: Sequence[int], taken: Collection[str]) -> list[int]:
+    """Return those of the blocks `mine` that have a trial which has not been collected."""
+    return [
+        block for block, specs in blocks(trials_of_host(order, mine)).items() if any(s.id not in taken for s in specs)
+    ]
+
+
+def deal_longer(run: Run, dealt: Dealing, host: str, sharing: Sequence[str]) -> tuple[Run, Dealing]:
+    """Return the run with another block for the host, and the assignment. `sharing`: the hosts of this run.
+
+    A block that no host has is taken first: a coordinator was killed before it dealt it.
+    """
+    has = {block for name in sharing for block in dealt[name]}
+    block = next((block for block in sorted(blocks(run.order)) if block not in has), None)
+    if block is None:
+        block = max(blocks(run.order), default=0) + 1
+        run = dataclasses.replace(run, order=(*run.order, *whole_block(run, block)))
+    return run, {**dealt, host: (*dealt[host], block)}
+
+
+def dealt_further(run: Run, dealt: Dealing, folder: Path, hosts: Sequence[str]) -> tuple[Run, Dealing]:
+    """Return the run with another block of unsettled questions for each host, and the assignment.
+
+    All assigned trials are in `folder`. At most 15 blocks in total; both are unchanged if all questions are settled.
+    This checks once for as many blocks as there are hosts, which is less often than on one machine.
+    """
+    left = deal_more(dealt, run.order, hosts)
+    if left != dealt:  # a coordinator was killed before it dealt them
+        return run, left
+    trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
+    for _ in hosts:
+        run = further(run, trials)
+    return run, deal_more(dealt, run.order, hosts)

@@ -15,7 +15,7 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import FileMissing, FleetInsecure, HostLost
-from dbbench.fleet import dealing, ledger, processes, security, showing
+from dbbench.fleet import ledger, processes, security, showing
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import See
@@ -63,7 +63,7 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
         names = [f"h{number:03d}" for number in range(count)]
         run, results_folder = plan_run(blocks), room / "results"
         if hosts is None:
-            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.deal(run.order, names, mode))  # type: ignore[arg-type]
+            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", ledger.deal(run.order, names, mode))  # type: ignore[arg-type]
             ledger.save(results_folder, fleet)
             ledger.create_runs(results_folder, fleet, run, "# plan\n", {})
             hosts = Hosts(names, room / "hosts")
@@ -82,20 +82,20 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
 
 def test_blocks_are_dealt_whole_and_evenly(plan_run: Callable[[int], Run]) -> None:
     """Every block to one host, none twice, and no host has two more than another."""
-    dealt = dealing.deal(plan_run(10).order, ["b", "a", "c"], "spread")
+    dealt = ledger.deal(plan_run(10).order, ["b", "a", "c"], "spread")
     assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
     assert {len(mine) for mine in dealt.values()} == {3, 4}
-    assert dealing.deal(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
+    assert ledger.deal(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
 
 
 def test_each_host_has_all_blocks(plan_run: Callable[[int], Run]) -> None:
     """With --each the host is a factor."""
-    assert dealing.deal(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
+    assert ledger.deal(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
 
 
 def test_lost_blocks_go_to_who_has_least_left() -> None:
     """Whole, and what was finished stays where it is."""
-    dealt = dealing.again({"a": (1, 4), "b": (2, 5), "c": (3,)}, "a", [4], {"b": 2, "c": 0})
+    dealt = ledger.deal_again({"a": (1, 4), "b": (2, 5), "c": (3,)}, "a", [4], {"b": 2, "c": 0})
     assert dealt == {"a": (1,), "b": (2, 5), "c": (3, 4)}
 
 
@@ -233,14 +233,14 @@ def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, l
 
 def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run], room: Path) -> None:
     """A block that is dealt later never interrupts another; one that went elsewhere is dropped unless begun."""
-    run = dataclasses.replace(plan_run(6), order=dealing.of_host(plan_run(6).order, (3, 5)))
+    run = dataclasses.replace(plan_run(6), order=ledger.trials_of_host(plan_run(6).order, (3, 5)))
     folder = results.create_run(room, run, "")
     room = Room(folder)
     room.make()
     (folder / "trials" / run.order[0].id).mkdir()
-    room.deal(dealing.of_host(plan_run(6).order, (5, 1)), ())
+    room.deal(ledger.trials_of_host(plan_run(6).order, (5, 1)), ())
     assert [spec.block for spec in room.wanted(run).order] == [3, 3, 5, 5, 1, 1]
-    room.deal(dealing.of_host(plan_run(6).order, (1,)), ())
+    room.deal(ledger.trials_of_host(plan_run(6).order, (1,)), ())
     assert [spec.block for spec in room.wanted(run).order] == [3, 3, 1, 1]
     assert room.finished_beyond(set()) == []  # block 3 is another host's now
 

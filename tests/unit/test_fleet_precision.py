@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.fleet import dealing, ledger
+from dbbench.fleet import ledger
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Deal, Question
@@ -31,7 +31,7 @@ def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
     order = tuple(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
                   for block in (1, 2) for i, cell in enumerate(cells))  # fmt: skip
     run = dataclasses.replace(one, name="f", cells=cells, order=order, precision=0.05)
-    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", dealing.deal(order, NAMES, "spread"))
+    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", ledger.deal(order, NAMES, "spread"))
     ledger.save(tmp_path, fleet)
     ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
@@ -90,7 +90,7 @@ def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode
     run = dataclasses.replace(one, name="f", cells=cells, order=tuple(ordered(cells, 3, 1)), plan=plan,
                               budget=Budget())  # fmt: skip
     fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
-                  dealing.deal(run.order, NAMES, mode))  # fmt: skip
+                  ledger.deal(run.order, NAMES, mode))  # fmt: skip
     ledger.save(tmp_path, fleet)
     ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")

@@ -93,7 +93,7 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
-    from dbbench.fleet import control, showing
+    from dbbench.fleet import control
 
     root = Path(given["results_folder"]).resolve()
     request = asked(given["plan_file"], options.paths, given["fs"], given["blocks"], given["quick"], given["seed"],
@@ -107,7 +107,7 @@ def run(options: Options, **given: Any) -> int:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
         return conclude(options, root, fleet)
     kind = "none" if options.quiet and given["progress"] == "auto" else given["progress"]
-    show = partial(showing.renderer, kind, sys.stderr, color=not options.no_color)
+    show = partial(control.renderer, kind, sys.stderr, color=not options.no_color)
     return conclude(options, root, control.work(root, order, fleet, reach, show))
 
 
@@ -153,7 +153,9 @@ def status(options: Options, name: str | None, results_folder: str) -> None:
     import time
 
     from dbbench.fleet import ledger, remains
-    from dbbench.fleet.showing import HEADER, cells, standing
+    from dbbench.fleet.control import HOST_HEADER as HEADER
+    from dbbench.fleet.control import host_cells as cells
+    from dbbench.fleet.control import standing
 
     fleet, rows = chosen(Path(results_folder), name), []
     reported = ledger.told(Path(results_folder), fleet.name)

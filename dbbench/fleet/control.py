@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
 from dbbench import __version__, results
 from dbbench.errors import (
@@ -21,21 +23,23 @@ from dbbench.errors import (
     RunNameTaken,
     Terminated,
 )
-from dbbench.fleet import ledger, processes, security, showing
+from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import Halt
 from dbbench.fleet.transport import Dask, Lasting
-from dbbench.metrics.clock import iso
+from dbbench.metrics.clock import epoch, iso
 from dbbench.model import Budget, Run
 from dbbench.plan import ordered
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
-from dbbench.report.progress.event import Emit, Event
+from dbbench.report.progress.event import Emit, Event, ignore
+from dbbench.report.progress.wording import result, trial_name
 from dbbench.results.fileio import given_text
 from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED
+from dbbench.units import on_terminal, time_text
 
 _START_S: Final = 60.0  # for hosts that we start
 _ANSWER_S: Final = 30.0
@@ -267,7 +271,7 @@ def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple
     if not engine.connect(0.0):
         raise FleetUnreachable(f"no scheduler at {address}")
     run = results.load_spec(root / ledger.run_name(fleet, next(iter(fleet.dealing))))
-    with ledger.coordinating(root, fleet.name), showing.renderer("plain", sys.stderr) as emit:
+    with ledger.coordinating(root, fleet.name), renderer("plain", sys.stderr) as emit:
         engine.hosts()
         at_work = Coordinator(root, fleet, "", {}, engine, emit, patience_s=_ANSWER_S / 2)
         at_work.collect(_ANSWER_S)
@@ -286,3 +290,104 @@ def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
         answered += [host for host, _ in engine.answers(1.0)]
     engine.close()
     return sorted(answered)
+
+
+EVERY_S: Final = 30.0  # between two lines of where all stand, where no terminal is
+HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "")
+
+
+@contextlib.contextmanager
+def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
+    """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
+    if kind == "none":
+        yield ignore
+    elif kind == "json":
+        yield lambda event: print(event.line(), file=stream, flush=True)
+    elif kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
+        with _live(stream, color) as emit:
+            yield emit
+    else:
+        yield _Plain(stream).take
+
+
+def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
+    """Return a host's row in words, for `fleet status` and the screen."""
+    eta = row["eta_s"]
+    return (
+        str(row["host"]),
+        str(row["trial"] or "–"),
+        str(row["phase"]),
+        "–" if row["phase_s"] is None else time_text(row["phase_s"]),
+        f"{row['done']}/{row['trials']}",
+        "–" if eta is None else time.strftime("%H:%M", time.localtime(now + eta)) if eta else "",
+        f"{time_text(max(0.0, now - epoch(row['heard'])))} ago",
+        str(row["note"]),
+    )
+
+
+def trial_line(event: Event) -> str:
+    """Return the permanent line of an event; "" if it has none."""
+    data = event.data
+    match event.kind:
+        case "fleet_begin":
+            done = f", {data['done']} of them home before" if data["done"] else ""
+            return f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
+        case "trial_end":
+            return f"{data['host']}: {trial_name(data)}: {result(data)}"
+        case "note":
+            return str(data["text"])
+        case "fleet_end":
+            lacking = f"; not all of {', '.join(data['lacking'])}" if data["lacking"] else ""
+            return f"fleet {data['name']}: {data['trials']} trials are home{lacking}"
+    return ""
+
+
+class _Plain:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._printed = time.monotonic()
+
+    def take(self, event: Event) -> None:
+        text = trial_line(event)
+        if event.kind == "hosts" and time.monotonic() - self._printed >= EVERY_S:
+            text = standing(event.data["hosts"])
+        if text:
+            self._printed = time.monotonic()
+            with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the fleet goes on
+                print(on_terminal(text), file=self._stream, flush=True)
+
+
+@contextlib.contextmanager
+def _live(stream: TextIO, color: bool) -> Iterator[Emit]:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    def table(rows: list[dict[str, Any]]) -> Table:
+        drawn = Table(box=None, pad_edge=False)
+        for name in HOST_HEADER:
+            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+        for row in rows:
+            drawn.add_row(*host_cells(row, time.time()))
+        return drawn
+
+    console = Console(file=stream, no_color=not color, highlight=False)
+    with Live(table([]), console=console, refresh_per_second=2, transient=False) as screen:
+
+        def emit(event: Event) -> None:
+            if event.kind == "hosts":
+                screen.update(table(event.data["hosts"]))
+            elif text := trial_line(event):
+                screen.console.print(on_terminal(text), markup=False)
+
+        yield emit
+
+
+def standing(rows: Sequence[dict[str, Any]]) -> str:
+    """Return "12/40 trials home; 3 measure, 1 restore; about 12:30 left"."""
+    done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
+    phases = Counter(str(row["phase"]) for row in rows)
+    words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]
+    left = f"; about {time_text(max(estimates))} left" if estimates and max(estimates) else ""
+    return f"{done}/{trials} trials home; {words}{left}"

@@ -15,12 +15,12 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import FileMissing, FleetInsecure, HostLost
-from dbbench.fleet import ledger, processes, security, showing
+from dbbench.fleet import control, ledger, processes, security
+from dbbench.fleet.control import standing
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.messages import See
 from dbbench.fleet.room import Room
-from dbbench.fleet.showing import standing
 from dbbench.metrics.clock import epoch
 from dbbench.model import Run, TrialSpec
 from dbbench.report.progress.event import Event, ignore
@@ -323,10 +323,10 @@ ROW = {
 def test_host_is_a_line() -> None:
     """Trial, phase and its time, what is home, when it was last heard; what is not known is a dash."""
     now = epoch("2026-11-21T18:00:05.000Z")
-    shown = dict(zip(showing.HEADER, showing.cells(ROW, now), strict=True))
+    shown = dict(zip(control.HOST_HEADER, control.host_cells(ROW, now), strict=True))
     assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == ("db1", "measure", "1:01", "3/10")
     assert shown["last heard"] == "0:05 ago"
-    waiting = showing.cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
+    waiting = control.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
     assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
 
 
@@ -348,7 +348,7 @@ def test_plain_and_json_progress() -> None:
     told = {}
     for kind in ("plain", "json", "auto", "none"):
         stream = io.StringIO()
-        with showing.renderer(kind, stream) as emit:
+        with control.renderer(kind, stream) as emit:
             for event in events:
                 emit(event)
         told[kind] = stream.getvalue().splitlines()
@@ -366,7 +366,7 @@ def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "140")
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    with showing.renderer("auto", stream) as emit:
+    with control.renderer("auto", stream) as emit:
         emit(Event("note", {"text": "blocks 3 of db9 are dealt again, whole"}))
         emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
     drawn = stream.getvalue()

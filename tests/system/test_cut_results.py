@@ -21,7 +21,7 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
-from dbbench.labs.powercut import aims, disk, log, unavailable
+from dbbench.labs.powercut import disk, disk_images, log, unavailable
 from dbbench.labs.powercut.disk_images import Medium, copied
 from dbbench.machine import namespaces
 from dbbench.metrics.histogram import Histogram
@@ -53,7 +53,13 @@ SIZE = 384 * 2**20  # bytes: as mkfs.xfs wants at least
 TRIALS = 24
 CUTS = int(os.environ.get("DBBENCH_SOAK_RESULT_CUTS", "120"))
 SEED = os.environ.get("DBBENCH_SOAK_SEED", "1")
-AIMS: tuple[aims.Aim, ...] = ("commit", "commit", "commit", "subset", "drop")  # three of five: a flush not carried out
+AIMS: tuple[disk_images.Aim, ...] = (
+    "commit",
+    "commit",
+    "commit",
+    "subset",
+    "drop",
+)  # three of five: a flush not carried out
 MKFS = {"ext4": ("mkfs.ext4", "-q"), "xfs": ("mkfs.xfs", "-q"), "btrfs": ("mkfs.btrfs", "-q")}
 
 
@@ -122,7 +128,7 @@ def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list
     # While there is something to lose, and up to the last trial: at its unmount xfs overwrites directory blocks in
     # place, and does not mount again where the disk tears one (units of 512 bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
-    cuts = aims.chosen(seen.log, [span], count, SEED, AIMS)
+    cuts = disk_images.chosen_cuts(seen.log, [span], count, SEED, AIMS)
     medium, image = Medium(seen.base, seen.log, folder / "medium.img"), folder / "cut.img"
     for cut in cuts:
         medium.cut(cut, image)

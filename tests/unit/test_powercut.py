@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.labs.powercut import aims, controls, disk_images, log, witness
+from dbbench.labs.powercut import controls, disk_images, log, witness
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.log import Log, LogEntry
@@ -218,29 +218,29 @@ def busy(disk: Disk) -> Log:
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
     """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log."""
     found = busy(disk)
-    cuts = aims.chosen(found, [(0, len(found.entries))], 40, "seed")
-    assert {cut.aim for cut in cuts} == set(aims.AIMS)
+    cuts = disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed")
+    assert {cut.aim for cut in cuts} == set(disk_images.AIMS)
     assert [cut.position for cut in cuts] == sorted(cut.position for cut in cuts)
     for cut in cuts:
         if cut.aim in ("commit", "checkpoint"):
             assert found.entries[cut.position].flush
             assert found.unflushed_bytes(cut.position) >= (64 * BLOCK if cut.aim == "checkpoint" else 1)
         assert (cut.keep == 0) == (cut.aim == "drop")
-    assert cuts == aims.chosen(found, [(0, len(found.entries))], 40, "seed")
-    assert cuts != aims.chosen(found, [(0, len(found.entries))], 40, "other")
+    assert cuts == disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed")
+    assert cuts != disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "other")
 
 
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
     """A flush of a disk with nothing unflushed is no commit's, however much another disk holds."""
     found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
-    cuts = aims.chosen(found, [(0, 4)], 8, "seed", ("checkpoint", "commit"))
+    cuts = disk_images.chosen_cuts(found, [(0, 4)], 8, "seed", ("checkpoint", "commit"))
     assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
 
 
 def test_cuts_stay_in_their_spans(disk: Disk) -> None:
     """No cut lies before there was something to lose."""
     found = busy(disk)
-    cuts = aims.chosen(found, [(20, 60), (200, 240)], 60, "seed")
+    cuts = disk_images.chosen_cuts(found, [(20, 60), (200, 240)], 60, "seed")
     assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
     assert {cut.position < 100 for cut in cuts} == {True, False}
 
@@ -248,15 +248,15 @@ def test_cuts_stay_in_their_spans(disk: Disk) -> None:
 def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
     """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was."""
     small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
-    assert {cut.aim for cut in aims.chosen(small, [(0, 5)], 8, "s", ("checkpoint",))} == {"commit"}
+    assert {cut.aim for cut in disk_images.chosen_cuts(small, [(0, 5)], 8, "s", ("checkpoint",))} == {"commit"}
     bare = small.without_flushes()
-    assert {cut.aim for cut in aims.chosen(bare, [(0, 3)], 8, "s", ("checkpoint",))} == {"subset"}
+    assert {cut.aim for cut in disk_images.chosen_cuts(bare, [(0, 3)], 8, "s", ("checkpoint",))} == {"subset"}
 
 
 def test_nothing_written_is_no_recording(disk: Disk) -> None:
     """There is no cut where there is nothing to cut."""
     with pytest.raises(ValueError, match="nothing was written"):
-        aims.chosen(disk.write(0, b"a").log(), [(0, 1)], 3, "s")
+        disk_images.chosen_cuts(disk.write(0, b"a").log(), [(0, 1)], 3, "s")
 
 
 # --- the witness -----------------------------------------------------------------------------------

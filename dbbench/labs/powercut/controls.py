@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
-from dbbench.labs.powercut.aims import Aim
+from dbbench.labs.powercut.disk_images import Aim
 from dbbench.labs.powercut.targets import LabTarget, sized
 from dbbench.model import EngineSpec, Scalar, merged
 from dbbench.plan.catalog import Catalog

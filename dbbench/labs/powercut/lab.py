@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import aims, controls, disk, log, witness
-from dbbench.labs.powercut.aims import KILLED
+from dbbench.labs.powercut import controls, disk, disk_images, log, witness
 from dbbench.labs.powercut.controls import LYING, Control
-from dbbench.labs.powercut.disk_images import DESTAGE_S, Cut, Media, copied
+from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copied
 from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, serving
 from dbbench.labs.powercut.ground import end as end_server
 from dbbench.labs.powercut.log import Log
@@ -221,7 +220,7 @@ def _batch(bench: Bench, tally: Tally, count: int) -> None:
         tally.cuts.append(facts(finding, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed)))
     if bench.lying:
         recording = replace(recording, log=recording.log.without_flushes())
-    chosen = aims.chosen(recording.log, [recording.whole], count - kills, seed)
+    chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed)
     tally.cuts += bench.cut(tally.ground, recording, chosen, len(tally.cuts) + 1)
 
 
@@ -237,7 +236,7 @@ def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: i
         seed = f"{bench.seed}-{target.key}"
         recording = recorded(bench.lab, ground, 0, seed)
         log = recording.log.without_flushes() if one.name == LYING else recording.log
-        chosen = aims.chosen(log, recording.working, tries, seed, one.aims)
+        chosen = disk_images.chosen_cuts(log, recording.working, tries, seed, one.aims)
         harmed = valid = 0
         media, left = media_of(bench.lab, ground, log), bench.lab.disks("cut", target)
         for cut in chosen:

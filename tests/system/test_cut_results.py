@@ -21,7 +21,7 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
-from dbbench.labs.powercut import disk, disk_images, log, unavailable
+from dbbench.labs.powercut import disk, disk_images, unavailable
 from dbbench.labs.powercut.disk_images import Medium, copied
 from dbbench.machine import namespaces
 from dbbench.metrics.histogram import Histogram
@@ -68,7 +68,7 @@ class Published:
     """What was published on a disk, and the disk's log of it."""
 
     base: Path
-    log: log.Log
+    disk: disk.Log
     run: Run
     done_ns: dict[str, int]  # trial -> when its publishing had returned
 
@@ -119,7 +119,7 @@ def published(folder: Path, family: str) -> Published:
             draft.publish(trial, Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
             done[spec.id] = time.monotonic_ns()
     assert (folder / "disk.log").read_text() == ""  # nothing of libfuse's, and no warning of Python's
-    return Published(base, log.read(logged), run, done)
+    return Published(base, disk.read_log(logged), run, done)
 
 
 def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list[str], Counter[str]]:

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from dbbench.labs.powercut import controls, disk_images, log, witness
+from dbbench.labs.powercut import controls, disk_images, witness
+from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
-from dbbench.labs.powercut.log import Log, LogEntry
 from dbbench.model import CutFacts, Durability
 from dbbench.results.runs import conclusion as conclusion_of_text
 
@@ -74,12 +74,12 @@ def disk(tmp_path: Path) -> Disk:
 
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every request in its order, with the place of its bytes."""
-    writer = log.LogWriter(tmp_path)
+    writer = LogWriter(tmp_path)
     writer.write(8192, b"a" * 512)
     writer.flush(disk=3)
     writer.write(0, b"b" * 4096, disk=1)
     writer.close()
-    found = log.read(tmp_path)
+    found = read_log(tmp_path)
     assert [(e.flush, e.offset, e.length, e.place, e.disk) for e in found.entries] == [
         (False, 8192, 512, 0, 0), (True, 0, 0, 512, 3), (False, 0, 4096, 512, 1)]  # fmt: skip
     assert found.data.read_bytes() == b"a" * 512 + b"b" * 4096
@@ -87,13 +87,13 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_record_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     """A log whose process was killed is read up to its last whole record."""
-    writer = log.LogWriter(tmp_path)
+    writer = LogWriter(tmp_path)
     writer.flush()
     writer.flush()
     writer.close()
     with (tmp_path / "index").open("r+b") as index:
-        index.truncate(log.RECORD.size * 2 - 1)
-    assert len(log.read(tmp_path).entries) == 1
+        index.truncate(RECORD.size * 2 - 1)
+    assert len(read_log(tmp_path).entries) == 1
 
 
 def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from dbbench.labs.powercut.log import Log
+from dbbench.labs.powercut.disk import Log
 
 DESTAGE_S: Final = 0.3
 CACHE_BYTES: Final = 64 * 2**20  # as a disk of 2025 has

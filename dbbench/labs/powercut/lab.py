@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import controls, disk, disk_images, log, witness
+from dbbench.labs.powercut import controls, disk, disk_images, witness
 from dbbench.labs.powercut.controls import LYING, Control
+from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copied
 from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, serving
 from dbbench.labs.powercut.ground import end as end_server
-from dbbench.labs.powercut.log import Log
 from dbbench.labs.powercut.recovery import Recovery, examined, harm_of_start, recovered
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
@@ -295,7 +295,7 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
         image.unlink()
     if seen.count < LEAST:
         raise DbbenchError(f"the witness saw only {seen.count} commits: {_said(lab)}")
-    written, rounds = log.read(folder), seen.rounds()
+    written, rounds = disk.read_log(folder), seen.rounds()
     spans = [(written.at(first + int(DESTAGE_S * 1e9)), written.at(last)) for first, last in rounds]
     return Recording(written, (written.at(rounds[0][0]), written.at(end)), tuple(spans), seen, tuple(recoveries),
                      time.monotonic() - began)  # fmt: skip

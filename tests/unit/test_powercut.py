@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.labs.powercut import controls, disk_images, witness
+from dbbench.labs.powercut import disk_images, targets, witness
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
 from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
@@ -348,14 +348,14 @@ def test_control_that_does_not_lose_makes_blind(tries: int, needed: int, harmed:
 
 def test_long_labs_try_controls_more_often() -> None:
     """6 tries beside few cuts, 20 beside 100 or an unknown number."""
-    assert controls.how_often(30) == (6, 5)
-    assert controls.how_often(100) == controls.how_often(None) == (20, 18)
+    assert targets.how_often(30) == (6, 5)
+    assert targets.how_often(100) == targets.how_often(None) == (20, 18)
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
 def test_every_engine_has_its_controls(engine: str) -> None:
     """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn pages."""
-    found = controls.of(engine)
+    found = targets.controls_of(engine)
     assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
     assert ("checkpoint",) in [one.aims for one in found]
     assert len(found) == 4

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import Order, controls, disk_images
+from dbbench.labs.powercut import Order, disk_images
 from dbbench.labs.powercut.ground import Lab
 from dbbench.labs.powercut.lab import Bench, Tally, Tell, control, examine
-from dbbench.labs.powercut.targets import LabTarget, targets
+from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
 from dbbench.metrics.clock import iso
 from dbbench.model import ControlFacts, LabFacts, LabRow
@@ -55,8 +55,8 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
         ))  # fmt: skip
 
     for engine in _one_of_each_engine(lab_targets):
-        for weakened in controls.of(engine.engine.name, order.controls):
-            teeth.append(control(bench, weakened, engine, *controls.how_often(order.cuts)))
+        for weakened in controls_of(engine.engine.name, order.controls):
+            teeth.append(control(bench, weakened, engine, *how_often(order.cuts)))
             save(False)
     for number, target in enumerate(lab_targets):
         if until is not None:  # what is left of the time, in equal shares

@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import controls, disk, disk_images, witness
-from dbbench.labs.powercut.controls import LYING, Control
+from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copied
 from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, serving
 from dbbench.labs.powercut.ground import end as end_server
 from dbbench.labs.powercut.recovery import Recovery, examined, harm_of_start, recovered
-from dbbench.labs.powercut.targets import LabTarget
+from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
 from dbbench.model import Conclusion, ControlFacts, CutFacts, Durability, LabRow, durability_class
 from dbbench.plan import catalog
@@ -229,7 +228,7 @@ def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: i
 
     A lab whose control cannot be recorded is blind too.
     """
-    target = controls.target(one, engine.engine, catalog.catalog())
+    target = targets.control_target(one, engine.engine, catalog.catalog())
     bench.tell(f"control {one.name} on {engine.engine.name}")
     try:
         ground = prepared(bench.lab, target)

@@ -26,9 +26,19 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copied
-from dbbench.labs.powercut.ground import Ground, Lab, disks, mounted, prepared, serving
+from dbbench.labs.powercut.ground import (
+    Ground,
+    Lab,
+    Recovery,
+    disks,
+    examined,
+    harm_of_start,
+    mounted,
+    prepared,
+    recovered,
+    serving,
+)
 from dbbench.labs.powercut.ground import end as end_server
-from dbbench.labs.powercut.recovery import Recovery, examined, harm_of_start, recovered
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
 from dbbench.model import Conclusion, ControlFacts, CutFacts, Durability, LabRow, durability_class

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.labs import second_kernel
-from dbbench.labs.second_kernel import smallroot
+from dbbench.labs.second_kernel import boot
 from dbbench.labs.second_kernel.boot import symvers
 from dbbench.labs.second_kernel.inside import FAULTS
 from dbbench.labs.second_kernel.small import MEASURE_S, MOST, PHASE_S, small
@@ -89,7 +89,7 @@ def test_other_machines_are_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_programs_of_the_small_root_run_from_anywhere() -> None:
     """By its own loader and libraries, under their own name; modules are those of its kernel."""
-    words = smallroot.command(Path("/c"), "modprobe")
+    words = boot.small_command(Path("/c"), "modprobe")
     assert words[0].startswith("/c/lib64/ld-linux")
     assert words[words.index("--argv0") + 1] == "modprobe"
     assert words[-3:] == ["/c/usr/bin/kmod", "-d", "/c"]

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalBuildFailed, all_errors
-from dbbench.labs.second_kernel import smallroot
 from dbbench.machine import namespaces
 
 STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set by the test harness alone: package lists that have expired are taken
@@ -124,7 +123,7 @@ def _headers(root: Path, version: str) -> Path:
     (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))  # it would alter the version
     for target in ("olddefconfig", "modules_prepare"):
         _inside(root, "make", "-C", packed, "-s", _jobs(), "ARCH=um", target)
-    (source / "Module.symvers").write_text(symvers((root / smallroot.KERNEL).read_bytes()))
+    (source / "Module.symvers").write_text(symvers((root / KERNEL_FILE).read_bytes()))
     return source
 
 
@@ -140,7 +139,7 @@ def _module(root: Path, openzfs: Path, source: Path) -> None:
 def _keep(root: Path, version: str, openzfs: Path) -> Path:
     """Make the small root within the whole one, because depmod runs there; return its directory."""
     small = root / "small"
-    smallroot.kept_of(root, small)
+    kept_of(root, small)
     modules = small / "usr/lib/modules"
     shutil.copytree(root / "usr/lib/uml/modules", modules)
     (modules / version / "extra").mkdir()
@@ -338,7 +337,7 @@ def _boot(order: BootOrder) -> dict[str, Any]:
             os.truncate(fd, size_bytes)
         _formatted(disks[0])
         printed = stack.enter_context(console.open("wb")).fileno()
-        argv: process.Argv = ["chroot", small, f"/{smallroot.KERNEL}", *_arguments(order, init, disks, printed)]
+        argv: process.Argv = ["chroot", small, f"/{KERNEL_FILE}", *_arguments(order, init, disks, printed)]
         kernel = process.running(
             argv, stdout=1, stderr=2, env={"HOME": "/root"}, pass_fds=[*disks, printed], note=False
         )
@@ -374,3 +373,59 @@ def _init(order: BootOrder, control: Path) -> str:
         f"import sys\nsys.path[:] = {list(order.path)!r}\n"
         f"from dbbench.labs.second_kernel.inside import main\nmain({str(control)!r})\n"
     )
+
+
+KERNEL_FILE: Final = "usr/bin/linux.uml"
+ROOM: Final = "room"  # an empty folder: where the booted kernel mounts its own disk
+_LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
+_LOADER: Final = "lib64/ld-linux-x86-64.so.2"
+_DLOPENED: Final = ("libgcc_s.so.1",)  # no program is linked to it: pthread_exit loads it
+_KMOD: Final = "usr/bin/kmod"
+_LVM: Final = ("lvm", "pvcreate", "pvremove", "pvs", "pvscan", "vgcreate", "vgremove", "vgchange", "vgs", "vgextend",
+               "lvcreate", "lvremove", "lvchange", "lvs", "lvextend", "lvconvert", "lvdisplay")  # fmt: skip
+
+# name -> the file it is
+OWN_PROGRAMS: Final[dict[str, str]] = {
+    **{name: f"usr/sbin/{name}" for name in ("zfs", "zpool", "zdb")},
+    **dict.fromkeys(("modprobe", "insmod", "rmmod", "lsmod"), _KMOD),
+}
+SPARE_PROGRAMS: Final[dict[str, str]] = {
+    **dict.fromkeys(_LVM, "usr/sbin/lvm"),
+    **dict.fromkeys(("thin_check", "thin_dump", "thin_repair"), "usr/sbin/pdata_tools"),
+    **{name: f"usr/sbin/{name}" for name in ("mdadm", "dmsetup", "cryptsetup", "mkfs.f2fs", "fsck.f2fs", "dump.f2fs",
+                                             "mkfs.nilfs2", "mount.nilfs2", "umount.nilfs2", "nilfs_cleanerd",
+                                             "nilfs-tune")},
+    **{name: f"usr/bin/{name}" for name in ("lscp", "mkcp", "chcp", "rmcp")},
+}  # fmt: skip
+
+
+def small_command(small: Path, name: str) -> list[str]:
+    """Return the argv that starts a program of the small root from any other root."""
+    file = {**SPARE_PROGRAMS, **OWN_PROGRAMS}[name]
+    first = ["-d", str(small)] if name == "modprobe" else []  # its modules are not those of the machine
+    return [str(small / _LOADER), "--library-path", str(small / _LIBRARIES), "--argv0", name, str(small / file), *first]
+
+
+def kept_of(root: Path, small: Path) -> None:
+    """Make the small root in `small` from a whole `root`."""
+    for folder in ("usr/bin", "usr/sbin", _LIBRARIES, "lib64", "host", "proc", "dev/shm", "tmp", "root", ROOM):
+        (small / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("dev/null", "dev/urandom"):
+        (small / name).touch()  # the machine's own are bound over them
+    (small / "lib").symlink_to("usr/lib")
+    shutil.copy(root / _LOADER, small / _LOADER)
+    for program in dict.fromkeys((KERNEL_FILE, *OWN_PROGRAMS.values(), *SPARE_PROGRAMS.values())):
+        _copied(root, small, program)
+    for name in _DLOPENED:
+        shutil.copy(root / _LIBRARIES / name, small / _LIBRARIES / name)
+
+
+def _copied(root: Path, small: Path, program: str) -> None:
+    """Copy a program with its libraries. Raises OSError if the root does not have it."""
+    shutil.copy(root / program, small / program)
+    listed = process.run(["chroot", root, "ldd", f"/{program}"], ok=(0, 1)).stdout  # 1: a static one
+    for line in listed.splitlines():
+        words = line.split()
+        if len(words) > 2 and words[1] == "=>" and words[2].startswith("/"):
+            library = root / words[2].lstrip("/")
+            shutil.copy(library, small / _LIBRARIES / library.name)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from dbbench import process
-from dbbench.labs.second_kernel import smallroot
+from dbbench.labs.second_kernel import boot
 from dbbench.labs.second_kernel.boot import BootOrder
 from dbbench.machine import libc, threads
 from dbbench.machine.namespaces import mount, mounts_of
@@ -64,7 +64,7 @@ def _order(folder: Path) -> BootOrder:
 
 def _furnish(order: BootOrder, control: Path) -> None:
     small = Path(order.root)
-    room = small / smallroot.ROOM
+    room = small / boot.ROOM
     mount("proc", Path("/proc"), "proc")
     if "devtmpfs" not in {entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")}:
         mount("dev", Path("/dev"), "devtmpfs")
@@ -96,17 +96,17 @@ def _furnish(order: BootOrder, control: Path) -> None:
 
 
 def _modprobe(small: Path, module: str) -> None:
-    process.run([*smallroot.command(small, "modprobe"), module], note=False)
+    process.run([*boot.small_command(small, "modprobe"), module], note=False)
 
 
 def _programs(small: Path) -> None:
     """Put the small root's programs into the usual directories."""
-    for name in (*smallroot.OWN, *smallroot.SPARE):
+    for name in (*boot.OWN_PROGRAMS, *boot.SPARE_PROGRAMS):
         path = Path("/usr/sbin") / name
-        if name in smallroot.SPARE and process.find(name):
+        if name in boot.SPARE_PROGRAMS and process.find(name):
             continue
         path.unlink(missing_ok=True)
-        path.write_text(f'#!/bin/sh\nexec {shlex.join(smallroot.command(small, name))} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(boot.small_command(small, name))} "$@"\n')
         path.chmod(0o755)
 
 

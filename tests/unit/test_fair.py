@@ -35,7 +35,7 @@ from dbbench.model import (
     Workload,
 )
 from dbbench.plan import catalog, described, workloads
-from dbbench.run.evaluate import headroom, limits
+from dbbench.run.evaluate import limits
 
 GIB = 2**30
 
@@ -116,7 +116,7 @@ CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), Ceiling
 
 def beside(**columns: list[float | None]) -> CeilingFacts:
     """The verdict on five seconds with these columns."""
-    return headroom.with_share(CEILING, Series(5, columns), cell(), 120.0)
+    return limits.with_ceiling_share(CEILING, Series(5, columns), cell(), 120.0)
 
 
 def test_writes_flat_at_the_ceiling_are_called_so() -> None:
@@ -141,7 +141,7 @@ def test_a_cap_on_both_together_is_found() -> None:
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
     assert (
         "reads and writes constant at 1000 IOPS"
-        in headroom.with_share(CeilingFacts(rows_), series, cell(), None).limited
+        in limits.with_ceiling_share(CeilingFacts(rows_), series, cell(), None).limited
     )
 
 
@@ -155,7 +155,7 @@ def test_megabytes_are_a_ceiling_too() -> None:
 def test_without_a_ceiling_nothing_is_said() -> None:
     """No fio, no share and no limit."""
     series = Series(5, {"w_per_s": [300.0] * 5})
-    assert headroom.with_share(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
+    assert limits.with_ceiling_share(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
         note="fio is not installed"
     )
 
@@ -178,13 +178,13 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
         "util_pct": [100.0, 100.0, busy, busy, busy], "r_per_s": [0.0] * 5, "r_kb_per_s": [0.0] * 5,
         "w_per_s": [900.0, 900.0, requests, requests, requests], "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
     }  # fmt: skip
-    found = list(headroom.slower(CEILING, Series(5, columns), cell()))
+    found = list(limits.slower(CEILING, Series(5, columns), cell()))
     assert [(warning.id, warning.suspect) for warning in found] == ([("W136", True)] if expected else [])
 
 
 def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:
     """A load shorter than iostat's first interval has an empty lead column and no other."""
-    assert list(headroom.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
+    assert list(limits.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
 
 
 # --- two arms --------------------------------------------------------------------------------------

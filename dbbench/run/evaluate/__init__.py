@@ -31,7 +31,7 @@ from dbbench.model import (
     TrialWarning,
     durability_class,
 )
-from dbbench.run.evaluate import headroom, limits, work
+from dbbench.run.evaluate import limits, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
@@ -152,11 +152,11 @@ def _canary(trial: Record) -> None:
 def _conditions(trial: Record, observed: Observed) -> None:
     facts = trial.facts
     trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
-    limit = headroom.with_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
+    limit = limits.with_ceiling_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
     share = None if limit.tps_share is None else 100 * limit.tps_share
     facts.ceiling, facts.summary = limit, {**facts.summary, "ceiling_pct": share}
     if trial.series is not None:
-        trial.warn(*headroom.slower(limit, trial.series, trial.cell))
+        trial.warn(*limits.slower(limit, trial.series, trial.cell))
     if limit.limited:
         trial.warn(TrialWarning("W042", limit.limited))
 
@@ -178,7 +178,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     facts.engine_features = profile_of(trial.cell.engine.name).shown(effective)
     facts.drain = DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes)
     facts.memory = limits.memory(trial.cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
-    facts.cores = limits.with_share(trial.cell, meter.cores, meter.client_cpu)
+    facts.cores = limits.with_client_share(trial.cell, meter.cores, meter.client_cpu)
     facts.client = meter.client_facts
     facts.checkpoints = meter.checkpoints
     facts.io = IoFacts(

@@ -1,5 +1,5 @@
-"""Conditions that must be equal between filesystems: memory, CPUs, a responsive device. Facts in, facts and warnings
-out."""
+"""Conditions that must be equal between filesystems: memory, CPUs, a responsive device; and how close a trial came to
+what its bare device can do. Facts and warnings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from dbbench.engines import SERVERLESS, profile_of
 from dbbench.machine.limits import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column, Series
-from dbbench.model import Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
+from dbbench.metrics.summary import measured_seconds
+from dbbench.model import CeilingFacts, CeilingRow, Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
 from dbbench.plan import workloads
-from dbbench.run.evaluate.headroom import BUSY_PCT
 from dbbench.run.meter import Meter
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import bytes_of, size_text
@@ -159,6 +160,95 @@ def _own_cache(effective: Mapping[str, str], direct: str | None) -> int | None:
     return bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
 
 
-def with_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> CoresFacts | None:
+def with_client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> CoresFacts | None:
     """Return the CPUs with the share that the load generator used."""
     return None if cores is None else dataclasses.replace(cores, client_share=client_share(cell, cores, cpu))
+
+
+# A configured limit is reached in every second: writes capped at 300 per second stayed between 260 and 312, and their
+# median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. It is the median,
+# because a second in which another process had the CPU says nothing about the device.
+FLAT: Final = 0.10  # middle half of the seconds ÷ median: on a busy machine iostat's own seconds scatter by 10 %
+NEAR: Final = 0.90  # median ÷ ceiling
+BEYOND: Final = 1.08  # above, the ceiling was not one
+LEAST_SECONDS: Final = 3
+COMMON: Final = 0.10  # ceilings of reads and writes that differ by less than that are one for both together
+BUSY_PCT: Final = 90.0  # of a second in which a request waits from its begin to its end
+SLOW: Final = 0.5  # of the rate before the run
+_RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
+_KB: Final = 1.024e-3  # iostat's kB in 10^6 bytes
+
+
+def with_ceiling_share(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: float | None) -> CeilingFacts:
+    """Return the ceiling with the trial's share of it, and which metric of the device stayed at the limit."""
+    page = f"{profile_of(cell.engine.name).page_bytes // 1024}k"
+    single = next((row.iops for row in ceiling.rows if row.name == f"write_{page}_fdatasync"), None)
+    return dataclasses.replace(
+        ceiling,
+        tps_share=tps / single if tps and single and cell.engine.name not in SERVERLESS else None,
+        limited="; ".join(_limits(ceiling.rows, series, cell)) if series is not None else "",
+    )
+
+
+def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
+    """Yield W136 if the device was busy and yet gave less than half of its slowest rate before the run.
+
+    Both rates, requests and bytes, must be that low for LEAST_SECONDS seconds of the window.
+    """
+    if not ceiling.rows or any(name not in series for names in _RATES for name in names):
+        return  # a load shorter than iostat's first interval has the lead column alone
+    iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
+    slow = [
+        (second, requests)
+        for second, (busy, requests, kb) in enumerate(
+            zip(*(_summed(series, cell, names) for names in _RATES), strict=True)
+        )
+        if busy is not None and requests is not None and kb is not None
+        and busy >= BUSY_PCT and 0 < requests < SLOW * iops and kb * _KB < SLOW * rate
+    ]  # fmt: skip
+    if len(slow) >= LEAST_SECONDS:
+        text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
+        comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
+        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0], suspect=True)
+
+
+def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
+    """Return the seconds of the window with the columns added; a gap if one of them has a gap."""
+    columns = [measured_seconds(cell.window, series[name]) for name in names if name in series]
+    return [sum(row) if None not in row else None for row in zip(*columns, strict=True)]
+
+
+def _limits(rows: Sequence[CeilingRow], series: Series, cell: Cell) -> Iterator[str]:
+    if not rows:
+        return
+    reads, writes = ([row for row in rows if row.name.startswith(side)] for side in ("read", "write"))
+    for unit, columns, factor in (
+        ("IOPS", ("r_per_s", "w_per_s"), 1.0),
+        ("MB/s", ("r_kb_per_s", "w_kb_per_s"), _KB),
+    ):
+        most = [max((row.iops if unit == "IOPS" else row.mb_per_s for row in side), default=0.0)
+                for side in (reads, writes)]  # fmt: skip
+        seconds = [_window(series, cell, name, factor) for name in columns]
+        both = [r + w for r, w in zip(*seconds, strict=True)] if len(seconds[0]) == len(seconds[1]) else []
+        if both and min(most) > (1 - COMMON) * max(most) and (limit_text := _at(both, max(most), unit)):
+            yield f"reads and writes {limit_text}"
+            continue
+        for side, values, limit in zip(("reads", "writes"), seconds, most, strict=True):
+            if limit_text := _at(values, limit, unit):
+                yield f"{side} {limit_text}"
+
+
+def _at(values: Sequence[float], limit: float, unit: str) -> str:
+    """Return the description if these seconds stayed at the limit, otherwise ""."""
+    if len(values) < LEAST_SECONDS or limit <= 0:
+        return ""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    if not NEAR * limit <= median <= BEYOND * limit or high - low > FLAT * median:
+        return ""
+    return f"constant at {median:.4g} {unit}; the bare device delivers {limit:.4g}"
+
+
+def _window(series: Series, cell: Cell, name: str, factor: float) -> list[float]:
+    if name not in series:
+        return []
+    return [value * factor for value in measured_seconds(cell.window, series[name]) if value is not None]

@@ -25,7 +25,7 @@ from dbbench.run.evaluate import Observed, judge, settings_changed
 from dbbench.run.job import Job, client_of, reached
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record, keep_logs, stopping
-from dbbench.run.stages import dataset, filesystem, growth, wal
+from dbbench.run.stages import dataset, filesystem, wal
 from dbbench.run.stages.age_engine import Loads, worn
 from dbbench.run.stages.dataset import filled
 from dbbench.run.stages.device import (
@@ -104,7 +104,7 @@ def drive(trial: Record, job: Job) -> None:
         with stage(Phase.SETTLE):
             with engine.serving(datadir, settings, place) as server:
                 server.settle()  # nothing of the restore is still being written in the window
-            facts.growth = growth.restored(fs, engine.data_files(datadir))
+            facts.growth = dataset.restored_growth(fs, engine.data_files(datadir))
             facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))  # a snapshot, for all of the load
 
         with stage(Phase.DROP_CACHE):
@@ -146,7 +146,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
             facts.engine_version, facts.effective_settings = server.version, server.effective_settings()
             wal.proved(engine, ready.datadir, place, facts.effective_settings)
             facts.settings = taken(job.settings, facts.effective_settings)
-            before = growth.sizes(engine, ready.datadir, facts.effective_settings)
+            before = dataset.file_sizes(engine, ready.datadir, facts.effective_settings)
 
         samples = stack.enter_context(samplers.beside(sampled(job, device, ready.fs, server), raw))
         idle = server.counters()
@@ -166,7 +166,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         trial.warn(*settings_changed(job.settings, facts.effective_settings, server.effective_settings()))
 
         with stage(Phase.STOP):
-            grown = growth.grown(ready.fs, engine, ready.datadir, facts.effective_settings, before)
+            grown = dataset.grown_files(ready.fs, engine, ready.datadir, facts.effective_settings, before)
             facts.growth = replace(grown, restored_share=facts.growth.restored_share if facts.growth else None)
             server.purge_log()  # what was logged for replicas is no part of the data's space
             stack.close()

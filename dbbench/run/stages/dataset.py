@@ -16,9 +16,9 @@ from typing import Final
 from dbbench import datasets
 from dbbench.datasets import METHODS, Golden, Restored, generated
 from dbbench.datasets.copying import Progress
-from dbbench.engines.port import Place
+from dbbench.engines.port import Engine, Place
 from dbbench.machine import pagecache
-from dbbench.model import CacheFacts, Cell, DatasetFacts, Phase, merged
+from dbbench.model import CacheFacts, Cell, DatasetFacts, GrowthFacts, Phase, merged
 from dbbench.operations import Filled
 from dbbench.report.progress.event import Emit, Event
 from dbbench.run.job import Job, WorkDir
@@ -155,3 +155,21 @@ def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
         check=lambda data: engine.check(data, settings, place),
         data_files=engine.data_files,
     )
+
+
+def restored_growth(fs: Mounted, files: Sequence[Path]) -> GrowthFacts:
+    """Return how the restored files are stored, before anything grew."""
+    return GrowthFacts(restored_share=filesystems.restored_share(fs, filesystems.sizes(files)))
+
+
+def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
+    """Return the sizes of the server's data and log files."""
+    return filesystems.sizes([*engine.data_files(datadir), *engine.log_files(datadir, effective)])
+
+
+def grown_files(
+    fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
+) -> GrowthFacts:
+    """Return what grew since `before`, the result of `sizes`. It is written back for that."""
+    data, logs = engine.data_files(datadir), engine.log_files(datadir, effective)
+    return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dbbench.commands.catalogue import catalogue
 from dbbench.commands.from_statements import from_statements
-from dbbench.commands.options import Options
+from dbbench.commands.options import Options, catalogue
 from dbbench.model import Workload, plain
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table

@@ -153,7 +153,6 @@ def _running(
     options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
 ) -> tuple[tuple[str, ...], str]:
     """The engine and the plan of a server that runs; it is only read."""
-    from dbbench.introspect import planning
     from dbbench.introspect import server as live
     from dbbench.machine import host
     from dbbench.plan.catalog import catalog
@@ -168,7 +167,7 @@ def _running(
     with live.reading(found[0], user, database) as server:
         facts = live.facts_of(server)
         memory = host.facts().get("memory_bytes")
-        return (facts.engine,), planning.plan_text(server, facts, catalog(options.paths), path, memory)
+        return (facts.engine,), live.plan_text(server, facts, catalog(options.paths), path, memory)
 
 
 def _installed() -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from typing import Final
 import pytest
 
 from dbbench import plan
-from dbbench.introspect.planning import plan_text, setup_of
-from dbbench.introspect.server import LiveServer, ServerFacts
+from dbbench.introspect.server import LiveServer, ServerFacts, plan_text, setup_of
 from dbbench.machine.namespaces import Mount
 from dbbench.plan.catalog import catalog
 

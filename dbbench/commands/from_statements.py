@@ -15,8 +15,8 @@ from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import FileTaken, LiveServerUnreadable, RecordingUnreadable, ResultsUnwritable
 from dbbench.introspect.server import reading
 from dbbench.introspect.statements import RecordedStatements, Sorted, Written, read, sorted_out, written
-from dbbench.introspect.statements.rules import ParameterType, rule_of, told
-from dbbench.introspect.statements.sorting import MOST, LeftOut
+from dbbench.introspect.statements.rules import MOST_STATEMENTS as MOST
+from dbbench.introspect.statements.rules import LeftOut, ParameterType, rule_of, told
 from dbbench.introspect.statements.writing import Ruled
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog
@@ -124,7 +124,7 @@ def _write(folder: Path, files: Written) -> None:
 
 
 def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], files: Written) -> None:
-    from dbbench.introspect.statements.sorting import shown
+    from dbbench.introspect.statements.rules import shown
 
     guessed = sum(any(rule.guessed for rule in rules) for _, rules in ruled)
     kept = [{"statement": shown(statement.text), "calls": statement.calls} for statement, _ in ruled]

@@ -14,9 +14,8 @@ from dbbench import cli
 from dbbench.errors import FileMissing, InputTooLarge, RecordingUnreadable
 from dbbench.introspect.statements import read, sorted_out, written
 from dbbench.introspect.statements.recordings import RecordedStatements, Statement, tokens_of
-from dbbench.introspect.statements.rules import ParameterType, Rule, column_of, rule_of, tables_of
-from dbbench.introspect.statements.sorting import Kept, refusal
-from dbbench.introspect.statements.sorting import sorted_out as sort
+from dbbench.introspect.statements.rules import Kept, ParameterType, Rule, column_of, refusal, rule_of, tables_of
+from dbbench.introspect.statements.rules import sorted_out as sort
 from dbbench.introspect.statements.writing import lua_string
 from dbbench.plan.catalog import catalog
 

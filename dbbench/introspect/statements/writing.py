@@ -13,8 +13,7 @@ from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.introspect.statements.recordings import Token
-from dbbench.introspect.statements.rules import Rule
-from dbbench.introspect.statements.sorting import Kept, Sorted
+from dbbench.introspect.statements.rules import Kept, Rule, Sorted
 
 WEIGHTS: Final = 10_000  # that calls are scaled to: pgbench adds them up in an int
 Ruled = tuple[Kept, tuple[Rule, ...]]  # a rule a parameter

@@ -3,6 +3,8 @@
 `bin` may be the program, its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for
 example one made by debootstrap. In the last case the program runs with that system's loader and libraries, so that
 versions can be tested that this machine's libraries could not run.
+
+The binary log: its settings in production, its size, and its removal.
 """
 
 from __future__ import annotations

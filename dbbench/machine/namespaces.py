@@ -7,6 +7,8 @@ that called setsid; when the last process of the mount namespace ends, its mount
 them are released. Killing process groups, or only the parent, is not enough.
 
 Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
+
+Mounts are read from the kernel's mountinfo (proc(5)).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The A/A guard: the reference a second time in every block. If the two differ, the night is not valid.
 
 How long data of a night's run is kept: raw output a month, per-second series a year, metrics forever.
+
+RESULTS/baselines.json: the accepted run of each plan, when and why. Entries are never overwritten.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Certificates of a private authority, for the machines of a fleet and for a serve
 host.
 
 The `openssl` program makes them; keys use elliptic curves and have mode 0600.
+
+The connection to the agent there goes through one ssh, which lives as long as its block.
 """
 
 from __future__ import annotations

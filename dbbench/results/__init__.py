@@ -4,6 +4,9 @@ RUN/run.json plan.toml journal.jsonl    the plan, the order of trials, and what 
 RUN/trials/ID/                          a finished trial: trial.json, series.csv.gz, histogram.json, raw/, SHA256SUMS
 RUN/powercut.json powercut/ SHA256SUMS  the result of the power-loss lab
 RUN/trials/.partial-ID/                 a trial in progress or interrupted: never read as a result
+
+Damage is detected by checksums and reported; nothing is repaired or guessed. The index is a cache of what was computed
+from each run, valid while the run does not change.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """The files of a run: run.json, which is written before the first trial and extended when a block is repeated; the
-device ceiling; powercut.json of the power-loss lab. Only one process at a time works on a run."""
+device ceiling; powercut.json of the power-loss lab. Only one process at a time works on a run.
+
+Results of earlier versions are read too; some of them have findings only as text.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,9 @@ queried every second, and a thread of dbbench that is seconds late: then the tri
 (virtual) machine was.
 
 There are no columns; `machine.jsonl` contains the findings and exists only if there are any.
+
+What is compared are mappings of (warning, subject) to an opaque value. All are plain reads of /proc and /sys, because
+they happen during a measurement.
 """
 
 from __future__ import annotations

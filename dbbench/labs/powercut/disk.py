@@ -5,6 +5,10 @@ is unmounted. Each file has a loop device, and the filesystem under test is on t
 here as fsync. What a flush makes safe, and what is still in a volatile cache, is decided later from the log (`images`).
 
 There is one thread: requests are numbered as they arrive and answered in that order.
+
+The log holds every write and every flush that reached the disks, in order, each with its time: `index` has records of
+fixed size, `data` the bytes of the writes in sequence. Times are from CLOCK_MONOTONIC, which all processes of the
+machine share, so that an acknowledged commit has its place in the log without a mark in it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Each disk has a volatile cache that holds writes until a flush. It is bounded: what is older than DESTAGE_S, or exceeds
 CACHE_BYTES, is on the medium without a flush. Of the rest a cut keeps nothing, or each unit at random; if a unit was
 written several times, an earlier version may be the one that remains.
+
+A cut is at any moment, or just before the flush of a commit or of a checkpoint. Cuts at random moments find little: in
+most of them the cache is nearly empty. The aims alternate.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@
 The kernel is Debian unstable's user-mode Linux, as packaged, with OpenZFS's module built for it. The package has no
 kernel headers: the configuration is read from the kernel (`--showconfig`), the source gets its version (modules must
 name it), and the exported symbols are read from its executable (`symvers`).
+
+The small root is the part of the build that is kept: the kernel, its modules, and programs that run anywhere. These are
+started with the small root's own ld.so and libraries (`small_command`), so that they work on another root and nothing
+is installed on the machine. Those in OWN_PROGRAMS belong to this kernel and take precedence inside; those in
+SPARE_PROGRAMS are used if the machine has none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 during a measurement (`reading`, `foreign_load`, `load_warnings`).
 
 Facts about the machine, read once per run. A missing file or program never raises an exception here.
+
+The load from outside is the CPU time of processes that do not belong to the trial, time stolen by the hypervisor, and
+events that are rare on a quiet machine (heat, a dropped page cache, swapping). There are two readings, at the beginning
+and at the end of the window. In a trial's pid namespace /proc shows only the trial; `namespaces.host_proc` shows the
+whole machine.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `confined` applies to one trial. Both limits are set before a program starts, so that it cannot escape them, and both
 are read back.
+
+The CPUs of both are those of the plan, or separate ones if there are at least 4.
 """
 
 from __future__ import annotations

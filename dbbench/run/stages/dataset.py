@@ -1,6 +1,8 @@
 """The dataset on the filesystem under test: restored, read cold, checked; the input of operations on it.
 
 Either the whole data directory or one tablespace of it is there.
+
+Files that grow during the load are compared with the restored ones.
 """
 
 from __future__ import annotations

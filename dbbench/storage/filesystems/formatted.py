@@ -1,4 +1,11 @@
-"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted."""
+"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted.
+
+A vintage is the features that mkfs had by default when a kernel with long-term support was released. For xfs these are
+the values of xfsprogs' lts_*.conf (not the files: those of xfsprogs 6.1.0 have a line that its own mkfs.xfs refuses),
+for ext4 the features in mke2fs.conf of e2fsprogs at that time (1.44 for Linux 4.19, 1.47 for 6.6), and for btrfs the
+defaults of btrfs-progs (no-holes and free-space-tree since 5.15). They are given as options, so that another release of
+mkfs, or a distribution with its own configuration, makes the same filesystem.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from dbbench.run.evaluate import Observed, judge, settings_changed
 from dbbench.run.job import Job, client_of, reached
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record, keep_logs, stopping
-from dbbench.run.stages import dataset, filesystem, wal
+from dbbench.run.stages import dataset, filesystem
 from dbbench.run.stages.age_engine import Loads, worn
 from dbbench.run.stages.dataset import filled
 from dbbench.run.stages.device import (
@@ -98,7 +98,7 @@ def drive(trial: Record, job: Job) -> None:
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = dataset.restored(job, fs)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
-            place = wal.moved(job.cell, engine, fs, datadir, job.place)
+            place = filesystem.wal_moved(job.cell, engine, fs, datadir, job.place)
             ready = filled(job, volume, fs, datadir)
 
         with stage(Phase.SETTLE):
@@ -144,7 +144,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(ready.datadir, job.settings, place))
             facts.engine_version, facts.effective_settings = server.version, server.effective_settings()
-            wal.proved(engine, ready.datadir, place, facts.effective_settings)
+            filesystem.wal_proved(engine, ready.datadir, place, facts.effective_settings)
             facts.settings = taken(job.settings, facts.effective_settings)
             before = dataset.file_sizes(engine, ready.datadir, facts.effective_settings)
 

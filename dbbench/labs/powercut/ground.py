@@ -37,7 +37,7 @@ from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
 from dbbench.run.job import WorkDir
 from dbbench.run.record import stopping
-from dbbench.run.stages import wal
+from dbbench.run.stages import filesystem
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device, Images
@@ -125,10 +125,10 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
             filesystems.verify_files(target.setup, engine.data_files(datadir))
             place, folder = lab.workdir.place(target.engine), filesystems.wal_directory(target.setup, fs)
             if folder is not None:
-                place = wal.moved_to(folder, target.log, engine, datadir, place)
+                place = filesystem.wal_moved_to(folder, target.log, engine, datadir, place)
             with engine.serving(datadir, target.settings, place) as server:
                 effective, version = server.effective_settings(), server.version
-                wal.proved(engine, datadir, place, effective)
+                filesystem.wal_proved(engine, datadir, place, effective)
                 server.settle()
             tears = fs.tears_pages_of(durability.page_bytes(effective))
             promised = durability.combined(fs.flags, fs.wal.flags if fs.wal else ())

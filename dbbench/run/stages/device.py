@@ -14,7 +14,7 @@ from dbbench.model import ConditionFacts, DeviceFacts, TrialSpec, WearFacts, Wri
 from dbbench.plan import writes
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job, RunPermit
-from dbbench.run.stages import wal
+from dbbench.run.stages import filesystem
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, hold, loop
@@ -26,7 +26,7 @@ _STATE = "state"  # in the journal: host and block layer at the begin of the run
 @contextlib.contextmanager
 def attached(job: Job) -> Iterator[Device]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
-    spec, images = wal.wanted(job.cell, job.run.plan.device, job.images)
+    spec, images = filesystem.without_wal(job.cell, job.run.plan.device, job.images)
     permit, spare = RunPermit(job.wipe, job.journal), writes.spares(job.run.plan, job.cell.setup)
     asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
     with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):

@@ -1,4 +1,8 @@
-"""The filesystem under test, and that of the log: made, mounted, read back, synced, measured."""
+"""The filesystem under test, and that of the log: made, mounted, read back, synced, measured; and the write-ahead log
+at the place that the plan or the fs setup requests: moved after the restore, and verified.
+
+`filesystems.wal_directory` alone decides the place, for `[device.wal]` and for a setup's volume `wal`.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dbbench import durability
-from dbbench.engines.port import Engine
+from dbbench.engines import SERVERLESS
+from dbbench.engines.port import Engine, Place
 from dbbench.engines.settings import own_cache_bytes
-from dbbench.errors import FilesystemGone
+from dbbench.errors import FilesystemGone, WalElsewhere
 from dbbench.machine.host import tunables
-from dbbench.model import FilesystemFacts, FsSetup, SpaceFacts, durability_class
+from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
+from dbbench.results.journal import Journal
 from dbbench.run.job import Job
-from dbbench.run.stages import wal
 from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices.image import write_out
-from dbbench.storage.devices.port import Device
+from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import FAMILIES, Made, Mounted
 
 
@@ -33,7 +38,7 @@ def layered(job: Job, device: Device) -> Iterator[Device]:
             job.journal.note("making", device=devices.identity(disk.path))
     with (
         layers.stacked(setup.layers, device, job.journal, filesystems.layers_to_add(setup)) as volume,
-        wal.layered(job.cell, volume, job.journal) as whole,
+        wal_layered(job.cell, volume, job.journal) as whole,
     ):
         yield whole
 
@@ -43,7 +48,7 @@ def make(job: Job, volume: Device) -> Made:
     if volume.facts.existing:
         return Made((), "", {})
     cell, journal = job.cell, job.journal
-    made = dataclasses.replace(filesystems.make(cell.setup, volume, journal), wal=wal.made(cell, volume, journal))
+    made = dataclasses.replace(filesystems.make(cell.setup, volume, journal), wal=wal_made(cell, volume, journal))
     for member in volume.disks:
         if member.facts.image:
             write_out(Path(member.facts.image))
@@ -69,7 +74,7 @@ def mounted(job: Job, volume: Device) -> Iterator[Mounted]:
         return
     with (
         filesystems.mounted(job.cell.setup, volume, job.workdir.mount, job.journal, _arc_bytes(job)) as data,
-        wal.mounted(job.cell, volume, data, job.workdir.wal_mount, job.journal) as fs,
+        wal_mounted(job.cell, volume, data, job.workdir.wal_mount, job.journal) as fs,
     ):
         yield _equal_readahead(job, fs)
 
@@ -143,3 +148,74 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     if fs.raw is not None:
         return SpaceFacts(logical)  # nothing is used or free on a bare device
     return filesystems.shaped(filesystems.space(fs, logical), fs, files)
+
+
+def without_wal(cell: Cell, device: DeviceSpec, images: Images | None) -> tuple[DeviceSpec, Images | None]:
+    """Return the plan's device and images; without those of the log in a cell that keeps its log with the data."""
+    if cell.wal_setup is not None or device.wal is None:
+        return device, images
+    return dataclasses.replace(device, wal=None), images and dataclasses.replace(images, wal=None)
+
+
+@contextlib.contextmanager
+def wal_layered(cell: Cell, volume: Device, journal: Journal) -> Iterator[Device]:
+    """Yield the volume with the layers of the log's own setup made on its device, if it has one."""
+    if cell.wal_setup is None or volume.wal is None:
+        yield volume
+        return
+    with layers.stacked(cell.wal_setup.layers, volume.wal, journal) as log:
+        yield dataclasses.replace(volume, wal=log)
+
+
+def wal_made(cell: Cell, volume: Device, journal: Journal) -> Made | None:
+    """Make the log's own filesystem; return None if the cell has none."""
+    if cell.wal_setup is None or volume.wal is None:
+        return None
+    return filesystems.make(cell.wal_setup, volume.wal, journal)
+
+
+@contextlib.contextmanager
+def wal_mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal) -> Iterator[Mounted]:
+    """Yield `fs` with the log's own filesystem mounted at `at` as its `wal`, if the cell has one."""
+    if cell.wal_setup is None or volume.wal is None:
+        yield fs
+        return
+    with filesystems.mounted(cell.wal_setup, volume.wal, at, journal) as log:
+        # Without a filesystem of its own the data directory lies beside the log; only its tables do not.
+        yield dataclasses.replace(fs, wal=log, path=log.path if fs.raw else fs.path)
+
+
+def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
+    """Move the restored log to its place; return the place with its directory, or unchanged."""
+    folder = filesystems.wal_directory(cell.setup, fs)
+    alone = "tablespace" in cell.dataset.parameters  # on the filesystem under test; the log is with the cluster
+    if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
+        return place
+    return wal_moved_to(folder, cell.wal_setup, engine, datadir, place)
+
+
+def wal_moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: Path, place: Place) -> Place:
+    """Move the log into that directory; return the place with it.
+
+    `setup`: of the log's own filesystem, on which the directory is made; None for a volume of the data's filesystem.
+    """
+    if setup is not None:
+        folder.mkdir(mode=0o700)
+        filesystems.apply_attributes(setup, folder)
+    engine.move_log(datadir, folder)
+    return dataclasses.replace(place, wal=folder)
+
+
+def wal_proved(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
+    """Raise WalElsewhere if a file of the running server's log is not in the directory to which it was moved."""
+    if place.wal is None:
+        return
+    files = engine.log_files(datadir, effective)
+    folder = place.wal.resolve()
+    astray = [path for path in files if folder not in path.parents]
+    if astray or not files:
+        raise WalElsewhere(
+            f"{astray[0]} of the write-ahead log is not in {folder}" if astray else f"{folder} contains no log file",
+            effect="Nothing was measured.",
+            remedy="Remove settings for the location of the log (innodb_log_group_home_dir, log_bin) from the plan.",
+        )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.drivers import cached
+from dbbench.drivers import tool
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.drivers.tool import FAILED, ToolLoad, write_command
 from dbbench.engines import files
@@ -35,7 +35,7 @@ def programs() -> tuple[str, ...]:
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run all tests to completion. See `protocol.Driver`."""
-    memory = cached.could_hold(task.cell)
+    memory = tool.could_hold(task.cell)
     argv = command(files.folder_of(task.server), task.cell, task.seed, memory)
     write_command(task.raw / "bonnie.command", argv, {})
     stdout, stderr = task.raw / "bonnie.csv", task.raw / "bonnie.out"
@@ -85,7 +85,7 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
         figures={"duration_s": lived, **figures},
         # By blocks and again by the rewrite; tests by single characters come on top.
         claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
-        warnings=cached.warnings(size, memory, BEYOND),
+        warnings=tool.cached_warnings(size, memory, BEYOND),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from dbbench.drivers import cached, filework_load
+from dbbench.drivers import filework_load, tool
 from dbbench.drivers.filework_load import working
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.drivers.tool import ToolLoad
@@ -28,7 +28,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     asked = {name: task.cell.parameters[name] for name in ("file_size", "zeros", "clients")} | {"seed": task.seed}
 
     def judged(load: ToolLoad) -> Outcome:
-        return outcome(load, int(task.cell.parameters["clients"]), cached.could_hold(task.cell))
+        return outcome(load, int(task.cell.parameters["clients"]), tool.could_hold(task.cell))
 
     with working("copy", task, asked, judged) as load:
         yield load
@@ -53,6 +53,6 @@ def outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
             "copy_mb_per_s": copied.bytes / copied.seconds / 1e6,
             "copy_synced_mb_per_s": copied.bytes / copied.synced_s / 1e6,
         },
-        warnings=cached.warnings(copied.bytes, memory),
+        warnings=tool.cached_warnings(copied.bytes, memory),
         claims=(Claim("write_bytes", total=copied.bytes),),
     )

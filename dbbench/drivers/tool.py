@@ -13,9 +13,12 @@ from typing import Final, Protocol
 from dbbench.drivers.protocol import Live
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
+from dbbench.machine import host
+from dbbench.machine.limits import cgroup
 from dbbench.metrics.clock import Clock, wait_while
 from dbbench.metrics.outcome import Counts, Outcome
-from dbbench.model import TrialWarning, Window
+from dbbench.model import Cell, TrialWarning, Window
+from dbbench.units import size_text
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 _POLL_S: Final = 0.1  # how soon a dead tool or server is noticed; ten looks a second cost nothing
@@ -168,3 +171,18 @@ def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> No
     """Write the command in a form that a shell accepts."""
     words = [*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)]
     path.write_text(" ".join(words) + "\n")
+
+
+def could_hold(cell: Cell) -> int:
+    """Return the memory that could cache the file: the plan's if the kernel enforces it, otherwise the machine's."""
+    if cell.memory_bytes is not None and not isinstance(cgroup.hierarchy(), str):
+        return cell.memory_bytes
+    return host.memory_bytes() or 0
+
+
+def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWarning, ...]:
+    """W116 for files of `size` bytes that are smaller than `beyond` times the memory."""
+    if size >= beyond * memory:
+        return ()
+    text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could hold them"
+    return (TrialWarning("W116", text),)

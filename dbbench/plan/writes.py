@@ -210,9 +210,9 @@ def layout_bytes(values: Mapping[str, Scalar]) -> float:
 
 def bonnie_bytes(cell: Cell) -> int:
     """Return the size of bonnie++'s file."""
-    from dbbench.drivers import bonnie, cached
+    from dbbench.drivers import bonnie, tool
 
-    return bonnie.file_bytes(cell, cached.could_hold(cell))
+    return bonnie.file_bytes(cell, tool.could_hold(cell))
 
 
 def _only_reads(script: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench.drivers import bonnie, cached, copy, filework, filework_load, fio, smallfiles
+from dbbench.drivers import bonnie, copy, filework, filework_load, fio, smallfiles, tool
 from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
 from dbbench.metrics.table import METRICS
@@ -83,11 +83,11 @@ def test_every_figure_of_bonnie_is_a_metric() -> None:
 
 def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """W116 where the file has less than twice the memory, and not where it has that; by default it has."""
-    monkeypatch.setattr(cached.host, "memory_bytes", lambda: 2**30)
+    monkeypatch.setattr(tool.host, "memory_bytes", lambda: 2**30)
     small, large = cell("bonnie", file_size=2**30), cell("bonnie")
     assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
     assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings
-    assert bonnie.file_bytes(large, cached.could_hold(large)) == 2 * 2**30
+    assert bonnie.file_bytes(large, tool.could_hold(large)) == 2 * 2**30
     argv = bonnie.command(Path("/d"), small, 7, 2**30)
     assert argv[argv.index("-s") + 1] == "1024" and argv[argv.index("-r") + 1] == "512"
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.datasets import tpcc
-from dbbench.drivers import rows_file
+from dbbench.drivers import statements
 from dbbench.engines import SERVERLESS, profile_of, sql_of
 from dbbench.engines.port import Server, cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
@@ -231,7 +231,7 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
     """Make these tables. The distinct texts are sent from here; the server generates all rows."""
     execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
     with cursor_of(server) as cursor:
-        for number, text in enumerate(rows_file.pool(seed)):
+        for number, text in enumerate(statements.pool(seed)):
             cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
     sql = sql_of(server)
     execute(server, *sql.analysed("clone_pool"))
@@ -243,7 +243,7 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
 
 # 7919 is a prime, so that neighbouring rows have different texts; the hash makes each row different from all others.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
-_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {rows_file.POOL_ROWS}"
+_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
 
 
 @contextlib.contextmanager

@@ -13,9 +13,11 @@ workload, `{table}` the table's name, `{file}` the file of rows.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import math
+import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +27,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from dbbench.drivers import rows_file
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.sessions import POLL_S, cancelled, fault
 from dbbench.engines import SERVERS, sql_of
@@ -62,9 +63,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent = (
-        rows_file.written(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
-    )
+    sent = rows_written(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
     tables = _tables(task.server, task.cell)
     with contextlib.ExitStack() as stack:
         sessions = [
@@ -111,7 +110,7 @@ class _Worker:
     """Runs steps in sequence, and the statements of a step on several tables in parallel."""
 
     def __init__(
-        self, server: Server, sessions: list[Any], steps: list[SqlStep], tables: list[str], sent: rows_file.Sent | None,
+        self, server: Server, sessions: list[Any], steps: list[SqlStep], tables: list[str], sent: Sent | None,
         rows: int | None,
     ) -> None:  # fmt: skip
         self.server, self.sessions, self.steps, self.tables = server, sessions, steps, tables
@@ -339,3 +338,36 @@ def _filled(statement: str, values: Mapping[str, Scalar | Path], step: str) -> s
         return str(values[match[1]])
 
     return _NAME.sub(value, statement)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The file: rows of (id, k, body), ids from 1."""
+
+    path: Path
+    rows: int
+    bytes: int
+
+
+def rows_written(path: Path, size_bytes: int, seed: int) -> Sent:
+    """Write whole rows of at least `size_bytes`. The same seed and size give the same bytes. At least 30 MB/s."""
+    words, rows, size = pool(seed), 0, 0
+    with path.open("w", encoding="ascii") as file:
+        while size < size_bytes:
+            rows += 1
+            # 7919 is a prime: neighbours have different texts; the hash makes each row different from all others
+            mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
+            size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
+    return Sent(path, rows, size)
+
+
+POOL_ROWS: Final = 1024  # different texts; 200 kB, more than any filesystem's compression window
+
+
+def pool(seed: int) -> list[str]:
+    """Return POOL_ROWS different texts of at most 170 characters (Zipf)."""
+    rng = random.Random(seed)
+    letters, weights = "etaoinshrdlucmfwypvbgk", [1 / (rank + 2) for rank in range(22)]
+    words = ["".join(rng.choices(letters, weights, k=rng.randint(2, 9))) for _ in range(2000)]
+    frequencies = [1 / (rank + 1) for rank in range(len(words))]
+    return [" ".join(rng.choices(words, frequencies, k=40))[:170] for _ in range(POOL_ROWS)]

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench.datasets import generated, golden
 from dbbench.datasets.golden import Recipe
-from dbbench.drivers import rows_file
+from dbbench.drivers import statements
 from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.model import Dataset, EngineSpec, Setting
@@ -62,9 +62,9 @@ def test_twice_the_rows_need_about_twice_the_bytes() -> None:
 
 def test_texts_are_seeded_and_compress_moderately() -> None:
     """The same seed gives the same texts; they compress like text, neither like zeros nor like noise."""
-    pool = rows_file.pool(7)
-    assert pool == rows_file.pool(7) != rows_file.pool(8)
-    assert len(set(pool)) == rows_file.POOL_ROWS
+    pool = statements.pool(7)
+    assert pool == statements.pool(7) != statements.pool(8)
+    assert len(set(pool)) == statements.POOL_ROWS
     assert all(100 < len(text) <= 170 for text in pool)
     whole = "".join(pool).encode()
     assert 1.5 < len(whole) / len(zlib.compress(whole, 1)) < 4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.drivers import rows_file
+from dbbench.drivers import statements
 from dbbench.drivers.statements import SqlStep, for_table, parse
 from dbbench.engines import SERVERS
 from dbbench.errors import ScriptInvalid
@@ -75,7 +75,7 @@ def test_every_shipped_script_has_its_steps_on_every_engine(engine: str) -> None
 def test_the_file_of_rows_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     """Whole rows of three columns, at least as many bytes as asked for."""
     one, same, other = (
-        rows_file.written(tmp_path / name, 50_000, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+        statements.rows_written(tmp_path / name, 50_000, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
     lines = (tmp_path / "a").read_text().splitlines()

@@ -19,7 +19,9 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.datasets.generated import STUCK_RATE, STUCK_S
 from dbbench.datasets.manifest import Golden, condemn, crc_of
-from dbbench.drivers.archived_log import ARCHIVE, INBOX, Archive, LogFile, load, lsn, save
+from dbbench.drivers.apply import ARCHIVE, INBOX, Archive, LogFile, lsn
+from dbbench.drivers.apply import load_archive as load
+from dbbench.drivers.apply import save_archive as save
 from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.errors import DatasetBuildFailed, RestoreUnequal

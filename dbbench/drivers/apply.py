@@ -17,11 +17,13 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
+from pydantic import TypeAdapter
+
 from dbbench import process
-from dbbench.drivers.archived_log import ARCHIVE, INBOX, Archive, LogFile, load, lsn
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
@@ -32,7 +34,8 @@ from dbbench.metrics import steadiness
 from dbbench.metrics.clock import wait_while
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Column, Series
-from dbbench.model import TrialWarning
+from dbbench.model import TrialWarning, plain
+from dbbench.results.fileio import write_json
 
 RATE: Final = "apply_kb_per_s"  # the column of the series
 STUCK_S: Final = 300.0  # a slow disk that writes out all dirty pages at a restartpoint stops for less
@@ -59,7 +62,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     Raises ApplyUnequal if one differs from the primary's.
     """
     try:
-        archive = load(task.scratch / ARCHIVE)
+        archive = load_archive(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:
         raise DriverFailed(f"the archived log cannot be read: {error}") from error
     interval_s, batch = float(task.cell.parameters.get("interval", 0)), int(task.cell.parameters.get("batch", 1))
@@ -375,3 +378,44 @@ def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
             remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
         )
     return (str(program),)
+
+
+ARCHIVE: Final = "archive"
+INBOX: Final = "inbox"
+DESCRIPTION: Final = "archive.json"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of the archive: a WAL segment or a binary log."""
+
+    name: str
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The content of archive.json: files in the order in which they are applied, and the expected result."""
+
+    engine: str
+    logs: tuple[LogFile, ...]
+    end: int  # PostgreSQL: the LSN up to which is replayed, as a number; InnoDB: 0, all of every file
+    checksums: dict[str, str]  # of every table of the primary at that point
+
+
+def load_archive(folder: Path) -> Archive:
+    """Read archive.json in `folder`. Raises OSError or ValueError."""
+    adapter: TypeAdapter[Archive] = TypeAdapter(Archive)
+    return adapter.validate_json((folder / DESCRIPTION).read_bytes())
+
+
+def save_archive(folder: Path, archive: Archive) -> None:
+    """Write archive.json."""
+    write_json(folder / DESCRIPTION, plain(archive))
+
+
+def lsn(position: str) -> int:
+    """Convert PostgreSQL's "16/B374D848" to a byte position."""
+    high, low = position.split("/")
+    return (int(high, 16) << 32) + int(low, 16)

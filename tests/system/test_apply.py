@@ -14,7 +14,9 @@ import pytest
 from dbbench import datasets
 from dbbench.datasets import Golden
 from dbbench.drivers import apply
-from dbbench.drivers.archived_log import ARCHIVE, load, save
+from dbbench.drivers.apply import ARCHIVE
+from dbbench.drivers.apply import load_archive as load
+from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server

@@ -10,8 +10,9 @@ import pytest
 
 from dbbench.datasets import generated
 from dbbench.drivers import apply
-from dbbench.drivers.apply import ApplyLoad, by_second, differences, position
-from dbbench.drivers.archived_log import Archive, LogFile, load, lsn, save
+from dbbench.drivers.apply import ApplyLoad, Archive, LogFile, by_second, differences, lsn, position
+from dbbench.drivers.apply import load_archive as load
+from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
 from dbbench.metrics import steadiness

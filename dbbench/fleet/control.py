@@ -26,7 +26,7 @@ from dbbench.errors import (
 from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.messages import Halt
+from dbbench.fleet.room import Halt
 from dbbench.fleet.transport import Dask, Lasting
 from dbbench.metrics.clock import epoch, iso
 from dbbench.model import Budget, Run

@@ -16,7 +16,7 @@ from dbbench import __version__, results
 from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
 from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Book, Fleet
-from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
+from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
 from dbbench.metrics.clock import iso
 from dbbench.model import Budget, BudgetEnd, Run, TrialSpec

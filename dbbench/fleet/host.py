@@ -18,8 +18,20 @@ from typing import Final
 
 from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
-from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, Halt, HostSeen, HostState, Leave, Question, Refused, See
-from dbbench.fleet.room import Room
+from dbbench.fleet.room import (
+    Answer,
+    Chunk,
+    Deal,
+    Dealt,
+    Halt,
+    HostSeen,
+    HostState,
+    Leave,
+    Question,
+    Refused,
+    Room,
+    See,
+)
 from dbbench.fleet.supervisor import described
 from dbbench.machine import host as machine
 from dbbench.model import plain

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench import results
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
-from dbbench.fleet.messages import HostSeen, HostState
+from dbbench.fleet.room import HostSeen, HostState
 from dbbench.metrics.clock import iso
 from dbbench.model import Run, TrialSpec
 from dbbench.model.base import NAME

@@ -19,8 +19,7 @@ from dbbench import results
 from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
 from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.messages import HostState
-from dbbench.fleet.room import Room
+from dbbench.fleet.room import HostState, Room
 from dbbench.metrics.clock import wait_while
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of

@@ -1,4 +1,5 @@
-"""Files in a run's directory with which supervisor and worker communicate on one host.
+"""Messages between coordinator and hosts: plain data, because the transport pickles it. And files in a run's directory
+with which supervisor and worker communicate on one host.
 
 fleet/dealt.json    the order of this host as last assigned by the coordinator, and what may be wiped
 fleet/state.json    the state of the supervisor
@@ -19,6 +20,7 @@ import os
 import select
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +28,105 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench import results
 from dbbench.errors import ResultDamaged
-from dbbench.fleet.messages import HostState
 from dbbench.model import Run, TrialSpec, plain
 from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, try_lock, write_json
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Make the run's directory on the host if it does not exist; these are its blocks from now on."""
+
+    run: str
+    spec: bytes  # run.json with this host's order
+    plan: str
+    scripts: dict[str, str]
+    wipe: tuple[str, ...]
+    version: str  # of dbbench: both sides must be the same
+
+
+@dataclass(frozen=True)
+class See:
+    """Ensure that the host's blocks are run; answer with the first result that is not in `taken`.
+
+    After `patience_s` the answer comes without one, so that nothing waits for a coordinator that has ended.
+    """
+
+    run: str
+    blocks: tuple[int, ...]
+    taken: tuple[str, ...]
+    patience_s: float
+    start: bool = True  # a supervisor, where none drives what is left
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Bytes of a file of a finished trial."""
+
+    run: str
+    trial: str
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Stop the run's supervisor cleanly."""
+
+    run: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """End the worker; nothing more is asked. The supervisor continues."""
+
+
+Question = Deal | See | Chunk | Halt | Leave
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """The host's facts."""
+
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HostState:
+    """The state of the supervisor: the content of state.json."""
+
+    trial: str = ""  # "" between trials
+    phase: str = ""
+    since: float = 0.0  # UTC, of the phase
+    note: str = ""  # what is prepared, what is waited for
+    waits_for: str = ""  # the run's folder that has the disk which is waited for
+    mean_s: float | None = None  # of the trials of this sitting
+    left: int = 0  # trials
+    used_s: float = 0.0  # of the budget, in all sittings
+    ended: bool = False
+    error: dict[str, Any] | None = None  # what stopped it: class, evidence, where, effect, remedy
+
+
+@dataclass(frozen=True)
+class HostSeen:
+    """The results of the host. `dealt` is false if it does not know the run, or has other blocks of it."""
+
+    dealt: bool
+    state: HostState = field(default_factory=HostState)
+    trial: str = ""  # a finished one
+    files: tuple[tuple[str, int], ...] = ()  # all of its files with their bytes
+    content: dict[str, bytes] = field(default_factory=dict)  # of those that are small
+    repeats: tuple[dict[str, Any], ...] = ()  # trials that the host has added: blocks that are repeated
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error of the host, complete."""
+
+    error: dict[str, Any]
+
+
+Answer = Dealt | HostSeen | bytes | Refused | None
+
 
 LISTENING_S: Final = 5.0  # after a question: an answer goes home and the next question comes back
 

@@ -18,8 +18,7 @@ from typing import Final, Protocol
 
 from dbbench import results
 from dbbench.errors import CoordinatorGone, DbbenchError
-from dbbench.fleet.messages import HostState
-from dbbench.fleet.room import Room
+from dbbench.fleet.room import HostState, Room
 from dbbench.model import Run
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results.fileio import try_lock

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from dbbench.errors import FleetUnreachable
 from dbbench.fleet import host
-from dbbench.fleet.messages import Answer, Leave, Question
+from dbbench.fleet.room import Answer, Leave, Question
 from dbbench.machine import threads
 from dbbench.metrics.clock import wait_while
 

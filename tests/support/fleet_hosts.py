@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from dbbench.errors import BudgetUsedUp
-from dbbench.fleet.messages import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
+from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
 from dbbench.fleet.transport import Lost
 from dbbench.model import Run, Status, Trial, TrialSpec, plain
 from dbbench.results.fileio import sha256

@@ -19,8 +19,7 @@ from dbbench.fleet import control, ledger, processes, security
 from dbbench.fleet.control import standing
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.messages import See
-from dbbench.fleet.room import Room
+from dbbench.fleet.room import Room, See
 from dbbench.metrics.clock import epoch
 from dbbench.model import Run, TrialSpec
 from dbbench.report.progress.event import Event, ignore

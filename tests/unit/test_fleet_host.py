@@ -15,8 +15,7 @@ import pytest
 from dbbench import results
 from dbbench.fleet import host, ledger, supervisor
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.messages import HostSeen, HostState, See
-from dbbench.fleet.room import Room
+from dbbench.fleet.room import HostSeen, HostState, Room, See
 from dbbench.fleet.supervisor import Keeper, Turn
 from dbbench.model import Run, Status, Trial
 from dbbench.report.progress.event import Event

@@ -13,7 +13,7 @@ from dbbench import results
 from dbbench.fleet import ledger
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.messages import Deal, Question
+from dbbench.fleet.room import Deal, Question
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.plan import ordered
 from dbbench.report.progress.event import ignore

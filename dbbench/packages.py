@@ -131,8 +131,8 @@ def extra(name: str) -> str:
         listed = importlib.metadata.requires("dbbench") or []
     except importlib.metadata.PackageNotFoundError:
         listed = []
-    wanted = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
-    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(wanted)}" if wanted else f"install the extra {name}"
+    lines = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
+    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}" if lines else f"install the extra {name}"
 
 
 def in_release(names: str) -> str:
@@ -316,13 +316,13 @@ def demo(plan: Path) -> Path:
         return plan
     text = plan.read_text()
     if find("mysqld") and find("sysbench"):
-        text, told = text.replace('"mariadb"', '"mysql"'), "PostgreSQL and MySQL, because MariaDB is not installed"
+        text, choice = text.replace('"mariadb"', '"mysql"'), "PostgreSQL and MySQL, because MariaDB is not installed"
     else:
         blocks = [block for block in text.split("\n\n") if '"mariadb"' not in block]
         lacking = "sysbench" if find("mysqld") or find("mariadbd") else "neither MariaDB nor MySQL"
         text = "\n\n".join(blocks)
-        told = f"PostgreSQL alone, because {lacking} is {'not ' if lacking == 'sysbench' else ''}installed"
-    print(f"the demo runs with {told}", file=sys.stderr)
+        choice = f"PostgreSQL alone, because {lacking} is {'not ' if lacking == 'sysbench' else ''}installed"
+    print(f"the demo runs with {choice}", file=sys.stderr)
     made = Path(".venv", plan.name)
     made.write_text(text)
     return made
@@ -342,14 +342,14 @@ class Simulation(NamedTuple):
 
 def simulate(done: subprocess.CompletedProcess[str]) -> Simulation:
     """Read the answer of `apt-get --simulate`: `Inst NAME [OLD] (NEW ...)`, `Remv NAME [OLD]`, `E: ...`."""
-    said = done.stdout + done.stderr
-    new = re.findall(r"^Inst (\S+) \(", said, re.MULTILINE)
-    upgraded = re.findall(r"^Inst (\S+) \[", said, re.MULTILINE)
-    removed = re.findall(r"^Remv (\S+)", said, re.MULTILINE)
-    if listed := re.search(r"will be REMOVED:\n((?:  .*\n)+)", said):
+    printed = done.stdout + done.stderr
+    new = re.findall(r"^Inst (\S+) \(", printed, re.MULTILINE)
+    upgraded = re.findall(r"^Inst (\S+) \[", printed, re.MULTILINE)
+    removed = re.findall(r"^Remv (\S+)", printed, re.MULTILINE)
+    if listed := re.search(r"will be REMOVED:\n((?:  .*\n)+)", printed):
         removed += [name.rstrip("*") for name in listed[1].split()]
-    unmet = re.findall(r"^ (\S+ : .*(?:\n {3,}.*)*)", said, re.MULTILINE)
-    errors = re.findall(r"^E: .*", said, re.MULTILINE) + unmet
+    unmet = re.findall(r"^ (\S+ : .*(?:\n {3,}.*)*)", printed, re.MULTILINE)
+    errors = re.findall(r"^E: .*", printed, re.MULTILINE) + unmet
     failed = "\n  ".join(errors) or f"status {done.returncode}"
     return Simulation(
         tuple(dict.fromkeys(new)),

@@ -35,18 +35,18 @@ def on_terminal(text: str) -> str:
 
 def bytes_of(written: object) -> int:
     """Return the bytes of "4GiB", "500MB" or a number. Raises ValueError."""
-    found = _parsed(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
-    if found >= _MOST_BYTES:
+    parsed = _parsed(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
+    if parsed >= _MOST_BYTES:
         raise ValueError(f"expected less than 8 EiB, not {written!r}"[:_LONGEST])
-    return int(found)
+    return int(parsed)
 
 
 def seconds_of(written: object) -> float:
     """Return the seconds of "90s", "5min", "2h" or a number. Raises ValueError."""
-    found = _parsed(written, _TIMES, 'a time such as "90s" or a number of seconds')
-    if found > _MOST_S:
+    parsed = _parsed(written, _TIMES, 'a time such as "90s" or a number of seconds')
+    if parsed > _MOST_S:
         raise ValueError(f"expected at most a year, not {written!r}"[:_LONGEST])
-    return found
+    return parsed
 
 
 def _parsed(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:

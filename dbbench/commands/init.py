@@ -157,14 +157,14 @@ def _running(
     from dbbench.machine import host
     from dbbench.plan.catalog import catalog
 
-    found = [socket] if socket else live.sockets()
-    if len(found) != 1:
+    paths = [socket] if socket else live.sockets()
+    if len(paths) != 1:
         raise LiveServerUnreadable(
-            f"found {len(found)} server sockets in the usual places: {', '.join(map(str, found)) or 'none'}",
+            f"found {len(paths)} server sockets in the usual places: {', '.join(map(str, paths)) or 'none'}",
             effect="Nothing was read or written.",
             remedy="Choose one:  dbbench init --from-running --socket /run/postgresql",
         )
-    with live.reading(found[0], user, database) as server:
+    with live.reading(paths[0], user, database) as server:
         facts = live.facts_of(server)
         memory = host.facts().get("memory_bytes")
         return (facts.engine,), live.plan_text(server, facts, catalog(options.paths), path, memory)

@@ -50,8 +50,8 @@ def command(
     lacking = unsupported(wanted, options.paths)
     refused = refusals(able(wanted, options.paths), Path(results_folder))
     if options.json:
-        problems = [{"id": one.id, "title": one.title, "evidence": one.evidence, "remedy": one.remedy}
-                    for one in refused]  # fmt: skip
+        problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
+                    for refusal in refused]  # fmt: skip
         put_json({**_document(wanted, look, expected), "budget": None if allowance is None else plain(allowance),
                   "skipped": wanted.skipped, "unsupported": lacking, "refused": problems})  # fmt: skip
     else:
@@ -99,9 +99,9 @@ def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance 
         put(allowance.text)
     put(expected.text)
     for device in _devices(wanted):
-        known = f", identity {device['identity']}" if device["identity"] else ""
+        identity = f", identity {device['identity']}" if device["identity"] else ""
         size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
-        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{known}{_worn(device)}")
+        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{identity}{_worn(device)}")
     put()
     rows, classes = [], _classes(wanted)
     for spec in wanted.expanded.order:
@@ -151,8 +151,8 @@ def _classes(wanted: Asked) -> dict[str, str | None]:
     """The class that each cell promises; None of a directory, whose filesystem is what it is."""
     from dbbench.plan.described import promised
 
-    known = not wanted.plan.device.existing
-    return {cell.id: promised(cell) if known else None for cell in wanted.expanded.cells}
+    made_here = not wanted.plan.device.existing
+    return {cell.id: promised(cell) if made_here else None for cell in wanted.expanded.cells}
 
 
 def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
@@ -206,15 +206,15 @@ def _paths(spec: DeviceSpec) -> list[str]:
 def _devices(wanted: Asked) -> list[dict[str, Any]]:
     from dbbench.storage import devices
 
-    spec, found = wanted.plan.device, []
+    spec, rows = wanted.plan.device, []
     if spec.imaged:
         sizes = [(spec.at, spec.size_bytes)] * spec.count
         sizes += [(spec.wal.at or spec.at, spec.wal.size_bytes)] if spec.wal else []
         return [{"kind": "loop", "path": at, "identity": None, "size_bytes": size} for at, size in sizes]
     for path in _paths(spec):
-        one: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
+        row: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
         if spec.real:
             with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so
-                one |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
-        found.append(one)
-    return found
+                row |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
+        rows.append(row)
+    return rows

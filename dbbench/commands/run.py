@@ -165,14 +165,14 @@ def _finished_before(options: Options, folder: Path, name: str | None) -> int:
 def _put(options: Options, run: LoadedRun, page: Path) -> None:
     from dbbench.report import verdicts as made
 
-    found = made.verdicts([run])
+    tables = made.verdicts([run])
     counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
                   "skipped": run.run.skipped, "budget": _budget(run.run),
-                  "compare": made.as_document(found)})  # fmt: skip
+                  "compare": made.as_document(tables)})  # fmt: skip
         return
-    made.put_tables(found)
+    made.put_tables(tables)
     put()
     put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
     if text := budget_text(run.run):

@@ -149,8 +149,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 def redo_bytes(warmup_s: float, measure_s: float) -> int:
     """Return the size of a redo log that the window does not fill, so that no arm has to flush because of its own
     speed."""
-    wanted = int(REDO_RATE * (warmup_s + measure_s))
-    return min(REDO_MOST, max(REDO_LEAST, -(-wanted // REDO_STEP) * REDO_STEP))
+    needed = int(REDO_RATE * (warmup_s + measure_s))
+    return min(REDO_MOST, max(REDO_LEAST, -(-needed // REDO_STEP) * REDO_STEP))
 
 
 @contextlib.contextmanager
@@ -283,10 +283,10 @@ def check(
         with serving(datadir, settings, place) as server:
             tables, bad = _table_faults(server)
     except (EngineStartFailed, EngineDied) as error:
-        said = [line for line in tail(log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
-        if not said:
+        damage = [line for line in tail(log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
+        if not damage:
             raise
-        bad = [str(error).splitlines()[0], *said]
+        bad = [str(error).splitlines()[0], *damage]
     _refuse(bad)
     return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
 

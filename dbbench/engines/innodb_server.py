@@ -179,16 +179,16 @@ class InnodbServer:
         """
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
         if self.profile.native_password:
-            known = f"VIA mysql_native_password USING '{_native(password)}'"
+            method = f"VIA mysql_native_password USING '{_native(password)}'"
         else:  # the hash of this method is salted by the server, which writes it in the place of the password
-            known = f"WITH caching_sha2_password BY '{password}'"
+            method = f"WITH caching_sha2_password BY '{password}'"
         with contextlib.closing(self.connect("")) as connection:
             _rows(connection, "SET SESSION sql_log_bin = OFF")
             for name, host in _rows(connection, _FROM_ELSEWHERE):
                 _lock(connection, f"'{_quoted(name)}'@'{_quoted(host)}'")
             for statement in (
                 f"DROP USER IF EXISTS {user}",
-                f"CREATE USER {user} IDENTIFIED {known} REQUIRE X509",
+                f"CREATE USER {user} IDENTIFIED {method} REQUIRE X509",
                 f"GRANT ALL ON `{grant}`.* TO {user}",
             ):
                 _rows(connection, statement)
@@ -211,22 +211,22 @@ class InnodbServer:
         """Flush until no page is dirty. MariaDB has a command for it; MySQL gets a limit of zero dirty pages and
         maximum I/O."""
         with contextlib.closing(self.connect("")) as connection:
-            known = dict(_rows(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
-            if "innodb_log_checkpoint_now" in known:
+            before = dict(_rows(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
+            if "innodb_log_checkpoint_now" in before:
                 _rows(connection, "SET GLOBAL innodb_log_checkpoint_now = ON")
-            wanted = {
+            changes = {
                 "innodb_max_dirty_pages_pct_lwm": "0",
                 "innodb_max_dirty_pages_pct": "0",
                 "innodb_io_capacity_max": "1000000",
                 "innodb_io_capacity": "1000000",
             }
             try:
-                for name, value in wanted.items():
+                for name, value in changes.items():
                     _rows(connection, f"SET GLOBAL {name} = {value}")
                 self._wait_until_clean()
             finally:
-                for name in reversed(wanted):
-                    _rows(connection, f"SET GLOBAL {name} = {known[name]}")
+                for name in reversed(changes):
+                    _rows(connection, f"SET GLOBAL {name} = {before[name]}")
 
     def purge_log(self) -> None:
         """Remove all binary logs but a new one."""
@@ -244,23 +244,23 @@ class InnodbServer:
         cycles shorter than the interval between readings are counted once per reading.
         """
         status = self._read("SHOW GLOBAL STATUS")
-        found, lacks = named(status), lacking(self.profile, status)
+        values, lacks = named(status), lacking(self.profile, status)
         if "innodb_history_list_length" not in self.profile.counters:  # it is in a table only
             rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
             if rows:
-                found["innodb_history_list_length"] = float(rows[0][0])
+                values["innodb_history_list_length"] = float(rows[0][0])
             else:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
         self._lacking.update(dict.fromkeys(lacks))
-        if "binlog_bytes_written" not in found and self._binlog is not None:
+        if "binlog_bytes_written" not in values and self._binlog is not None:
             with contextlib.suppress(OSError):  # one was removed meanwhile
-                found["binlog_bytes_written"] = float(mysqld.binlog_bytes(self._binlog))
-        written, checkpoint = (found.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
+                values["binlog_bytes_written"] = float(mysqld.binlog_bytes(self._binlog))
+        written, checkpoint = (values.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
-            found["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
-            found["checkpoints_ended"] = self._cycle(written, checkpoint)
-            found["checkpoints_redo_full"] = float(self._full)
-        return found
+            values["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
+            values["checkpoints_ended"] = self._cycle(written, checkpoint)
+            values["checkpoints_redo_full"] = float(self._full)
+        return values
 
     def sessions(self) -> Sessions:
         """Return the sessions from the process list and the number of connections."""
@@ -295,10 +295,10 @@ class InnodbServer:
         ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
         moved = after["innodb_redo_checkpoint_bytes"] - before["innodb_redo_checkpoint_bytes"]
         grown = after["innodb_redo_written_bytes"] - before["innodb_redo_written_bytes"]
-        told = f"the checkpoint moved by {moved / 1e6:.0f} MB while {grown / 1e6:.0f} MB of redo were written"
+        movement = f"the checkpoint moved by {moved / 1e6:.0f} MB while {grown / 1e6:.0f} MB of redo were written"
         full = int(after.get("checkpoints_redo_full", 0) - before.get("checkpoints_redo_full", 0))
         causes = {name: count for name, count in (("redo full", full), ("flushing", ended - full)) if count > 0}
-        note = told if ended else f"burst: no checkpoint in the window; {told}"
+        note = movement if ended else f"burst: no checkpoint in the window; {movement}"
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
@@ -354,12 +354,12 @@ class InnodbServer:
 
     def reported(self) -> dict[str, Reported]:
         """Return the settings for comparison. The role has no session values of its own."""
-        found = self.effective_settings()
-        self._page = int(found.get("innodb_page_size", self._page))
-        redo = found.get("innodb_redo_log_capacity", found.get("innodb_log_file_size"))
+        settings = self.effective_settings()
+        self._page = int(settings.get("innodb_page_size", self._page))
+        redo = settings.get("innodb_redo_log_capacity", settings.get("innodb_log_file_size"))
         self._redo = int(redo) if redo is not None else None
-        self._binlog = mysqld.binlog_place(found)
-        return {name: Reported(value) for name, value in found.items()}
+        self._binlog = mysqld.binlog_place(settings)
+        return {name: Reported(value) for name, value in settings.items()}
 
     def tables(self, without: tuple[str, ...]) -> list[str]:
         """Return quoted names of all base tables in other schemas, the largest first."""
@@ -426,13 +426,13 @@ class InnodbServer:
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
     """Convert rows of SHOW GLOBAL STATUS to counters."""
-    found = {}
+    values = {}
     for name, value in status:
         key = name.lower()
         if key in _KEPT:
             with contextlib.suppress(ValueError):  # a gap is better than a zero
-                found[_RENAMED.get(key, key)] = float(value)
-    return found
+                values[_RENAMED.get(key, key)] = float(value)
+    return values
 
 
 def lacking(profile: Profile, status: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -430,9 +430,9 @@ def _folder(given: Path | None) -> Path | None:
     if given is not None:
         return next((place for place in (given, given / "bin") if (place / "postgres").is_file()), None)
     places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    found = [place for place in places if (place / "postgres").is_file()]
-    if found:
-        return max(found, key=lambda place: _major(place.parent.name.removeprefix("pgsql-")))
+    folders = [place for place in places if (place / "postgres").is_file()]
+    if folders:
+        return max(folders, key=lambda place: _major(place.parent.name.removeprefix("pgsql-")))
     hit = process.find("postgres")
     return hit.parent if hit else None
 
@@ -450,9 +450,9 @@ def _found(given: Path | None) -> Path:
 
 @functools.lru_cache
 def _version(folder: Path) -> str:
-    said = process.run((folder / "postgres", "--version"), note=False).stdout
-    match = re.search(r"\d\S*", said)  # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
-    return match[0] if match else said.strip()
+    printed = process.run((folder / "postgres", "--version"), note=False).stdout
+    match = re.search(r"\d\S*", printed)  # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
+    return match[0] if match else printed.strip()
 
 
 def _major(version: str) -> int:

@@ -169,11 +169,11 @@ class CheckpointLog:
 
 def checkpoint_events(lines: Iterable[str]) -> list[str]:
     """Return `begun`, its cause, and `ended`, in the order of the log."""
-    found = []
+    events = []
     for line in lines:
         if begun := _BEGUN.search(line):
             causes = (_CAUSES[word] for word in begun[1].split() if word in _CAUSES)
-            found += ["begun", next(causes, "requested")]
+            events += ["begun", next(causes, "requested")]
         elif _ENDED.search(line):
-            found.append("ended")
-    return found
+            events.append("ended")
+    return events

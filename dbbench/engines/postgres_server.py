@@ -141,7 +141,7 @@ class PostgresServer:
             if slot:
                 cursor.execute(_RESERVED, (SLOT_NAME, SLOT_NAME))
         if made:
-            with contextlib.closing(self.connect()) as own, own.cursor() as cursor:
+            with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
                 cursor.execute("SELECT name FROM pg_available_extensions WHERE name = ANY(%s)", (list(EXTENSIONS),))
                 for (name,) in cursor.fetchall():
                     cursor.execute(f"CREATE EXTENSION {name}")
@@ -205,9 +205,9 @@ class PostgresServer:
     def counters(self) -> dict[str, float]:
         """Return the statistics views as one flat dict; checkpoints are counted in the server's log."""
         row = self._row()
-        found = self._reading.counters(row)
-        self._lacking.update(dict.fromkeys((*self._reading.lacking, *self._reading.without_value(found))))
-        return {**found, **self._checkpoints.read()}
+        values = self._reading.counters(row)
+        self._lacking.update(dict.fromkeys((*self._reading.lacking, *self._reading.without_value(values))))
+        return {**values, **self._checkpoints.read()}
 
     def sessions(self) -> Sessions:
         """Return the sessions in pg_stat_activity, and the number counted by pg_stat_database since version 14."""
@@ -304,9 +304,9 @@ class PostgresServer:
         """
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
-            found = dict(cursor.fetchall())
-        found.setdefault("huge_pages_status", huge_pages(self.pid))
-        return {**found, SLOT: "on"} if self._slot else found
+            settings = dict(cursor.fetchall())
+        settings.setdefault("huge_pages_status", huge_pages(self.pid))
+        return {**settings, SLOT: "on"} if self._slot else settings
 
     def reported(self) -> dict[str, Reported]:
         """Return every setting in the server's own unit."""

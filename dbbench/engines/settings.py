@@ -70,8 +70,8 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
     if match is None:
         return None
     unit = match[2].upper()
-    own = match[1] + ({"K": "kB"}.get(unit, f"{unit}B") if engine == "postgres" else unit)
-    return own if own != match[0].replace(" ", "") else None
+    spelt = match[1] + ({"K": "kB"}.get(unit, f"{unit}B") if engine == "postgres" else unit)
+    return spelt if spelt != match[0].replace(" ", "") else None
 
 
 def keep_private(settings: Settings, private: Iterable[str]) -> None:
@@ -95,11 +95,11 @@ def refuse_differences(
     """
     lines = []
     for name, setting in asked.items():
-        found = effective.get(name)
-        if found is None and setting.origin != "default":
+        value = effective.get(name)
+        if value is None and setting.origin != "default":
             lines.append(f"{name} = {word(setting.value)} ({setting.origin}): the server has no such setting")
-        elif found is not None and not same(setting.value, found):
-            shown = f"{found.value} × {found.unit}" if found.unit else found.value
+        elif value is not None and not same(setting.value, value):
+            shown = f"{value.value} × {value.unit}" if value.unit else value.value
             lines.append(f"{name} = {word(setting.value)} ({setting.origin}): the server runs with {shown}")
     if lines:
         raise SettingRefused(
@@ -122,9 +122,9 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
     if left in _TRUE and right not in _FALSE and not _NUMBER.fullmatch(right):
         return True  # an enum that has an "on": wal_compression = on is reported as pglz
     step = _PG_UNITS.get(found.unit, 1)
-    wanted = _quantity(word(asked), {"": step, **_PG_UNITS})
+    quantity = _quantity(word(asked), {"": step, **_PG_UNITS})
     shown = _quantity(found.value, {"": step})
-    return wanted is not None and shown is not None and abs(wanted - shown) <= step / 2 * (found.unit != "")
+    return quantity is not None and shown is not None and abs(quantity - shown) <= step / 2 * (found.unit != "")
 
 
 def same_in_mysql(asked: Scalar, found: Reported) -> bool:
@@ -132,8 +132,8 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     left, right = _bare(word(asked)), _bare(found.value)
     if left == right or _both(left, right, _TRUE) or _both(left, right, _FALSE):
         return True
-    wanted, shown = _quantity(left, _MYSQL_UNITS), _quantity(right, _MYSQL_UNITS)
-    return wanted is not None and wanted == shown
+    quantity, shown = _quantity(left, _MYSQL_UNITS), _quantity(right, _MYSQL_UNITS)
+    return quantity is not None and quantity == shown
 
 
 def taken(settings: Settings, effective: Mapping[str, str]) -> Settings:
@@ -147,8 +147,8 @@ def own_cache_bytes(settings: Settings) -> int | None:
     for name, units in (("shared_buffers", {"": 2**13, **_PG_UNITS}), ("innodb_buffer_pool_size", _MYSQL_UNITS)):
         if name in settings:
             text = word(settings[name].value)
-            found = _quantity(text if name == "shared_buffers" else _bare(text), units)
-            return None if found is None else int(found)
+            size = _quantity(text if name == "shared_buffers" else _bare(text), units)
+            return None if size is None else int(size)
     return None
 
 

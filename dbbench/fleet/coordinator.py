@@ -250,8 +250,8 @@ class Coordinator:
         block_s = mean_s * len(run.cells)
         if book.state.used_s + block_s > run.plan.budget_s:
             return False
-        mine = [host for host in self.books if self.books[host].run == book.run]
-        longer, dealt = ledger.deal_longer(run, self.fleet.dealing, book.host, mine)
+        hosts = [host for host in self.books if self.books[host].run == book.run]
+        longer, dealt = ledger.deal_longer(run, self.fleet.dealing, book.host, hosts)
         self._change(book.run, order=longer.order)
         self._save(now=True)
         self._deal_again(dealt, longer, self.fleet.gone)

@@ -54,8 +54,8 @@ class LiveServer:
 
 def sockets() -> list[Path]:
     """Return the sockets at the places that packages use."""
-    found = [path for place in PLACES for path in Path("/").glob(place.lstrip("/"))]
-    return sorted(path for path in found if path.is_socket())
+    paths = [path for place in PLACES for path in Path("/").glob(place.lstrip("/"))]
+    return sorted(path for path in paths if path.is_socket())
 
 
 @contextlib.contextmanager
@@ -110,9 +110,9 @@ def _innodb(socket: Path, user: str, database: str | None) -> Iterator[LiveServe
     with contextlib.closing(connection):
         live = LiveServer("mysql", "", socket, database or "", connection)
         live.rows("START TRANSACTION READ ONLY")
-        said = str(live.rows("SELECT VERSION()")[0][0])
+        version = str(live.rows("SELECT VERSION()")[0][0])
         yield LiveServer(
-            "mariadb" if "MariaDB" in said else "mysql", said.split("-")[0], socket, database or "", connection
+            "mariadb" if "MariaDB" in version else "mysql", version.split("-")[0], socket, database or "", connection
         )
 
 
@@ -258,9 +258,9 @@ def setup_of(facts: ServerFacts, catalog: Catalog) -> tuple[str, str]:
         except DbbenchError:
             continue
         special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
-        wanted = set(setup.mount) - _QUIET
-        if setup.mkfs.family == family and not special and wanted <= _options(facts):
-            best = max(best or (-1, ""), (len(wanted), name), key=lambda each: (each[0], -len(each[1])))
+        options = set(setup.mount) - _QUIET
+        if setup.mkfs.family == family and not special and options <= _options(facts):
+            best = max(best or (-1, ""), (len(options), name), key=lambda each: (each[0], -len(each[1])))
     if best is None:
         return "ext4", f"no setup is of {facts.mount.fstype}: name the nearest yourself"
     return best[1], ""
@@ -268,8 +268,8 @@ def setup_of(facts: ServerFacts, catalog: Catalog) -> tuple[str, str]:
 
 def _options(facts: ServerFacts) -> set[str]:
     """Return the mount's options; btrfs's compression also in the spelling that people use."""
-    found = set(facts.mount.options) if facts.mount else set()
-    return found | {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in found}
+    options = set(facts.mount.options) if facts.mount else set()
+    return options | {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options}
 
 
 def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path, memory_bytes: int | None) -> str:
@@ -319,10 +319,10 @@ def _workload(live: LiveServer, facts: ServerFacts) -> str:
     size = max(facts.data_bytes or 0, SCALE_BYTES)
     profile, copy = profile_of(facts.engine), "/srv/copy"
     if profile.generated == "pgbench":
-        own = ['name = "pgbench-tpcb"', f"scale = {max(1, size // SCALE_BYTES)}   # a dataset of the same size"]
+        lines = ['name = "pgbench-tpcb"', f"scale = {max(1, size // SCALE_BYTES)}   # a dataset of the same size"]
     else:
         rows = max(1000, size // SYSBENCH_ROW_BYTES // SYSBENCH_TABLES)
-        own = [
+        lines = [
             'name = "sysbench-oltp-read-write"',
             f"tables = {SYSBENCH_TABLES}",
             f"table_size = {rows}   # of the same size",
@@ -332,7 +332,7 @@ def _workload(live: LiveServer, facts: ServerFacts) -> str:
         socket=shlex.quote(str(live.socket)), copy=copy,
     )  # fmt: skip
     return "\n".join([
-        *own, "clients = 8",
+        *lines, "clients = 8",
         "# The server's own data in its place, and its own statements (dbbench workload from-statements):",
         f"#   {_plain(command)}",
         f'# source = "{copy}"',

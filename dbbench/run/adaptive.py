@@ -36,8 +36,8 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
         return run if run.budget is None else _if_it_fits(run, whole_block(run, block) if step else [])
     questions, left = dict(run.questions), list[Cell]()
     for key, cells in _groups(run).items():
-        mine = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
-        open_cells = [c for c in cells if c.arm != run.baseline and not _answered(run, c, mine, questions)]
+        of_group = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
+        open_cells = [c for c in cells if c.arm != run.baseline and not _answered(run, c, of_group, questions)]
         if open_cells and block <= MOST_BLOCKS:
             left += [*open_cells, *(c for c in cells if c.arm == run.baseline)]
     settled = {cell: text(question) for cell, question in questions.items()}
@@ -158,25 +158,25 @@ def _answered(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Qu
 
 
 def _hopeless(arm: str, trials: list[Trial]) -> bool:
-    mine = [trial for trial in trials if trial.fs_setup == arm]
-    return bool(mine) and all(trial.status is Status.FAILED for trial in mine)
+    of_arm = [trial for trial in trials if trial.fs_setup == arm]
+    return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
 
 
 def _estimate(run: Run, cell: Cell, trials: list[Trial]) -> Estimate | None:
     metric = cell.workload.primary
     values = [
         (b, c)
-        for one, other in paired(trials, run.baseline, cell.arm)
-        if (b := one.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
+        for first, other in paired(trials, run.baseline, cell.arm)
+        if (b := first.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
     ]
     return estimate(values) if values else None
 
 
 def _groups(run: Run) -> dict[Group, list[Cell]]:
-    found: dict[Group, list[Cell]] = {}
+    groups: dict[Group, list[Cell]] = {}
     for cell in run.cells:
-        found.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
-    return found
+        groups.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
+    return groups
 
 
 def _block(run: Run, block: int, cells: list[Cell]) -> list[TrialSpec]:

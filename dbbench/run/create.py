@@ -93,11 +93,11 @@ def keep_scripts(folder: Path, wanted: Asked) -> None:
     """Copy missing scripts of the workloads into the run's directory."""
     for cell in wanted.expanded.cells:
         for script in map(Path, (cell.workload.script, *cell.workload.beside)):
-            own = folder / "scripts" / script.name
-            if script.is_absolute() and not own.exists():
-                with writing(own):
-                    own.parent.mkdir(exist_ok=True)
-                write_text(own, given_text(script, MOST_SCRIPT))
+            copy = folder / "scripts" / script.name
+            if script.is_absolute() and not copy.exists():
+                with writing(copy):
+                    copy.parent.mkdir(exist_ok=True)
+                write_text(copy, given_text(script, MOST_SCRIPT))
 
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
@@ -140,22 +140,22 @@ def _goes_on(run: Run, wanted: Asked) -> bool:
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
     step = run.budget.step if run.budget is not None else 1
-    mine = {spec.block for spec in run.order if spec.block <= max(run.plan.blocks, step)}
+    blocks = {spec.block for spec in run.order if spec.block <= max(run.plan.blocks, step)}
     asked = {spec.block for spec in wanted.expanded.order}
     if run.budget is not None:
-        return mine == asked and step == wanted.step
+        return blocks == asked and step == wanted.step
     whole = results.drivable(run) and len(asked) >= wanted.plan.blocks
-    return whole or mine == asked
+    return whole or blocks == asked
 
 
 def _newest(results_folder: Path, sha256: str) -> Path | None:
-    found = []
+    runs = []
     for folder in results.runs(results_folder):
         with contextlib.suppress(ResultDamaged, RunMissing):
             run = results.load_spec(folder)
             if run.plan_sha256 == sha256 and results.drivable(run):
-                found.append((run.created, folder))
-    return max(found)[1] if found else None
+                runs.append((run.created, folder))
+    return max(runs)[1] if runs else None
 
 
 def _with_own_script(cell: Cell, folder: Path) -> Cell:
@@ -164,5 +164,5 @@ def _with_own_script(cell: Cell, folder: Path) -> Cell:
     if not script.is_absolute():
         return cell
     beside = tuple(str(folder / "scripts" / Path(file).name) for file in cell.workload.beside)
-    own = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name), beside=beside)
-    return dataclasses.replace(cell, workload=own)
+    workload = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name), beside=beside)
+    return dataclasses.replace(cell, workload=workload)

@@ -38,10 +38,10 @@ SPARE: Final = 1.05  # of a disk's need: others use it too
 
 def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
-    found = list(lacking(plan, expanded, results, images=images))
-    if not found:
+    problems = list(lacking(plan, expanded, results, images=images))
+    if not problems:
         return
-    first, others = found[0], found[1:]
+    first, others = problems[0], problems[1:]
     first.evidence += "".join(f"\n  also {other.id}: {other.evidence}" for other in others)
     remedies = [other.remedy for other in others if other.remedy and other.remedy != first.remedy]
     first.remedy = "\n".join([first.remedy or "", *remedies]).strip()
@@ -82,13 +82,13 @@ def missing_programs(expanded: Expanded) -> list[str]:
     from dbbench.engines import ENGINES
     from dbbench.samplers import programs as sampled
 
-    wanted = list(sampled())
+    programs = list(sampled())
     for cell in expanded.cells:
         bin_ = Path(cell.engine.bin) if cell.engine.bin else None
-        wanted += ENGINES[cell.engine.name].programs(bin_)
+        programs += ENGINES[cell.engine.name].programs(bin_)
         if cell.workload.driver != "pgbench":  # it lies with the engine's programs, not in PATH
-            wanted += DRIVERS[cell.workload.driver].programs()
-    return [name for name in dict.fromkeys(wanted) if not _is_there(name)]
+            programs += DRIVERS[cell.workload.driver].programs()
+    return [name for name in dict.fromkeys(programs) if not _is_there(name)]
 
 
 def _is_there(program: str) -> bool:
@@ -123,7 +123,7 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
     """Yield an error if an engine cannot load its source; an existing copy needs no source."""
     from dbbench.datasets import golden, sources
 
-    told: set[str] = set()
+    refused: set[str] = set()
     for cell in expanded.cells:
         if cell.dataset.kind != "source":
             continue
@@ -131,9 +131,9 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
             if not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
                 sources.of(cell.dataset, cell.engine)
         except DbbenchError as error:
-            if error.evidence not in told:
+            if error.evidence not in refused:
                 yield error
-            told.add(error.evidence)
+            refused.add(error.evidence)
 
 
 def _cores(plan: Plan) -> Iterator[DbbenchError]:
@@ -193,18 +193,20 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
     from dbbench.datasets.golden import cache_folder
 
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
-    needs += [(at, size, "image") for at, size in (_images(plan, results) if images is None else images).items()]
+    needs += [
+        (folder, size, "image") for folder, size in (_images(plan, results) if images is None else images).items()
+    ]
     if golden := _golden_bytes(expanded):
         needs.append((cache_folder(), golden, "golden copies"))
     by_disk: dict[int, list[tuple[Path, int, str]]] = {}
     for path, size, what in needs:
         by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
     for group in by_disk.values():
-        wanted, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
-        if wanted > free:
+        needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
+        if needed > free:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
             yield DiskTooSmall(
-                f"about {size_text(wanted)} of disk space is required, but {size_text(free)} is free: {what}",
+                f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
                 effect=UNTOUCHED,
                 remedy='Free some space, or use another disk: "at" in [device], --results DIR, or DBBENCH_CACHE.',
             )
@@ -297,12 +299,12 @@ def _images(plan: Plan, results: Path) -> dict[Path, int]:
     device = plan.device
     if not device.imaged:
         return {}
-    at = Path(device.at) if device.at else results
-    found = {at: device.count * device.size_bytes}
+    folder = Path(device.at) if device.at else results
+    sizes = {folder: device.count * device.size_bytes}
     if device.wal:
-        there = Path(device.wal.at) if device.wal.at else at
-        found[there] = found.get(there, 0) + device.wal.size_bytes
-    return found
+        there = Path(device.wal.at) if device.wal.at else folder
+        sizes[there] = sizes.get(there, 0) + device.wal.size_bytes
+    return sizes
 
 
 def _golden_bytes(expanded: Expanded) -> int:
@@ -345,7 +347,7 @@ def in_use(plan: Plan) -> Iterator[DbbenchError]:
 
     for path in _disks(plan) if plan.device.real and os.geteuid() == 0 else []:
         try:
-            found = (
+            users = (
                 [reason.text for reason in guard.reasons(path) if reason.kind == "in use"]
                 if path.is_block_device()
                 else []
@@ -353,8 +355,8 @@ def in_use(plan: Plan) -> Iterator[DbbenchError]:
         except DbbenchError as error:
             yield error
             continue
-        if found:
-            yield DeviceInUse(f"{path} is in use: {'; '.join(found)}", effect=UNTOUCHED,
+        if users:
+            yield DeviceInUse(f"{path} is in use: {'; '.join(users)}", effect=UNTOUCHED,
                               remedy="Unmount it or stop what uses it, or choose another device.")  # fmt: skip
 
 
@@ -373,8 +375,8 @@ def nearest(path: Path) -> Path:
 
 def free_bytes(path: Path) -> int:
     """Return the bytes that can still be written on the filesystem of `path`, existing or not."""
-    found = os.statvfs(nearest(path))
-    return found.f_frsize * found.f_bavail
+    space = os.statvfs(nearest(path))
+    return space.f_frsize * space.f_bavail
 
 
 def check_run(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:

@@ -238,8 +238,8 @@ def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:
     trials = [results.load_trial(folder / "trials" / spec.id) for spec in run.order if spec.id in done]
     if text := writes.deviation(trials):
         emit(Event("note", {"text": text}))
-    found = [trial.status for trial in trials]
-    finished = Finished(found.count(Status.OK), found.count(Status.SUSPECT), found.count(Status.FAILED))
+    statuses = [trial.status for trial in trials]
+    finished = Finished(statuses.count(Status.OK), statuses.count(Status.SUSPECT), statuses.count(Status.FAILED))
     emit(Event("run_end", {"name": run.name, "seconds": time.monotonic() - began, **dataclasses.asdict(finished)}))
     return finished
 

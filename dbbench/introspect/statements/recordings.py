@@ -106,12 +106,12 @@ def read(path: Path) -> RecordedStatements:
     slow = _SLOW.search(given(path, LARGEST, _HEAD).decode("utf-8", errors="replace"))
     text = given(path, LARGEST if slow else _LARGEST_TABLE).decode("utf-8", errors="replace")
     if slow:
-        dialect, found = "mysql", _slow_log(text)
+        dialect, statements = "mysql", _slow_log(text)
     else:
-        dialect, found = "postgres", _counted(_rows(text.lstrip("\ufeff"), path), path)
-    if not found:
+        dialect, statements = "postgres", _counted(_rows(text.lstrip("\ufeff"), path), path)
+    if not statements:
         raise _unreadable(path, "there is no statement in it")
-    return RecordedStatements(str(path), dialect, tuple(sorted(found, key=lambda each: -each.calls)))
+    return RecordedStatements(str(path), dialect, tuple(sorted(statements, key=lambda each: -each.calls)))
 
 
 def _unreadable(path: Path, why: str) -> DbbenchError:
@@ -165,7 +165,7 @@ def _counted(rows: list[dict[str, Any]], path: Path) -> list[Statement]:
 
 def _slow_log(text: str) -> list[Statement]:
     """Return statements with `?` instead of literals, and the values of those."""
-    found: dict[str, Statement] = {}
+    statements: dict[str, Statement] = {}
     for written in _written(text):
         try:
             tokens = tokens_of(written, "mysql")
@@ -174,12 +174,12 @@ def _slow_log(text: str) -> list[Statement]:
         literals = [token for token in tokens if token.kind in ("string", "number")]
         whole = "".join("?" if token.kind in ("string", "number") else token.text for token in tokens)
         shape = _shortened(whole)
-        statement = found.setdefault(shape, Statement(shape, 0, [SeenValues() for _ in range(shape.count("?"))]))
+        statement = statements.setdefault(shape, Statement(shape, 0, [SeenValues() for _ in range(shape.count("?"))]))
         statement.calls += 1
         if shape == whole:  # of a shortened one it is not known which value stood where
             for seen, token, before in zip(statement.seen, literals, [None, *literals], strict=False):
                 seen.add(token, before)
-    return list(found.values())
+    return list(statements.values())
 
 
 def _shortened(shape: str) -> str:
@@ -244,25 +244,25 @@ def tokens_of(statement: str, dialect: str) -> list[Token]:
 
     The joined texts are the statement again. Raises ValueError for a piece of unknown kind (an open quote).
     """
-    found: list[Token] = []
-    at = 0
+    tokens: list[Token] = []
+    position = 0
     pattern = _PATTERNS[dialect]
-    while at < len(statement):
-        match = pattern.match(statement, at)
+    while position < len(statement):
+        match = pattern.match(statement, position)
         if match is None or (match.lastgroup == "sign" and match[0] in _OPEN):
             raise ValueError("a quote is left open")
         kind = match.lastgroup if match.lastgroup != "tag" else "dollar"
-        at = match.end()
+        position = match.end()
         if kind in ("blank", "comment"):
             kind, text = "blank", " "
-            if found and found[-1].kind == "blank":
+            if tokens and tokens[-1].kind == "blank":
                 continue
         else:
             text = match[0]
-        found.append(Token(str(kind), text))
-    while found and (found[-1].kind == "blank" or found[-1].text == ";"):
-        found.pop()
-    return found[1:] if found and found[0].kind == "blank" else found
+        tokens.append(Token(str(kind), text))
+    while tokens and (tokens[-1].kind == "blank" or tokens[-1].text == ";"):
+        tokens.pop()
+    return tokens[1:] if tokens and tokens[0].kind == "blank" else tokens
 
 
 def faults(statement: str, tokens: list[Token]) -> str:

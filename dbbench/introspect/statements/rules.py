@@ -90,10 +90,10 @@ def _width(kept: Kept, index: int, told: ParameterType | None, first: str) -> Ru
 def _begin_of(kept: Kept, parameter: str) -> str:
     """Return the start of the range whose end this parameter is (`BETWEEN $1 AND $2`), or ""."""
     whole = [token for token in kept.tokens if token.kind != "blank"]
-    at = next(index for index, token in enumerate(whole) if token.text == parameter)
-    if at < 3 or not whole[at - 1].is_word("and") or not whole[at - 3].is_word("between"):
+    place = next(index for index, token in enumerate(whole) if token.text == parameter)
+    if place < 3 or not whole[place - 1].is_word("and") or not whole[place - 3].is_word("between"):
         return ""
-    return whole[at - 2].text if whole[at - 2].kind == "parameter" and whole[at - 2].text != parameter else ""
+    return whole[place - 2].text if whole[place - 2].kind == "parameter" and whole[place - 2].text != parameter else ""
 
 
 def _by_type(told: ParameterType) -> Rule | None:
@@ -119,17 +119,17 @@ def _by_values(seen: SeenValues) -> Rule:
 def _word_before(kept: Kept, parameter: str) -> str:
     """Return the word or sign before a parameter, in lower case."""
     whole = [token for token in kept.tokens if token.kind != "blank"]
-    at = next(index for index, token in enumerate(whole) if token.text == parameter)
-    return whole[at - 1].text.lower() if at else ""
+    place = next(index for index, token in enumerate(whole) if token.text == parameter)
+    return whole[place - 1].text.lower() if place else ""
 
 
 def column_of(kept: Kept, parameter: str) -> str:
     """Return the column with which the parameter is compared or that it sets (`id = $1`, `t.id BETWEEN $1`), or ""."""
     text = "".join(token.text for token in kept.tokens if token.text not in ('"', "`"))
-    found = re.search(
+    match = re.search(
         rf'"?(\w+)"?\s*(?:=|<>|<=|>=|<|>|\bbetween\b|\bin\s*\()\s*{re.escape(parameter)}(?!\d)', text, re.IGNORECASE
     )
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def tables_of(kept: Kept) -> tuple[str, ...]:
@@ -138,10 +138,10 @@ def tables_of(kept: Kept) -> tuple[str, ...]:
     names = []
     for index, token in enumerate(whole[:-1]):
         if token.is_word("from", "join", "update", "into"):
-            at = index + 1
-            while at + 2 < len(whole) and whole[at + 1].text == ".":
-                at += 2
-            names.append(whole[at].text.strip('"`'))
+            place = index + 1
+            while place + 2 < len(whole) and whole[place + 1].text == ".":
+                place += 2
+            names.append(whole[place].text.strip('"`'))
     return tuple(dict.fromkeys(names))
 
 
@@ -226,20 +226,20 @@ class Sorted:
 
 def sorted_out(recording: RecordedStatements, most: int = MOST_STATEMENTS) -> Sorted:
     """Keep the `most` most frequent statements that can be run again."""
-    found = Sorted()
+    result = Sorted()
     for statement in recording.statements:
         try:
             tokens = tokens_of(statement.text, recording.dialect)
             why = refusal(statement.text, tokens)
         except ValueError as error:
             tokens, why = [], str(error)
-        if not why and len(found.kept) >= most:
+        if not why and len(result.kept) >= most:
             why = f"beyond the {most} called most often"
         if why:
-            found.left_out.append(LeftOut(shown(statement.text), statement.calls, why))
+            result.left_out.append(LeftOut(shown(statement.text), statement.calls, why))
         else:
-            found.kept.append(Kept(tuple(_numbered(tokens)), statement.calls, tuple(statement.seen)))
-    return found
+            result.kept.append(Kept(tuple(_numbered(tokens)), statement.calls, tuple(statement.seen)))
+    return result
 
 
 def refusal(text: str, tokens: list[Token]) -> str:

@@ -114,9 +114,9 @@ def written(
     weights = [max(1, round(WEIGHTS * kept.calls / whole)) for kept, _ in ruled]
     by_pgbench = profile_of(engines[0]).generated == "pgbench"
     if by_pgbench:
-        scripts = {f"{name}-{number:03}.sql": _pgbench(*one) for number, one in enumerate(ruled, 1)}
+        scripts = {f"{name}-{number:03}.sql": _pgbench(*statement) for number, statement in enumerate(ruled, 1)}
     else:
-        rows = "\n".join(_lua(*one, weight) for one, weight in zip(ruled, weights, strict=True))
+        rows = "\n".join(_lua(*statement, weight) for statement, weight in zip(ruled, weights, strict=True))
         scripts = {f"{name}.lua": _LUA.format(source=source, statements=rows)}
     first, *others = scripts
     several = f"beside  = {_list(others)}\nweights = [{', '.join(map(str, weights))}]\n" if by_pgbench else ""
@@ -195,8 +195,8 @@ def _forgiving_conflicts(tokens: Sequence[Token]) -> list[Token]:
     if not whole[0].is_word("insert") or _has_word(tokens, "conflict"):
         return whole
     nothing = Token("word", " ON CONFLICT DO NOTHING ")
-    at = next((index for index, token in enumerate(whole) if token.is_word("returning")), len(whole))
-    return [*whole[:at], nothing, *whole[at:]]
+    place = next((index for index, token in enumerate(whole) if token.is_word("returning")), len(whole))
+    return [*whole[:place], nothing, *whole[place:]]
 
 
 def _has_word(tokens: Sequence[Token], *words: str) -> bool:

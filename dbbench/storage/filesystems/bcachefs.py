@@ -49,8 +49,8 @@ class Bcachefs(Formatted):
     def live(self, device_name: str) -> dict[str, Scalar]:
         """Return journal_flush_disabled of that device's filesystem, which the superblock may set too."""
         link = _BLOCK / device_name / "bcachefs"
-        found = proc.text(link.resolve().parent / "options" / _NO_FLUSH) if device_name else None
-        return {} if found is None else {_NO_FLUSH: found != "0"}
+        value = proc.text(link.resolve().parent / "options" / _NO_FLUSH) if device_name else None
+        return {} if value is None else {_NO_FLUSH: value != "0"}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the durability flags: an fsync flushes the journal unless that is disabled, which loses the last
@@ -77,19 +77,19 @@ FAMILY: Final = Bcachefs("bcachefs")
 @process.understood("bcachefs show-super")
 def parse_super(text: str) -> dict[str, Scalar]:
     """Parse `bcachefs show-super`: "name:  value" per line, with options and the first device indented."""
-    said = dict(reversed(re.findall(r"^\s*([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)))
+    fields = dict(reversed(re.findall(r"^\s*([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)))
     return {
-        "uuid": said["External UUID"],
-        "block_size": _bytes(said["block_size"]),
-        "btree_node_bytes": _bytes(said["btree_node_size"]),
-        "bucket_bytes": _bytes(said["Bucket size"]),
-        "buckets": int(said["Buckets"]),
-        "metadata_checksum": _chosen(said["metadata_checksum"]),
-        "data_checksum": _chosen(said["data_checksum"]),
-        "compression": said["compression"],
-        "discard": said["Discard"] != "0",
-        "nocow": said["nocow"] != "0",
-        "version": said["Version"],
+        "uuid": fields["External UUID"],
+        "block_size": _bytes(fields["block_size"]),
+        "btree_node_bytes": _bytes(fields["btree_node_size"]),
+        "bucket_bytes": _bytes(fields["Bucket size"]),
+        "buckets": int(fields["Buckets"]),
+        "metadata_checksum": _chosen(fields["metadata_checksum"]),
+        "data_checksum": _chosen(fields["data_checksum"]),
+        "compression": fields["compression"],
+        "discard": fields["Discard"] != "0",
+        "nocow": fields["nocow"] != "0",
+        "version": fields["Version"],
     }
 
 

@@ -244,8 +244,8 @@ def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
 
 def _scrub(stored: Stored) -> str:
     """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are counted too."""
-    at = stored.fs.path
-    done = process.run(["btrfs", "scrub", "start", "-B", "-R", at], timeout_s=FSCK_S, ok=(0, 3))
+    path = stored.fs.path
+    done = process.run(["btrfs", "scrub", "start", "-B", "-R", path], timeout_s=FSCK_S, ok=(0, 3))
     errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
     if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
         counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
@@ -290,9 +290,9 @@ class _Subvolumes:
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
         """Yield a writable snapshot of the snapshot, which needs no mount."""
-        at = stored.fs.path / (self.CLONE + stored.tag)
-        process.run(["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), at])
-        yield at / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
+        copy = stored.fs.path / (self.CLONE + stored.tag)
+        process.run(["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), copy])
+        yield copy / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
 
     def taken_bytes(self, stored: Stored) -> int | None:
         """Return the exclusive bytes of snapshot and clone, data and file metadata, as written so far."""
@@ -317,8 +317,8 @@ class _Subvolumes:
         root = stored.fs.path
         if f"subvol=/{self.BACK}" in mount_of(root).options:
             self._family.remount(stored)
-        mine = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
-        if subvolumes := [root / name for name in mine if (root / name).exists()]:
+        names = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
+        if subvolumes := [root / name for name in names if (root / name).exists()]:
             process.run(["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600)
             process.run(["btrfs", "subvolume", "sync", root], timeout_s=3600)
 
@@ -396,14 +396,14 @@ def _data_chunks(fd: int) -> list[tuple[int, int]]:
 
 
 def _gaps(fd: int, start: int, length: int) -> Iterator[int]:
-    at = start
+    end = start
     for item in _search(fd, _EXTENT_TREE, (start, start + length - 1), (0, _MOST), (_EXTENT_ITEM, _METADATA_ITEM)):
-        if item.objectid > at:
-            yield item.objectid - at
+        if item.objectid > end:
+            yield item.objectid - end
         size = item.offset if item.type == _EXTENT_ITEM else 0  # mixed chunks: a node's size is in no key
-        at = max(at, item.objectid + size)
-    if start + length > at:
-        yield start + length - at
+        end = max(end, item.objectid + size)
+    if start + length > end:
+        yield start + length - end
 
 
 def _search(

@@ -33,8 +33,8 @@ def without_discard(options: tuple[str, ...]) -> tuple[str, ...]:
 
     Online discard is a separate setup, and some kernels enable it by default.
     """
-    said = any(option.split("=")[0] in ("discard", "nodiscard") for option in options)
-    return options if said else (*options, "nodiscard")
+    explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in options)
+    return options if explicit else (*options, "nodiscard")
 
 
 def kernel_version() -> tuple[int, int]:
@@ -180,32 +180,32 @@ def holders_of_filesystem(at: Path, limit: int = 5) -> list[str]:
         st_dev = at.stat().st_dev
     except OSError:
         return []
-    found = []
+    holders = []
     for process_dir in _processes():
         hit = next((link for link in _links(process_dir) if _lies_on(link, st_dev)), None)
         if hit is not None:
-            found.append(
+            holders.append(
                 f"pid {process_dir.name} ({_process_name(process_dir)}): {hit.parent.name}/{hit.name} -> {_target(hit)}"
             )
-        if len(found) == limit:
+        if len(holders) == limit:
             break
-    return found
+    return holders
 
 
 def holders_of_mounts(source: Path, number: str, limit: int = 5) -> list[str]:
     """Return mounts of that device, one line per namespace, then the processes that have it open."""
-    found: dict[str, str] = {}
+    holders: dict[str, str] = {}
     for process_dir in _processes():
         for mount in _mounts(process_dir):
             if mount.device == number or mount.source == str(source):
                 space = _target(process_dir / "ns/mnt")
-                found.setdefault(
+                holders.setdefault(
                     space, f"mounted at {mount.point} for pid {process_dir.name} ({_process_name(process_dir)})"
                 )
         for link in _links(process_dir):
             if _target(link) == str(source) and process_dir.name != str(os.getpid()):
-                found.setdefault(str(link), f"open in pid {process_dir.name} ({_process_name(process_dir)})")
-    return list(found.values())[:limit]
+                holders.setdefault(str(link), f"open in pid {process_dir.name} ({_process_name(process_dir)})")
+    return list(holders.values())[:limit]
 
 
 def _processes() -> list[Path]:

@@ -32,9 +32,9 @@ class F2fs(Formatted):
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return blocks, segments, sections, space for cleaning and features (dump.f2fs), and the UUID (blkid)."""
-        found = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
+        facts = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
         uuid = process.run(["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False)
-        return {"uuid": uuid.stdout.strip(), **found}
+        return {"uuid": uuid.stdout.strip(), **facts}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the flags: `nobarrier` and `fsync_mode=nobarrier` send no flush; without checkpoints, data since the

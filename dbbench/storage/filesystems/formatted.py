@@ -362,11 +362,11 @@ def vintage_lacks(mkfs: Mkfs) -> str | None:
     """Return why the vintage cannot be made, whatever the installed mkfs, or None."""
     if not mkfs.vintage:
         return None
-    known = VINTAGES.get(mkfs.family, {})
-    if mkfs.vintage not in known:
-        those = f" (known: {', '.join(known)})" if known else ""
+    vintages = VINTAGES.get(mkfs.family, {})
+    if mkfs.vintage not in vintages:
+        those = f" (known: {', '.join(vintages)})" if vintages else ""
         return f"{mkfs.family} has no vintage {mkfs.vintage!r}{those}"
-    both = [option for option in mkfs.options if option in known[mkfs.vintage][::2]]
+    both = [option for option in mkfs.options if option in vintages[mkfs.vintage][::2]]
     if both:
         return f"the vintage {mkfs.vintage} sets {both[0]} of mkfs.{mkfs.family}; remove it from the options"
     return None

@@ -55,24 +55,24 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    found = [reason for reason in (formatted.vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
+    reasons = [reason for reason in (formatted.vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
-        found.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
+        reasons.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
     if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
-        return [*found, f"layers of kind {', '.join(unknown)} are not known"]
+        return [*reasons, f"layers of kind {', '.join(unknown)} are not known"]
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     module_of_family = (name,) if family.by_mkfs else ()
     modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
-    return [*found, *(reason for module in modules if (reason := layers.lacks(module, root)))]
+    return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
 
 
 def _refused(setup: FsSetup, family: Formatted) -> str | None:
     """Return mkfs's message about the setup's options and vintage, or None if it accepts them."""
-    own = setup.mkfs
-    if not (own.options or own.tune or own.vintage):
+    mkfs = setup.mkfs
+    if not (mkfs.options or mkfs.tune or mkfs.vintage):
         return None
-    whose = f"this mkfs.{own.family} cannot make the vintage {own.vintage}: " if own.vintage else ""
+    whose = f"this mkfs.{mkfs.family} cannot make the vintage {mkfs.vintage}: " if mkfs.vintage else ""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs: a disk would take its time
     with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
         targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))

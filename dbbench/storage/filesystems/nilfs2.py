@@ -43,14 +43,14 @@ FAMILY: Final = Nilfs2("nilfs2")
 @process.understood("nilfs-tune")
 def parse_tune(text: str) -> dict[str, Scalar]:
     """Parse `nilfs-tune -l`."""
-    said = dict(re.findall(r"^([^:\n]+):[ \t]+(.*)$", text, re.MULTILINE))
-    block, features = int(said["Block size"]), said["Filesystem features"].strip()
+    fields = dict(re.findall(r"^([^:\n]+):[ \t]+(.*)$", text, re.MULTILINE))
+    block, features = int(fields["Block size"]), fields["Filesystem features"].strip()
     return {
-        "uuid": said["Filesystem UUID"],
+        "uuid": fields["Filesystem UUID"],
         "block_size": block,
-        "bytes": int(said["Device size"]),
-        "segments": int(said["Number of segments"]),
-        "segment_bytes": block * int(said["# of blocks per segment"]),
-        "reserved_segments_percent": int(said["Reserved segments %"]),
+        "bytes": int(fields["Device size"]),
+        "segments": int(fields["Number of segments"]),
+        "segment_bytes": block * int(fields["# of blocks per segment"]),
+        "reserved_segments_percent": int(fields["Reserved segments %"]),
         "features": "" if features == "(none)" else features,
     }

@@ -181,13 +181,13 @@ Sizes = Mapping[Path, int]
 
 def sizes(files: Iterable[Path]) -> dict[Path, int]:
     """Return the sizes of those files that are there."""
-    found = {}
+    sizes_of_files = {}
     for path in files:
         try:
-            found[path] = path.stat().st_size
+            sizes_of_files[path] = path.stat().st_size
         except FileNotFoundError:  # the server has removed it
             continue
-    return found
+    return sizes_of_files
 
 
 def restored_share(fs: Mounted, files: Sizes) -> float | None:
@@ -208,11 +208,11 @@ def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float
     """
     tables, log = (_grown(fs, before, files) for files in (data, logs))
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
-    known = [extents.count for _, extents in ends if extents is not None]
+    counts = [extents.count for _, extents in ends if extents is not None]
     return GrowthFacts(
         data_bytes=sum(file.grown_bytes for file in tables),
         log_bytes=sum(file.grown_bytes for file in log),
-        extents=sum(known) if ends and len(known) == len(ends) else None,
+        extents=sum(counts) if ends and len(counts) == len(ends) else None,
         compressed_share=_share(ends, "compressed_bytes") if _compresses(fs) else None,
         restored_share=restored,
         preallocated_share=_share(ends, "preallocated_bytes"),
@@ -252,6 +252,6 @@ def _extents(path: Path, offset: int) -> Extents | None:
 
 def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:
     """Return the share of the bytes; at most 1: the last extent may reach beyond the end of the file."""
-    known = [(size, getattr(extents, field)) for size, extents in ends if extents is not None]
-    whole = sum(size for size, _ in known)
-    return min(1.0, sum(part for _, part in known) / whole) if whole else None
+    counted = [(size, getattr(extents, field)) for size, extents in ends if extents is not None]
+    whole = sum(size for size, _ in counted)
+    return min(1.0, sum(part for _, part in counted) / whole) if whole else None

@@ -41,14 +41,14 @@ class Xfs(Formatted):
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""
-        found = parse_xfs_info(process.run(["xfs_info", target]).stdout)
-        said = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
-        return {"uuid": said.split("=")[1].strip(), **found}
+        facts = parse_xfs_info(process.run(["xfs_info", target]).stdout)
+        printed = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
+        return {"uuid": printed.split("=")[1].strip(), **facts}
 
     def lacks(self, setup: FsSetup) -> str | None:
         """Return that blocks above the page size need Linux 6.12, or None."""
-        said = option_value(setup.mkfs.options, "-b") or ""
-        size = bytes_of(said.removeprefix("size=").upper()) if said.startswith("size=") else 0
+        block_size = option_value(setup.mkfs.options, "-b") or ""
+        size = bytes_of(block_size.removeprefix("size=").upper()) if block_size.startswith("size=") else 0
         if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
             return None
         release = os.uname().release

@@ -75,9 +75,9 @@ def commands(
         volumes: list[str] = []
         for number, group in enumerate(dealt(targets, layer.groups)):
             more, given = KINDS[layer.kind].commands(layer, group)
-            own = str(number + 1) if layer.groups > 1 else mark
-            argvs += [tuple(word + own if word in given else word for word in argv) for argv in more]
-            volumes += [name + own for name in given]
+            place = str(number + 1) if layer.groups > 1 else mark
+            argvs += [tuple(word + place if word in given else word for word in argv) for argv in more]
+            volumes += [name + place for name in given]
         targets = tuple(volumes)
     return argvs, targets
 

@@ -79,11 +79,11 @@ class Datasets:
     def clone(self, stored: Stored) -> Iterator[Path]:
         """Yield a writable dataset from the snapshot that contains the data directory; `drop` destroys it."""
         name, held = _pool(stored).name, mount_of(stored.datadir)
-        at = stored.room / (CLONE + stored.tag)
+        copy = stored.room / (CLONE + stored.tag)
         source, target = f"{held.source}@{SNAPSHOT}{stored.tag}", f"{name}/{CLONE}{stored.tag}"
-        process.run(["zfs", "clone", "-o", f"mountpoint={at}", source, target])
+        process.run(["zfs", "clone", "-o", f"mountpoint={copy}", source, target])
         try:
-            yield at / stored.datadir.resolve().relative_to(held.point)
+            yield copy / stored.datadir.resolve().relative_to(held.point)
         finally:
             process.run(["zfs", "unmount", target])
 
@@ -200,16 +200,16 @@ class Zfs(Family):
             with pool.hosted(device) as host:
                 made = host(name)
                 paths = {str(seen): str(member.path) for seen, member in zip(made.paths, device.each, strict=True)}
-                said = [pool.argv(setup, name, tuple(paths)), *pool.volume_argv(setup, name)]
-                done = [process.run(argv, timeout_s=120) for argv in said]
-                found = _geometry(made, setup)
+                commands = [pool.argv(setup, name, tuple(paths)), *pool.volume_argv(setup, name)]
+                done = [process.run(argv, timeout_s=120) for argv in commands]
+                facts = _geometry(made, setup)
                 made.export()
                 on_disk = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
             raise mkfs_failed(setup, device, failure) from failure
-        typed = tuple(tuple(paths.get(word, word) for word in one.argv) for one in done)
+        typed = tuple(tuple(paths.get(word, word) for word in command.argv) for command in done)
         shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
-        return Made(typed, str(on_disk["pool_guid"]), {**shape, **found})
+        return Made(typed, str(on_disk["pool_guid"]), {**shape, **facts})
 
     @contextlib.contextmanager
     def opened(
@@ -229,31 +229,31 @@ class Zfs(Family):
         """
         at.mkdir(parents=True, exist_ok=True)
         with pool.hosted(device, arc_bytes) as host:
-            found = host(str(pool.label(device.path)["name"]))
+            hosted = host(str(pool.label(device.path)["name"]))
             if journal is not None:
-                journal.note("take", what=pool.JOURNALLED, path=found.name)
-            with driver.arc_limited(arc_bytes if found.driver.native else None, journal):
-                found.bring_in()
+                journal.note("take", what=pool.JOURNALLED, path=hosted.name)
+            with driver.arc_limited(arc_bytes if hosted.driver.native else None, journal):
+                hosted.bring_in()
                 try:
-                    _mount(found, at)
-                    yield _read_back(setup, found, at)
+                    _mount(hosted, at)
+                    yield _read_back(setup, hosted, at)
                 except BaseException as first:
                     try:
-                        found.export(at)
+                        hosted.export(at)
                     except DbbenchError as second:
                         first.add_note(f"and then: {second}")
                     raise
-                found.export(at)
+                hosted.export(at)
         if journal is not None:
-            journal.note("give_back", what=pool.JOURNALLED, path=found.name)
+            journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
         if not stays:
-            pool.wipe((*device.each, *found.joined))
+            pool.wipe((*device.each, *hosted.joined))
 
     def existing(self, path: Path) -> Mounted:
         """Return a directory on an existing dataset of the kernel's ZFS."""
         mount = mount_of(path)
-        found = _properties(mount.source)
-        return _facts(path, (), (*mount.options, *driver.effective(found)), driver.taken(), None)
+        properties = _properties(mount.source)
+        return _facts(path, (), (*mount.options, *driver.effective(properties)), driver.taken(), None)
 
     def lacks(self, setup: FsSetup) -> str | None:
         """Return that there is no driver, or what the driver does not support, or None."""
@@ -295,8 +295,8 @@ class Zfs(Family):
     def compressed(self, files: Sequence[Path]) -> bool:
         """Whether one of the files occupies less space than its size, after everything is written."""
         pool.sync(mount_of(files[0]).source.split("/")[0])
-        found = (path.stat() for path in files)
-        return any(one.st_blocks * BLOCK < one.st_size for one in found)
+        stats = (path.stat() for path in files)
+        return any(stat.st_blocks * BLOCK < stat.st_size for stat in stats)
 
     def checks(self) -> tuple[Check, ...]:
         """Return a scrub of the mounted pool."""
@@ -316,7 +316,7 @@ def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
 
     Raises MountFailed if one differs from the setup.
     """
-    found: dict[str, Scalar] = {"driver": str(made.driver)}
+    facts: dict[str, Scalar] = {"driver": str(made.driver)}
     asked: dict[str, tuple[str, ...]] = {
         "": setup.mount,
         **{part: volume.options for part, volume in setup.volumes.items()},
@@ -325,13 +325,13 @@ def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
         has = made.properties(part)
         if wrong := driver.differences(driver.pairs(options), has):
             raise MountFailed(f"dataset {part or made.name!r}: {'; '.join(wrong)}")
-        found |= {f"{part}.{name}" if part else name: value for name, value in driver.shown(has).items()}
+        facts |= {f"{part}.{name}" if part else name: value for name, value in driver.shown(has).items()}
     if made.driver.native:
-        said = process.run(["zpool", "get", "-H", "-o", "property,value", "all", made.name]).stdout
-        pool = driver.parse_get(said)
-        found["features"] = " ".join(name.removeprefix("feature@") for name, value in pool.items() if value == "active")
-        found |= {name: pool[name] for name in ("autotrim",) if name in pool}
-    return found
+        printed = process.run(["zpool", "get", "-H", "-o", "property,value", "all", made.name]).stdout
+        pool = driver.parse_get(printed)
+        facts["features"] = " ".join(name.removeprefix("feature@") for name, value in pool.items() if value == "active")
+        facts |= {name: pool[name] for name in ("autotrim",) if name in pool}
+    return facts
 
 
 def _mount(found: ZfsPool, at: Path) -> None:
@@ -381,17 +381,17 @@ def _tunables(by: driver.ZfsDriver, of: ZfsPool | None) -> dict[str, Scalar]:
     if not by.native:
         daemon = of.daemon if of else None
         return {"driver": str(by), "arc_max_bytes": daemon.arc_bytes} if daemon else {"driver": str(by)}
-    known, stats = driver.parameters(), driver.arcstats()
-    found: dict[str, Scalar] = {"driver": str(by)}
+    parameters, stats = driver.parameters(), driver.arcstats()
+    facts: dict[str, Scalar] = {"driver": str(by)}
     for name, key in (("txg_timeout_s", "zfs_txg_timeout"), ("dirty_data_max_bytes", "zfs_dirty_data_max")):
-        if key in known:
-            found[name] = known[key]
-    said = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()
-    if others := [name for name in said if of is None or name != of.name]:
-        found["other_pools"] = " ".join(others)
-    return {**found, **({"arc_max_bytes": stats["c_max"]} if "c_max" in stats else {})}
+        if key in parameters:
+            facts[name] = parameters[key]
+    pools = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()
+    if others := [name for name in pools if of is None or name != of.name]:
+        facts["other_pools"] = " ".join(others)
+    return {**facts, **({"arc_max_bytes": stats["c_max"]} if "c_max" in stats else {})}
 
 
 def _properties(dataset: str) -> dict[str, str]:
-    said = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
-    return driver.parse_get(said.stdout)
+    done = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
+    return driver.parse_get(done.stdout)

@@ -233,10 +233,10 @@ def parse_label(text: str) -> dict[str, Scalar]:
 
     `ashift` is the disk's real one; the pool's property of that name is 0 for "detected automatically".
     """
-    found: dict[str, Scalar] = {}
+    label: dict[str, Scalar] = {}
     for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
-        found.setdefault(name, int(value) if value.isdigit() else value)
-    return found
+        label.setdefault(name, int(value) if value.isdigit() else value)
+    return label
 
 
 def size_bytes(text: str) -> int | None:
@@ -280,12 +280,12 @@ def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durabilit
     zil_nocacheflush for the log, so commits are lost; zfs_nocacheflush for everything, so the pool itself may be lost.
     logbias changes where the log is written, not when fsync returns.
     """
-    found = []
+    flags_of_setup = []
     if live.get("zfs_nocacheflush") == 1:
-        found.append(Durability.NO_BARRIER)
+        flags_of_setup.append(Durability.NO_BARRIER)
     if pairs(options).get("sync") == "disabled" or live.get("zil_nocacheflush") == 1:
-        found.append(Durability.ASYNC_COMMIT)
-    return tuple(found)
+        flags_of_setup.append(Durability.ASYNC_COMMIT)
+    return tuple(flags_of_setup)
 
 
 def tears(options: Iterable[str]) -> bool:
@@ -299,8 +299,8 @@ def tears(options: Iterable[str]) -> bool:
 
 def compresses(options: Iterable[str]) -> str | None:
     """Return the algorithm, or None for off."""
-    found = pairs(options).get("compression", "off")
-    return None if found == "off" else _ON["compression"] if found == "on" else found
+    compression = pairs(options).get("compression", "off")
+    return None if compression == "off" else _ON["compression"] if compression == "on" else compression
 
 
 def _scalar(value: str) -> Scalar:

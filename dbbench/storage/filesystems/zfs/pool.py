@@ -79,10 +79,10 @@ class ZfsPool:
 
     def properties(self, dataset: str = "") -> dict[str, str]:
         """Return all properties of a dataset of the pool; sizes in bytes."""
-        said = process.run(
+        done = process.run(
             ["zfs", "get", "-Hp", "-o", "property,value", "all", "/".join(filter(None, (self.name, dataset)))]
         )
-        return properties.parse_get(said.stdout)
+        return properties.parse_get(done.stdout)
 
     def sync(self) -> None:
         """See `sync`."""
@@ -173,8 +173,8 @@ def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
     if topology == "mirror":
         vdevs.insert(0, "mirror")
     dataset = [word for option in setup.mount for word in ("-O", option)]
-    own = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
-    return ["zpool", "create", "-f", *own, *setup.mkfs.options, *dataset, name, *vdevs]
+    options = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
+    return ["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs]
 
 
 def volume_argv(setup: FsSetup, name: str) -> list[list[str]]:
@@ -188,11 +188,11 @@ def label(path: Path) -> dict[str, Scalar]:
 
     To be called within `hosted`: zdb requires a running zfs-fuse, although it reads the device itself.
     """
-    said = process.run(["zdb", "-l", path], ok=(0, 1, 2)).stdout
-    found = properties.parse_label(said)
-    if "name" not in found:
+    printed = process.run(["zdb", "-l", path], ok=(0, 1, 2)).stdout
+    label_fields = properties.parse_label(printed)
+    if "name" not in label_fields:
         raise MountFailed(f"{path} has no pool label", effect="Nothing was measured.")
-    return found
+    return label_fields
 
 
 def wipe(devices: Sequence[Device]) -> None:

@@ -120,6 +120,12 @@ def _read_ahead(trial: Trial) -> str | None:
     return None if kb is None else f"{kb} kB"
 
 
+def _atomic_writes(trial: Trial) -> str | None:
+    """What the disk offers to a server instead of writing pages twice; what a filesystem makes of it is its own."""
+    most = trial.filesystem.queue.get("atomic_write_unit_max_bytes") if trial.filesystem else None
+    return None if most is None else "none" if most == "0" else f"up to {most} bytes"
+
+
 def _snapshots(trial: Trial) -> str | None:
     """An arm that cannot have them beside its load was spared what the others paid for."""
     return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
@@ -159,6 +165,7 @@ CONDITIONS: Final[dict[str, Told]] = {
     "place of the load generator": _client,
     "online discard": _discard,
     "read-ahead": _read_ahead,
+    "atomic writes of the device": _atomic_writes,
     "snapshots during the load": _snapshots,
 }
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
-from dbbench.model import EngineAgeFacts, IoFacts, OperationFacts, SpaceFacts, Window
+from dbbench.model import EngineAgeFacts, FilesystemFacts, IoFacts, OperationFacts, SpaceFacts, Window
 
 SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
@@ -67,6 +67,12 @@ def space(found: SpaceFacts) -> dict[str, float | None]:
         "metadata_share": found.metadata_share,
         "largest_file_extents": found.largest[0].extents if found.largest else None,
     }
+
+
+def syncs(found: FilesystemFacts) -> dict[str, float | None]:
+    """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem if it has one."""
+    means = {row.call: row.mean_ms for row in (found.wal or found).syncs}
+    return {"fsync_ms": means.get("fsync"), "fdatasync_ms": means.get("fdatasync")}
 
 
 def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:

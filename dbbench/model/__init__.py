@@ -90,6 +90,7 @@ from dbbench.model.result import (
     SourceChange,
     SourceChangeKind,
     SpaceFacts,
+    SyncFacts,
     Trial,
     TrialWarning,
     WearFacts,
@@ -109,7 +110,7 @@ __all__ = [
     "GrownFile", "GrowthFacts", "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs", "Needs",
     "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Question", "Run", "Scalar", "Seconds", "Setting",
     "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SourceChange", "SourceChangeKind", "SpaceFacts",
-    "Status", "StudyOf", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts", "Window", "Work",
-    "WorkFacts", "Workload", "WorkloadSpec", "WriteFacts", "WrittenPoint", "durability_class", "merged", "plain",
-    "spelt", "titled",
+    "Status", "StudyOf", "SyncFacts", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts",
+    "Window", "Work", "WorkFacts", "Workload", "WorkloadSpec", "WriteFacts", "WrittenPoint", "durability_class",
+    "merged", "plain", "spelt", "titled",
 ]  # fmt: skip

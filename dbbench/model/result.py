@@ -31,6 +31,18 @@ class PhaseTime:
 
 
 @dataclass(frozen=True)
+class SyncFacts:
+    """Latency of an append of 16 KiB with the call after it, one at a time, on the mounted filesystem."""
+
+    call: str  # "fsync" or "fdatasync"
+    count: int
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True)
 class FilesystemFacts:
     """The filesystem: what was made, which options were requested, and which the kernel uses."""
 
@@ -47,6 +59,21 @@ class FilesystemFacts:
     layers: tuple[dict[str, Scalar], ...] = ()  # as made: kind, and what its own tool reads back (level, chunk_kb ...)
     tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or pool: txg_timeout_s, sync ...
     wal: FilesystemFacts | None = None  # of `[device.wal]`
+    syncs: tuple[SyncFacts, ...] = ()  # after the load; earlier versions: ()
+    syncs_note: str = ""  # why there are none
+    atomic_write_min_bytes: int | None = None  # of a file, as statx(2) reports it; 0: none. None: not reported
+    atomic_write_max_bytes: int | None = None
+
+    @property
+    def atomic_writes(self) -> str | None:
+        """The sizes of a write to a file that the filesystem does as a whole or not at all; None if not reported."""
+        if self.atomic_write_max_bytes is None:
+            return None
+        return (
+            f"{self.atomic_write_min_bytes} to {self.atomic_write_max_bytes} bytes"
+            if self.atomic_write_max_bytes
+            else "none"
+        )
 
     @property
     def discards(self) -> bool:

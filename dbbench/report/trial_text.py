@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
-from dbbench.model import FreeExtents, Trial, titled
+from dbbench.model import FilesystemFacts, FreeExtents, Trial, titled
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, size_text, time_text
 
@@ -148,8 +148,28 @@ def _filesystem(trial: Trial) -> Iterator[str]:
     if fs.wal is not None:
         options = ",".join(fs.wal.mount_options_effective)
         yield f"  log on {fs.wal.family}, durability class {fs.wal.durability_class}; mounted {options}"
+    yield from _small_writes(trial, fs)
     for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
         yield f"  {' '.join(argv)}"
     if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
         both = size_text(trial.io.write_bytes or 0)
         yield f"  written in the window {both}, of it to the log's device {size_text(log.write_bytes)}"
+
+
+def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
+    """Latency of small flushed appends next to that of the bare device, and the limits of atomic writes."""
+    rows = trial.ceiling.rows if trial.ceiling is not None else ()
+    bare = next((row.mean_ms for row in rows if row.name == "write_16k_fdatasync"), None)
+    beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"
+    for where, facts in (("", fs), (" to the log's filesystem", fs.wal)):
+        if facts is None:
+            continue
+        shown = [f"{row.call} {number(row.mean_ms)} ms (p99 {number(row.p99_ms)})" for row in facts.syncs]
+        if shown:
+            yield f"  append of 16 KiB{where}: {', '.join(shown)}{beside}"
+        elif facts.syncs_note:
+            yield f"  append of 16 KiB{where}: not measured: {facts.syncs_note}"
+        queue = facts.queue.get("atomic_write_unit_max_bytes")
+        if facts.atomic_writes is not None or queue is not None:
+            device = "not reported" if queue is None else "none" if queue == "0" else f"up to {queue} bytes"
+            yield f"  atomic writes{where}: filesystem {facts.atomic_writes or 'not reported'}, device {device}"

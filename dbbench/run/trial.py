@@ -98,8 +98,10 @@ def drive(trial: Record, job: Job) -> None:
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = dataset.restored(job, fs)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
-            place = filesystem.wal_moved(job.cell, engine, fs, datadir, job.place)
-            ready = filled(job, volume, fs, datadir)
+            place, ready = (
+                filesystem.wal_moved(job.cell, engine, fs, datadir, job.place),
+                filled(job, volume, fs, datadir),
+            )
 
         with stage(Phase.SETTLE):
             with engine.serving(datadir, settings, place) as server:
@@ -120,6 +122,7 @@ def drive(trial: Record, job: Job) -> None:
             facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(device)
             facts.host_state_end, facts.wear_end = host_state(device, job.journal), wear(device)
             facts.ceiling = results.load_ceiling(job.results) or CeilingFacts(note="not measured")
+            facts.filesystem = filesystem.probed(job, fs, facts.filesystem, datadir)
 
         if plan.age_engine:
             with stage(Phase.AGE_ENGINE), job.confined():  # as its load was

@@ -129,6 +129,7 @@ def _made(fs: FilesystemFacts) -> dict[str, str]:
         "mount options effective": ",".join(fs.mount_options_effective),
         "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
         "geometry": ", ".join(f"{key} {shown(value, key)}" for key, value in geometry.items()),
+        "atomic writes": fs.atomic_writes or "",
         **{f"queue: {key}": value for key, value in fs.queue.items()},
     }
 

@@ -29,7 +29,7 @@ REACH: Final = math.log(16)  # a line ends at ×16 or ÷16 with an arrow
 LEAST_REACH: Final = math.log(2)  # small differences shall not look large
 FIGURES: Final = (
     "cpu_ms_per_tx", "flushes_per_tx", "write_kb_per_tx", "read_kb_per_tx", "io_operations_per_tx",
-    "context_switches_per_tx", "write_amplification",
+    "context_switches_per_tx", "write_amplification", "fdatasync_ms",
 )  # fmt: skip
 SERIES: Final = (  # column, what it is, unit: means over the window
     ("f_await_ms", "wait for a flush", "ms"),

@@ -214,6 +214,7 @@ def _summary(trial: Record, observed: Observed) -> None:
         "server_memory_bytes": observed.meter.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),
+        **summary.syncs(trial.facts.filesystem),
         "dataset_bytes": restored.bytes,
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,

@@ -20,7 +20,7 @@ from dbbench.machine.host import tunables
 from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job
-from dbbench.storage import devices, filesystems, layers
+from dbbench.storage import devices, filesystems, layers, small_writes
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import FAMILIES, Made, Mounted
@@ -124,6 +124,28 @@ def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> Filesy
         claims=setup.claims,
         durability_flags=fs.flags,
         durability_class=durability_class(fs.flags),
+    )
+
+
+def probed(job: Job, fs: Mounted, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
+    """Return the facts with the latency of fsync and the limits of atomic writes, of data and log.
+
+    The files are made in the directories of data and log, which may have attributes or a volume of their own.
+    """
+    log, folder = facts.wal, filesystems.wal_directory(job.cell.setup, fs)
+    if fs.wal is not None and log is not None:
+        log = _probed(job, fs.wal, log, folder or fs.wal.path)
+    return dataclasses.replace(_probed(job, fs, facts, datadir), wal=log)
+
+
+def _probed(job: Job, fs: Mounted, facts: FilesystemFacts, folder: Path) -> FilesystemFacts:
+    if fs.raw is not None:
+        return dataclasses.replace(facts, syncs_note="there is no filesystem")
+    where = folder if folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
+    rows, note = small_writes.syncs(where, job.cell.window.measure_s, job.run.plan.seed)
+    least, most = small_writes.atomic_write_bytes(where) or (None, None)
+    return dataclasses.replace(
+        facts, syncs=rows, syncs_note=note, atomic_write_min_bytes=least, atomic_write_max_bytes=most
     )
 
 

@@ -1,0 +1,75 @@
+"""Latency of fsync after small appends, and the limits of atomic writes, on a real directory."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.machine import libc
+from dbbench.model import FilesystemFacts
+from dbbench.storage import small_writes
+
+
+def test_each_call_has_a_row_and_no_file_stays(tmp_path: Path) -> None:
+    """fsync and fdatasync, measured for 0.1 s in a window of seconds: ordered percentiles of all appends."""
+    rows, note = small_writes.syncs(tmp_path, 3.0, seed=1)
+    assert [row.call for row in rows] == ["fsync", "fdatasync"] and note == ""
+    for row in rows:
+        assert row.count >= 1 and 0 < row.p50_ms <= row.p99_ms <= row.max_ms
+        assert row.mean_ms <= row.max_ms
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_a_reason_and_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full or read-only filesystem after the load does not fail the trial; half of a measurement is none."""
+
+    def full(_fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(small_writes._CALLS, "fdatasync", full)
+    rows, note = small_writes.syncs(tmp_path, 3.0, seed=1)
+    assert rows == () and "No space left on device" in note
+    assert list(tmp_path.iterdir()) == []
+    rows, note = small_writes.syncs(tmp_path / "missing", 3.0, seed=1)
+    assert rows == () and "No such file" in note
+
+
+@pytest.mark.parametrize(
+    ("mask", "units", "expected"),
+    [(0x10000 | 0x7FF, (4096, 65536), (4096, 65536)), (0x10000, (0, 0), (0, 0)), (0x7FF, (0, 0), None)],
+)
+def test_atomic_writes_are_those_of_statx(
+    mask: int, units: tuple[int, int], expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 is "none"; a kernel that does not fill in the field reports nothing."""
+
+    def statx(_name: str, *arguments: Any) -> int:
+        struct.pack_into("I", arguments[-1], 0, mask)
+        struct.pack_into("II", arguments[-1], 0xA8, *units)
+        return 0
+
+    monkeypatch.setattr(libc, "call", statx)
+    assert small_writes.atomic_write_bytes(tmp_path) == expected
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_c_library_without_statx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not reported, like on an older kernel."""
+
+    def missing(*_arguments: Any) -> int:
+        raise AttributeError("undefined symbol: statx")
+
+    monkeypatch.setattr(libc, "call", missing)
+    assert small_writes.atomic_write_bytes(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_atomic_writes_in_words() -> None:
+    """What is not reported has no words; results of earlier versions have no fields."""
+    assert FilesystemFacts("ext4").atomic_writes is None
+    assert FilesystemFacts("ext4", atomic_write_min_bytes=0, atomic_write_max_bytes=0).atomic_writes == "none"
+    of_xfs = FilesystemFacts("xfs", atomic_write_min_bytes=4096, atomic_write_max_bytes=65536)
+    assert of_xfs.atomic_writes == "4096 to 65536 bytes"

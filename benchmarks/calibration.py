@@ -21,8 +21,10 @@ from typing import Any, Final
 import numpy
 import scipy.signal
 
-from dbbench.compare import by_host, changepoints, compare, compare_all
+from dbbench.compare import Interaction, by_host, changepoints, compare, compare_all, interactions, rows
+from dbbench.compare.interaction import DEPENDS
 from dbbench.fleet import ledger
+from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
 
 WARMUP_S: Final = 5
@@ -302,6 +304,74 @@ def _disagree(trials: list[Trial]) -> bool:
     return any(one.spread is not None and one.spread.disagree for one in by_host(trials, "a", "tps"))
 
 
+@dataclass(frozen=True)
+class Factorial:
+    """A run with factors: the number of levels of each, and of setups."""
+
+    arms: int
+    levels: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The design in words."""
+        return f"{self.arms} setups, factors of {' × '.join(map(str, self.levels))} levels"
+
+
+FACTORIALS: Final = (Factorial(2, (2,)), Factorial(3, (3, 2)), Factorial(5, (3,)), Factorial(3, (2, 2, 2)))
+INTERACTION: Final = 1.15  # of one setup's ratio between the first two levels of the first factor
+FACTOR_ALARMS: Final = 0.05
+ALARMS: Final = ("order-depends", "ratio-depends")
+
+
+def factor_run(
+    host: Host, design: Factorial, blocks: int, effect: float, rng: numpy.random.Generator
+) -> list[Interaction]:
+    """The interactions of a simulated run. Setups and combinations differ; only `effect` is an interaction."""
+    combos = list(itertools.product(*map(range, design.levels)))
+    cells = list(itertools.product(range(design.arms), combos))
+    of_arm, of_combo = rng.normal(0, 0.2, design.arms), dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True))
+    trials = list[Trial]()
+    for block in range(1, blocks + 1):
+        shared = rng.normal(0, host.block_cv)
+        for attempt in (1, 2):
+            driven = list[Trial]()
+            for place, index in enumerate(rng.permutation(len(cells))):
+                arm, combo = cells[index]
+                slow = rng.random() < host.outliers
+                log = 7 + of_arm[arm] + of_combo[combo] + rng.normal(0, host.trial_cv) + shared
+                log += host.drift * (block - 1 + place / len(cells)) / blocks
+                log += numpy.log(effect) if (arm, combo[0]) == (1, 1) else 0.0
+                log -= rng.uniform(*host.slowed) if slow else 0.0
+                status = Status.SUSPECT if slow and rng.random() < host.noticed else Status.OK
+                number = len(trials) + len(driven)
+                driven.append(Trial(str(number), "", "", f"arm{arm}", "e", "w", block, attempt, number, status,
+                                    summary={"tps": float(numpy.exp(log))}, variant=_variant(combo)))  # fmt: skip
+            trials += driven
+            if all(trial.status is Status.OK for trial in driven):
+                break
+    levels = {("e", "w", _variant(combo)): {f"f{n}": level for n, level in enumerate(combo)} for combo in combos}
+    return interactions(rows(trials, "arm0"), levels, METRICS["tps"])
+
+
+def _variant(combo: Sequence[int]) -> str:
+    return "+".join(f"f{number}={level}" for number, level in enumerate(combo))
+
+
+def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """In which share of runs without an interaction one is reported, and how often a planted one is found."""
+    alarms = list[float]()
+    for design in FACTORIALS:
+        for blocks in (3, 5):
+            runs = [factor_run(host, design, blocks, 1.0, rng) for _ in range(sets)]
+            alarms.append(sum(any(one.verdict in ALARMS for one in run) for run in runs) / sets)
+            yield Figure(f"none, but one reported: {design.text}, n = {blocks}", alarms[-1], FALSE_ALARMS, at_most=True)
+        runs = [factor_run(host, design, 5, INTERACTION, rng) for _ in range(sets)]
+        met = sum(any(c.verdict == DEPENDS and c.fs_setup == "arm1" for c in run[0].contrasts) for run in runs) / sets
+        target = None if host.outliers else 0.9
+        yield Figure(f"+15 % found: {design.text}, n = 5", met, target)
+    yield Figure("none, but one reported: mean of all", sum(alarms) / len(alarms), FACTOR_ALARMS, at_most=True)
+
+
 def series(
     kind: Nights, rng: numpy.random.Generator, step: float = 1.0, at: int = 0, nights: int = NIGHTS
 ) -> list[float | None]:
@@ -340,6 +410,8 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
         yield case.text, list(sharing(case, sets // 2, numpy.random.default_rng([seed, number])))
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
+    for host in (HOSTS[0], *HOSTS[2:]):  # what a block shares cancels in its pairs
+        yield f"factors, host {host.name}", list(factors(host, sets // 2, numpy.random.default_rng(seed)))
     for kind in SERIES:
         few = max(20, sets // 5)  # a series has 100 nights
         yield f"nights {dataclasses.asdict(kind)}", list(nightly(kind, few, numpy.random.default_rng(seed)))

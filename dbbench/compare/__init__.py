@@ -11,11 +11,13 @@ from dbbench.compare.changepoints import changepoints
 from dbbench.compare.curve import Curve, crossings, curves
 from dbbench.compare.document import compare, compare_all
 from dbbench.compare.hosts import ByHost, by_host, heterogeneity
+from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.pairs import Group, chosen, groups
 from dbbench.compare.unpaired import unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, rows
 
 __all__ = [
-    "ByHost", "Comparison", "Curve", "Group", "Row", "by_host", "changepoints", "chosen", "compare", "compare_all",
-    "crossings", "curves", "groups", "heterogeneity", "rows", "unpaired_rows",
+    "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen",
+    "compare", "compare_all",
+    "crossings", "curves", "groups", "heterogeneity", "interactions", "rows", "unpaired_rows",
 ]  # fmt: skip

@@ -90,6 +90,7 @@ PROFILE: Final = Profile(
     features=("innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio", "innodb_page_size",
               "innodb_checksum_algorithm"),
     settings_profiles={PRODUCTION: mysqld.BINLOG_PRODUCTION, STANDALONE: {}},
+    switches={"binlog": {True: mysqld.BINLOG_PRODUCTION, False: {"log_bin": False}}},
     stated=mysqld.BINLOG_STATED,
     building={"innodb_flush_log_at_trx_commit": 0, "innodb_doublewrite": "OFF",
               "innodb_buffer_pool_size": 512 * _MIB, "innodb_fast_shutdown": 0},

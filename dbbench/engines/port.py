@@ -300,6 +300,8 @@ class Profile:
     versions: Mapping[str, Versions] = field(default_factory=dict)  # of defaults that not every version has
     features: tuple[str, ...] = ()  # those that decide how it reads and writes; results show them
     settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
+    switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that are several settings
+    io_uring: Values = field(default_factory=dict)  # settings whose value requires io_uring
     limited: Values = field(default_factory=dict)  # over the profile, where a control group limits the memory
     stated: tuple[
         str, ...

@@ -102,6 +102,7 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
               "wal_recycle", "wal_compression", "data_checksums", "block_size",
               "file_extend_method", "file_copy_method", "huge_pages_status"),
     settings_profiles=postgres_server.SETTINGS_PROFILES,
+    io_uring={"io_method": "io_uring"},
     limited=postgres_server.LIMITED,
     stated=postgres_server.STATED,
     building={

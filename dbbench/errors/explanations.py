@@ -94,8 +94,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Resolve the conflict with apt first, as the message describes.",
     ),
     "E206": (
-        "The kernel lacks the filesystem, an option of it, or an interface that dbbench reads it through.",
-        "Leave the fs setup out of the plan, or use another kernel. `dbbench fs` lists what works here.",
+        "The kernel lacks the filesystem, an option of it, or an interface that dbbench reads it through, or it "
+        "refuses io_uring, which a setting of the server requires.",
+        "Leave the fs setup or the setting out of the plan, or use another kernel. `dbbench fs` lists what works here.",
     ),
     "E207": (
         "`dbbench rehearse` requires Linux on x86-64 and packages of Debian.",

@@ -205,6 +205,8 @@ class Plan:
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
+    factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # of the engines: name -> levels
+    half_fraction: bool = False  # of the combinations of at least four factors with two levels
     study: StudyOf | None = None  # of `dbbench study`
     baseline: str = ""  # an arm's label; default: the first
     blocks: int = 5

@@ -47,6 +47,7 @@ class Cell:
     variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
     client: ClientSpec | None = None  # where the load generator is, if not here
     earlier: EarlierLoad | None = None  # None: no earlier trial of such a cell, or not looked up
+    levels: dict[str, Scalar] = field(default_factory=dict)  # of the plan's factors: name -> level
 
     @property
     def raw(self) -> bool:

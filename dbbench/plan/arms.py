@@ -1,6 +1,7 @@
 """The arms of a plan: their labels, and lists of which each value becomes a separate cell.
 
-Arms are compared only within the same values.
+Arms are compared only within the same values. Of the plan's factors, each engine has those that it knows: `profile`, a
+word of its `switches` such as `binlog`, and server settings. It runs every combination of their levels.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
-from dbbench.model import Arm, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec
+from dbbench.engines import ENGINES, SERVERLESS
+from dbbench.model import Arm, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec, spelt
+from dbbench.plan.server_settings import defaults
 from dbbench.units import size_text
 
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")  # what a label may not have, and the "+" and "=" of a variant
+
+Factors = Mapping[str, tuple[Scalar, ...]]
+PROFILE: Final = "profile"
+HALVED_FROM: Final = 4  # factors of two levels: of fewer, a half would confuse a factor with a pair of others
 
 
 class Variant(NamedTuple):
@@ -26,6 +33,7 @@ class Variant(NamedTuple):
     parameters: dict[str, Scalar]
     memory_bytes: int | None
     engine: EngineSpec
+    levels: dict[str, Scalar]  # of the engine's factors
 
 
 def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str, Parameter]) -> Iterator[Variant]:
@@ -38,12 +46,13 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
     bins = dict(zip(engine.bins, distinct(engine.bins), strict=True))
     lists.append(("memory", plan.memory or (None,), _size))
     lists.append(("bin", engine.bins or (None,), bins.__getitem__))
-    for choice in itertools.product(*(values for _, values, _ in lists)):
+    for *choice, levels in itertools.product(*(values for _, values, _ in lists), combinations(plan, engine)):
         descriptions = [
             f"{name}={word(value)}"
             for (name, values, word), value in zip(lists, choice, strict=True)
             if len(values) > 1
         ]
+        descriptions += [written(name, level) for name, level in levels.items()]
         *swept, memory, folder = choice
         of_workload, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
         settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
@@ -51,14 +60,73 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
             "+".join(descriptions),
             dict(zip(spec.sweeps, of_workload, strict=True)),
             memory,
-            dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
+            with_levels(
+                dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
+                levels,
+            ),
+            levels,
         )
 
 
 def number(plan: Plan, spec: WorkloadSpec, engine: EngineSpec) -> int:
     """Return the number of choices that `variants` yields."""
     lists = (*spec.sweeps.values(), *engine.sweeps.values(), plan.memory or (None,), engine.bins or (None,))
-    return math.prod(len(values) for values in lists)
+    levels = math.prod(map(len, factors_of(plan.factors, engine).values()))
+    if plan.half_fraction and halved(plan, engine):
+        levels //= 2
+    return levels * math.prod(map(len, lists))
+
+
+def factors_of(factors: Factors, engine: EngineSpec) -> dict[str, tuple[Scalar, ...]]:
+    """Return the factors that the engine knows, in the order of the plan."""
+    known_names = {spelt(name) for name in factor_names(engine)}
+    return {name: levels for name, levels in factors.items() if spelt(name) in known_names}
+
+
+def combinations(plan: Plan, engine: EngineSpec) -> list[dict[str, Scalar]]:
+    """Return every combination of the levels of the engine's factors, the first factor changing slowest; a single empty
+    one if it has none. With `half_fraction`, those in which an even number of the two-level factors has its second
+    level, if there are enough of them."""
+    factors = factors_of(plan.factors, engine)
+    every = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
+    pairs = [name for name, levels in factors.items() if len(levels) == 2]
+    if not plan.half_fraction or not halved(plan, engine):
+        return every
+    return [levels for levels in every if sum(levels[name] == factors[name][1] for name in pairs) % 2 == 0]
+
+
+def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
+    """Return the engine with these levels of its factors."""
+    switches = ENGINES[engine.name].PROFILE.switches
+    profile, settings = engine.profile, dict(engine.settings)
+    for name, level in levels.items():
+        if name == PROFILE:
+            profile = str(level)
+            continue
+        values = switches[name][bool(level)] if name in switches else {name: level}
+        settings = {known: value for known, value in settings.items() if spelt(known) not in map(spelt, values)}
+        settings |= values
+    return dataclasses.replace(engine, profile=profile, settings=settings)
+
+
+def written(factor: str, level: Scalar) -> str:
+    """Return a factor's level as in the name of a variant: "io_method=sync"."""
+    return f"{factor}={_word(level)}"
+
+
+def halved(plan: Plan, engine: EngineSpec) -> bool:
+    """Return whether the engine has enough factors for a half fraction."""
+    return sum(len(levels) == 2 for levels in factors_of(plan.factors, engine).values()) >= HALVED_FROM
+
+
+def factor_names(engine: EngineSpec) -> list[str]:
+    """Return the names that can be factors of an engine: those that dbbench or the plan sets."""
+    if engine.name in SERVERLESS:
+        return []
+    own = ENGINES[engine.name]
+    profiles = [name for values in own.PROFILE.settings_profiles.values() for name in values]
+    return [PROFILE, *own.PROFILE.switches, *defaults(engine, None), *own.window_settings(1, 1), *profiles,
+            *engine.settings]  # fmt: skip
 
 
 def twins(values: Sequence[Any], kind: str) -> list[Any]:

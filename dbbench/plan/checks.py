@@ -19,6 +19,7 @@ from dbbench.plan import studies
 from dbbench.plan.arms import label_of, number
 from dbbench.plan.catalog import Catalog, dataset_of, defaults
 from dbbench.plan.extras import check_age_engine, check_client, check_extras, check_fair
+from dbbench.plan.factors import check_factors
 from dbbench.plan.server_settings import check_dropped
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.plan.workloads import check_list, placed
@@ -62,6 +63,7 @@ def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
     _check_figures(document)
     if parts.plan is not None and (many := too_many(parts.plan, parts.workloads.values())):
         document.flaw(("blocks",), many)
+    check_factors(document, parts.plan, parts.engines)
     check_fair(document, parts.engines, parts.workloads)
     loads = {key: workload for key, (_, workload) in parts.workloads.items()}
     check_client(document, parts.plan, parts.engines, list(loads.items()))

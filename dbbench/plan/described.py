@@ -19,6 +19,7 @@ from dbbench.errors import CoresMissing
 from dbbench.machine import host, limits
 from dbbench.machine.limits import cgroup
 from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
+from dbbench.plan import factors
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
@@ -40,6 +41,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             (
+                *factors.sentences(plan),
                 *_profiles(cells),
                 *_sources(plan, cells),
                 *_memory(cells),

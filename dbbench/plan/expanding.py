@@ -69,8 +69,13 @@ def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
     whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
+    for name in ("factors", "half_fraction"):
+        if not whole["plan"][name]:  # as of versions without it
+            del whole["plan"][name]
     for cell in whole["cells"]:
         cell.pop("earlier")
+        if not cell["levels"]:
+            del cell["levels"]
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()
@@ -168,6 +173,7 @@ def _cell(
         checkpoints=plan.checkpoints,
         variant=variant.name,
         client=plan.client,
+        levels=variant.levels,
     )
 
 

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
+from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.model import Arm, Plan
 from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
+from dbbench.plan.arms import written
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.results.fileio import given_text
@@ -87,7 +89,7 @@ def of_plan(text: str, plan: Plan, known: Catalog) -> Asked:
 
 
 def able(wanted: Asked, paths: list[str]) -> Asked:
-    """Return the request without the arms that this machine cannot make, with the reason for each.
+    """Return the request without the arms and levels that are not possible on this machine, with the reason for each.
 
     Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install.
     """
@@ -96,16 +98,33 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
         return wanted
-    less = of_plan(wanted.text, replace(plan, fs_setups=rest), known)
+    levels = {name: tuple(level for level in of if written(name, level) not in skipped)
+              for name, of in plan.factors.items()}  # fmt: skip
+    less = of_plan(wanted.text, replace(plan, fs_setups=rest, factors=levels), known)
     return replace(less, skipped={**wanted.skipped, **less.skipped, **skipped})
 
 
 def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
-    """Return the arms that this machine cannot make, with what it lacks for each."""
+    """Return the arms that this machine cannot make, and the levels of factors that its kernel refuses ("io_method=
+    io_uring"), with what it lacks for each."""
     plan, known = wanted.plan, catalog(paths)
-    if plan.device.existing:
-        return {}
-    return {arm.label: reason for arm in plan.fs_setups if (reason := _lacking(arm, plan, known))}
+    arms = () if plan.device.existing else plan.fs_setups
+    lacking = {arm.label: reason for arm in arms if (reason := _lacking(arm, plan, known))}
+    return {**lacking, **_refused_levels(plan)}
+
+
+def _refused_levels(plan: Plan) -> dict[str, str]:
+    """Return the levels that require io_uring, and why the kernel refuses it, if another level remains."""
+    from dbbench.machine import host
+
+    refused = {
+        written(name, level): name
+        for engine in plan.engine
+        for name, level in profile_of(engine.name).io_uring.items()
+        if len(plan.factors.get(name, ())) > 1 and level in plan.factors[name]
+    }
+    reason = host.without_io_uring() if refused else None
+    return dict.fromkeys(refused, reason) if reason else {}
 
 
 def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:

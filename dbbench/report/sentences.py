@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dbbench.compare import ByHost, Curve, Row
+from dbbench.compare import ByHost, Curve, Interaction, Row
+from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import Kind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED
 from dbbench.metrics.table import Metric
-from dbbench.model import Run
+from dbbench.model import Run, Scalar, titled
 from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
 Part = tuple[str, bool]  # text, bold
@@ -141,6 +142,65 @@ def crossing(curve: Curve, baseline: str) -> Parts:
     where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
     text = f" is {first} and {second}, compared with {baseline}."
     return ((f"{where}: ", False), (curve.fs_setup, True), (text, False))
+
+
+def interaction(about: Interaction) -> Parts:
+    """Whether the comparison of the filesystems depends on a factor of the plan."""
+    lead, rest = {
+        "order-depends": ("the order of the filesystems depends on ", _ratios(about)),
+        "ratio-depends": ("the ratios of the filesystems depend on ", _ratios(about)),
+        "same": ("the ratios of the filesystems do not depend on ", f": none changes by more than 5{GROUP}%"),
+        "same-order": ("same order at every level of ", _sides(about)),
+        "inconclusive": ("it is inconclusive whether the ratios of the filesystems depend on ", _changes(about)),
+    }[about.verdict]
+    where = f"{about.engine} {titled(about.workload, about.variant)}: {lead}"
+    return ((where, False), (about.factor, True), (f"{rest}.", False))
+
+
+def _ratios(about: Interaction) -> str:
+    """The arms whose ratios depend on the factor, with their ratios at each level and the changes."""
+    texts = []
+    arms = list(dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict == DEPENDS))
+    for arm in arms[:MOST_NAMED]:
+        ratios = [
+            f"{change(of.ratio)} ({of.verdict}) with {about.factor}={level_text(of.level)}"
+            for of in about.ratios
+            if of.fs_setup == arm
+        ]
+        changes = [
+            f"{change(of.change)} from {level_text(of.reference)} to {level_text(of.level)}, "
+            f"CI {interval(of.lo, of.hi)}"
+            for of in about.contrasts
+            if of.fs_setup == arm and of.verdict == DEPENDS
+        ]
+        texts.append(f"{arm} is {listed(ratios)}; its ratio changes by {listed(changes)}")
+    further = f"; and {count(len(arms) - MOST_NAMED, 'other setup')}" if len(arms) > MOST_NAMED else ""
+    return f", compared with {about.baseline}: {'; '.join(texts)}{further}"
+
+
+def _sides(about: Interaction) -> str:
+    words = {of.fs_setup: of.verdict for of in about.ratios}
+    each = listed([f"{arm} is {word}" for arm, word in words.items()])
+    return f", compared with {about.baseline}: {each}. Whether the ratios change is inconclusive"
+
+
+def _changes(about: Interaction) -> str:
+    if not about.contrasts:
+        return ": no setup can be compared at two of its levels"
+    if any(of.verdict == LIMITED for of in about.contrasts):
+        return ": the device was the limit"
+    if any(of.lo is None for of in about.contrasts):
+        return ": every combination needs a result of at least 3 blocks"
+    widest = max(about.contrasts, key=lambda of: abs(of.change - 1))
+    return (
+        f": the largest change is that of {widest.fs_setup} to {about.baseline}, {change(widest.change)} from "
+        f"{level_text(widest.reference)} to {level_text(widest.level)} (CI {interval(widest.lo, widest.hi)})"
+    )
+
+
+def level_text(level: Scalar) -> str:
+    """A level of a factor as a plan has it."""
+    return str(level).lower() if isinstance(level, bool) else str(level)
 
 
 def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dbbench import compare
-from dbbench.compare import ByHost, Row
+from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Kind, Remark, has, remark
 from dbbench.compare.verdict import BEHIND, document_of
 from dbbench.engines import SERVERLESS
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import SCHEMA, Trial, plain, titled
+from dbbench.model import SCHEMA, Cell, Scalar, Trial, plain, titled
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import sentences
 from dbbench.report.sentences import (
@@ -54,6 +54,7 @@ class Verdicts(NamedTuple):
     tables: list[VerdictTable]
     findings: list[str] = []  # noqa: RUF012  (never changed)
     hosts: list[tuple[Metric, ByHost]] = []  # noqa: RUF012
+    interactions: list[tuple[Metric, Interaction]] = []  # noqa: RUF012
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
@@ -81,17 +82,31 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     cells = [cell for run in runs for cell in run.run.cells]
     planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
+    levels = levels_of(cells)
+    factors = {factor for of in levels.values() for factor in of}
+    interactions = [
+        (METRICS[name], found)
+        for name in dict.fromkeys(table.metric.name for table in tables)
+        for found in compare.interactions(_rows_by(tables, name), levels, METRICS[name])
+    ]
     crossed = [
         f"{label}: {text}" if metric == ALL else text
         for name, label in dict.fromkeys((table.metric.name, table.metric.label) for table in tables)
-        for text in joined(crossing(curve, chosen) for curve in compare.crossings(_rows_by(tables, name)))
+        for curve in compare.crossings(_rows_by(tables, name))
+        if curve.parameter not in factors
+        for text in joined([crossing(curve, chosen)])
     ]
     unlike = [
         f"{arm.engine} {titled(arm.workload, arm.variant)}: {text}"
         for measured, arm in hosts
         for text in joined([disagreement(arm, measured, chosen)])
     ]
-    return Verdicts(chosen, tables, [*crossed, *unlike], hosts)
+    return Verdicts(chosen, tables, [*crossed, *unlike], hosts, interactions)
+
+
+def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
+    """The factors' levels of each engine, workload and variant that has factors."""
+    return {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells if cell.levels}
 
 
 def _rows_by(tables: Sequence[VerdictTable], metric: str) -> list[Row]:
@@ -180,6 +195,11 @@ def as_document(found: Verdicts) -> dict[str, Any]:
             if found.hosts
             else {}
         ),
+        **(
+            {"interactions": [{**plain(factor), "metric": metric.name} for metric, factor in found.interactions]}
+            if found.interactions
+            else {}
+        ),
     }
 
 
@@ -207,7 +227,7 @@ def as_markdown(found: Verdicts) -> str:
         parts += [f"- Caveat: {plain_text(text)}\n" for _, text in caveats(table.rows)]
         parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
         parts += [f"- {line}" for line in _host_lines(found, table)]
-    return "\n".join([*parts, *(f"- {text}" for text in found.findings)]).rstrip()
+    return "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(found), *found.findings))]).rstrip()
 
 
 def put_tables(found: Verdicts) -> None:
@@ -227,8 +247,27 @@ def put_tables(found: Verdicts) -> None:
                 put_wrapped(f"  {row.fs_setup}: {remarks(row)}")
         for line in _host_lines(found, table):
             put_wrapped(f"  {line}")
+    _put_sentences(found)
+
+
+def _put_sentences(found: Verdicts) -> None:
+    """Print what concerns several tables."""
+    factors = _factor_lines(found)
+    if factors:
+        put()
+    for text in factors:
+        put_wrapped(text)
     for text in found.findings:
         put_wrapped(f"! {text}")
+
+
+def _factor_lines(found: Verdicts) -> list[str]:
+    """A sentence for each factor; with its metric if there are several."""
+    several = len({metric.name for metric, _ in found.interactions}) > 1
+    return [
+        (f"{metric.label}: " if several else "") + plain_text(sentences.interaction(factor))
+        for metric, factor in found.interactions
+    ]
 
 
 def _host_lines(found: Verdicts, table: VerdictTable) -> list[str]:

@@ -20,6 +20,7 @@ from dbbench.errors import (
     KernelLacks,
     MemoryMissing,
     NotRoot,
+    PlanInvalid,
     ProgramMissing,
     ResultsUnwritable,
 )
@@ -63,6 +64,7 @@ def lacking(
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
     yield from _sources(expanded)
+    yield from _settings(expanded)
     yield from _cores(plan)
     yield from _memory(expanded)
     yield from _client(plan, expanded)
@@ -134,6 +136,32 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
             if error.evidence not in refused:
                 yield error
             refused.add(error.evidence)
+
+
+def _settings(expanded: Expanded) -> Iterator[DbbenchError]:
+    """Yield an error for each factor that the installed server does not have, and each setting that requires io_uring
+    where the kernel refuses it."""
+    from dbbench.engines import ENGINES
+    from dbbench.engines.settings import numbers_of
+    from dbbench.machine import host
+
+    remedy = "Change the setting or the factor in the plan."
+    problems: dict[str, DbbenchError] = {}
+    for cell in expanded.cells:
+        engine, bin_ = ENGINES[cell.engine.name], Path(cell.engine.bin) if cell.engine.bin else None
+        absent = [name for name in cell.levels if name in engine.PROFILE.versions]
+        version = engine.installed(bin_) if absent else None
+        for name in absent:
+            if version is not None and numbers_of(version) not in engine.PROFILE.versions[name]:
+                text = f"{engine.PROFILE.title} {version} has no setting {name}, a factor of the plan"
+                problems[text] = PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
+        settings = settings_of(cell) if engine.PROFILE.io_uring else {}
+        wanted = [name for name, value in engine.PROFILE.io_uring.items()
+                  if name in settings and settings[name].value == value]  # fmt: skip
+        if wanted and (reason := host.without_io_uring()):
+            text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
+            problems[text] = KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
+    yield from problems.values()
 
 
 def _cores(plan: Plan) -> Iterator[DbbenchError]:

@@ -12,6 +12,7 @@ whole machine.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import mmap
 import os
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.machine import libc
 from dbbench.machine.host.proc import CpuTimes, ProcessTimes, cpu_times, number, processes, text, tree, vmstat
 from dbbench.machine.host.tunables import block_files, block_layer, changed, state, watched
 from dbbench.machine.namespaces import host_proc
@@ -46,6 +48,7 @@ __all__ = [
     "versions",
     "virtualisation",
     "watched",
+    "without_io_uring",
 ]
 # Flags by which databases and filesystems choose their code for checksums and compression.
 _FLAGS: Final = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx", "avx2", "avx512f", "sha_ni", "aes", "crc32", "sha2")
@@ -67,6 +70,7 @@ _PACKAGES: Final = (
 )  # fmt: skip
 # What a program that gives no version may do; being stopped (Interrupted) is not among it.
 _NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)
+_IO_URING_SETUP: Final = 425  # its number on every architecture
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
@@ -124,6 +128,18 @@ def second_kernel(root: Path = Path("/")) -> str | None:
     """Return a note about numbers from user-mode Linux (`dbbench rehearse`), or None on any other kernel."""
     cpuinfo = text(root / "proc/cpuinfo") or ""
     return f"user-mode Linux {os.uname().release}, not comparable" if "User Mode Linux" in cpuinfo else None
+
+
+def without_io_uring(root: Path = Path("/")) -> str | None:
+    """Return why the kernel refuses io_uring to a server, which is not root, or None if it does not."""
+    if (disabled := text(root / "proc/sys/kernel/io_uring_disabled")) in ("1", "2"):
+        return f"the kernel refuses io_uring: sysctl kernel.io_uring_disabled is {disabled}; 0 permits it"
+    try:
+        libc.call("syscall", _IO_URING_SETUP, 1, None)
+    except OSError as error:
+        if error.errno != errno.EFAULT:  # of the null pointer: the call itself is permitted
+            return f"the kernel refuses io_uring ({error.strerror}), for example by a seccomp profile"
+    return None
 
 
 def _cpu(root: Path) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class Line:
     mark: Mark
     path: str
     dots: tuple[tuple[float, float, str], ...] = ()  # x, y, words
+    bars: str = ""  # the path of their intervals
 
 
 @dataclass(frozen=True)

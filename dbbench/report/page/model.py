@@ -15,6 +15,7 @@ from dbbench.report.page import fair, nights
 from dbbench.report.page.choose import Choose, choose
 from dbbench.report.page.dots import DotPlot, dot_plots
 from dbbench.report.page.environment import Environment, environment
+from dbbench.report.page.factors import FactorPlot, factor_plots
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import Verdict, verdict
@@ -58,6 +59,7 @@ class PageModel:
     verdict: Verdict
     comparisons: tuple[GroupView, ...]
     choose: Choose
+    factors: tuple[FactorPlot, ...]
     latencies: tuple[Latency, ...]
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
@@ -104,6 +106,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         verdict=verdict(page_groups, warnings),
         comparisons=comparisons,
         choose=choose(page_groups),
+        factors=factor_plots(page_groups),
         latencies=distributions,
         findings=warnings,
         bars=bars(page_groups),

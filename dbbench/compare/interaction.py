@@ -1,0 +1,258 @@
+"""Factors of a plan: whether the ratios of the filesystems, and their order, depend on a factor's level.
+
+At each level of a factor, an arm has a ratio to the baseline: the geometric mean over all combinations of the other
+factors. A contrast is the ratio at one level ÷ that at the factor's first level. Both are made of the rows of the
+combinations, whose pairs lie within blocks; the standard error of each row is that of its own interval, with the
+variance that pairs of a run share. Degrees of freedom are Satterthwaite's. Holm's procedure covers all contrasts of one
+engine and workload. `benchmarks/calibration.py` measures the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from dbbench.compare.interval import SAME, holm_levels
+from dbbench.compare.pairs import Group
+from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
+from dbbench.metrics.table import Metric
+from dbbench.model import Scalar
+
+Levels = Mapping[str, Scalar]  # factor -> level
+DEPENDS: Final = "depends"
+Verdict = Literal["order-depends", "ratio-depends", "same", "same-order", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class LevelRatio:
+    """An arm's ratio to the baseline at one level; `verdict` is a word of the metric, as in a row."""
+
+    fs_setup: str
+    level: Scalar
+    ratio: float
+    lo: float | None
+    hi: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The ratio of an arm at `level` ÷ its ratio at `reference`, with the interval at `confidence` that Holm gives it.
+
+    `verdict`: "depends" (the interval excludes 1), "same" (it is within 5 %), "device-limited" or "inconclusive".
+    """
+
+    fs_setup: str
+    level: Scalar
+    reference: Scalar
+    change: float
+    lo: float | None
+    hi: float | None
+    verdict: str
+    confidence: float | None
+    df: float | None
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """A factor under one engine and workload. `variant` is what of the plan's other lists it belongs to.
+
+    `order-depends`: a ratio depends on the factor, and an arm is ahead of the baseline at one level and behind it at
+    another. `ratio-depends`: a ratio depends on the factor. `same`: no ratio changes by more than 5 %. `same-order`:
+    each arm is on the same side of the baseline at every level. Else `inconclusive`.
+    """
+
+    engine: str
+    workload: str
+    variant: str
+    factor: str
+    baseline: str
+    levels: tuple[Scalar, ...]
+    verdict: Verdict
+    contrasts: tuple[Contrast, ...]
+    ratios: tuple[LevelRatio, ...]
+
+
+class _Guess(NamedTuple):
+    """A sum of log ratios; `df` is None where one of them has no interval."""
+
+    mean: float
+    variance: float
+    df: float | None
+
+    def p_value(self) -> float:
+        from scipy.special import stdtr
+
+        if self.df is None:
+            return 1.0
+        if self.variance == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stdtr(self.df, -abs(self.mean) / math.sqrt(self.variance)))
+
+    def bounds(self, confidence: float) -> tuple[float, float]:
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.df or math.nan, 1 - (1 - confidence) / 2)) * math.sqrt(self.variance)
+        return self.mean - half, self.mean + half
+
+
+class _Cell(NamedTuple):
+    """A row with the levels of its combination."""
+
+    levels: Levels
+    row: Row
+
+
+def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Metric) -> list[Interaction]:
+    """The interaction of each factor, for each engine and workload, in the order of the plan.
+
+    `rows` are those of a whole run by that metric, `levels` has the factors of each group, in the plan's order. Arms of
+    another durability class than the baseline are left out.
+    """
+    families: dict[_Family, list[_Cell]] = {}
+    for row in rows:
+        if of_row := levels.get((row.engine, row.workload, row.variant)):
+            key = _family((row.engine, row.workload, row.variant), of_row)
+            families.setdefault(key, []).append(_Cell(of_row, row))
+    planned = {key: [of for group, of in levels.items() if _family(group, of) == key] for key in families}
+    return [about for key, cells in families.items() for about in _interactions(key[0], cells, planned[key], metric)]
+
+
+_Family = tuple[Group, tuple[str, ...]]  # engine, workload and the rest of the variant; names of the factors
+
+
+def _family(group: Group, levels: Levels) -> _Family:
+    """Return what the combinations have in common that are compared with each other."""
+    engine, workload, variant = group
+    rest = "+".join(part for part in variant.split("+") if part.partition("=")[0] not in levels)
+    return (engine, workload, rest), tuple(levels)
+
+
+def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric: Metric) -> list[Interaction]:
+    engine, workload, variant = key
+    baseline = next((cell.row.fs_setup for cell in cells if cell.row.verdict == "baseline"), None)
+    if baseline is None:
+        return []
+    mixed = {cell.row.fs_setup for cell in cells if cell.row.mixed_durability}
+    arms = [arm for arm in dict.fromkeys(cell.row.fs_setup for cell in cells) if arm not in {baseline, *mixed}]
+    guesses: dict[tuple[str, str, Scalar], _Guess] = {}
+    differences: list[tuple[str, str, Scalar, Scalar, _Guess]] = []
+    for factor in planned[0]:
+        steps = list(dict.fromkeys(of[factor] for of in planned))
+        for arm in arms:
+            of_arm = [cell for cell in cells if cell.row.fs_setup == arm]
+            for step in steps:
+                wanted = sum(of[factor] == step for of in planned)
+                at = [cell.row for cell in of_arm if cell.levels[factor] == step and cell.row.ratio is not None]
+                if at:
+                    guesses[factor, arm, step] = _mean(at, complete=len(at) == wanted)
+            first = guesses.get((factor, arm, steps[0]))
+            differences += [
+                (factor, arm, step, steps[0], _difference(other, first))
+                for step in steps[1:]
+                if first is not None and (other := guesses.get((factor, arm, step))) is not None
+            ]
+    limited = {cell.row.fs_setup for cell in cells if cell.row.verdict == LIMITED}
+    contrasts = _contrasts(differences, limited)
+    return [
+        _judged(
+            Interaction(engine, workload, variant, factor, baseline,
+                        tuple(dict.fromkeys(of[factor] for of in planned)), "inconclusive",
+                        tuple(contrast for name, contrast in contrasts if name == factor),
+                        _ratios({key: guess for key, guess in guesses.items() if key[0] == factor}, limited, metric))
+        )
+        for factor in planned[0]
+    ]  # fmt: skip
+
+
+def _mean(rows: Sequence[Row], *, complete: bool) -> _Guess:
+    """The mean of the rows' log ratios; without an interval where a row has none, or a combination is missing."""
+    from scipy.special import stdtrit
+
+    mean = math.fsum(math.log(row.ratio or 1.0) for row in rows) / len(rows)
+    variances: list[tuple[float, float]] = []
+    for row in rows:
+        if row.lo is None or row.hi is None or row.level is None or row.df is None:
+            return _Guess(mean, 0.0, None)
+        error = math.log(row.hi / row.lo) / 2 / float(stdtrit(row.df, 1 - (1 - row.level) / 2))
+        variances.append(((error / len(rows)) ** 2, row.df))
+    variance, df = _satterthwaite(variances)
+    return _Guess(mean, variance, df if complete else None)
+
+
+def _difference(guess: _Guess, reference: _Guess) -> _Guess:
+    mean = guess.mean - reference.mean
+    if guess.df is None or reference.df is None:
+        return _Guess(mean, 0.0, None)
+    return _Guess(mean, *_satterthwaite([(guess.variance, guess.df), (reference.variance, reference.df)]))
+
+
+def _satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(variance, degrees of freedom) of a sum, from those of its independent terms."""
+    variance = math.fsum(term for term, _ in variances)
+    squares = math.fsum(term**2 / df for term, df in variances)
+    return variance, variance**2 / squares if squares else math.fsum(df for _, df in variances)
+
+
+def _contrasts(
+    differences: Sequence[tuple[str, str, Scalar, Scalar, _Guess]], limited: set[str]
+) -> list[tuple[str, Contrast]]:
+    """(factor, contrast) with the levels that Holm gives to all that have an interval."""
+    tested = [
+        index for index, (_, arm, _, _, guess) in enumerate(differences) if guess.df is not None and arm not in limited
+    ]
+    holm = dict(zip(tested, holm_levels([differences[index][-1].p_value() for index in tested]), strict=True))
+    contrasts = []
+    for index, (factor, arm, level, reference, guess) in enumerate(differences):
+        bounds = guess.bounds(holm[index]) if index in holm else None
+        verdict = LIMITED if arm in limited else "inconclusive"
+        if bounds is not None and (bounds[0] > 0 or bounds[1] < 0):
+            verdict = DEPENDS
+        elif bounds is not None and bounds[0] >= -SAME and bounds[1] <= SAME:
+            verdict = "same"
+        low, high = (None, None) if bounds is None else map(math.exp, bounds)
+        contrast = Contrast(arm, level, reference, math.exp(guess.mean), low, high, verdict, holm.get(index),
+                            guess.df if index in holm else None)  # fmt: skip
+        contrasts.append((factor, contrast))
+    return contrasts
+
+
+def _ratios(
+    guesses: Mapping[tuple[str, str, Scalar], _Guess], limited: set[str], metric: Metric
+) -> tuple[LevelRatio, ...]:
+    tested = [key for key, guess in guesses.items() if guess.df is not None and key[1] not in limited]
+    holm = dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
+    ratios = []
+    for key, guess in guesses.items():
+        _, arm, level = key
+        bounds = guess.bounds(holm[key]) if key in holm else None
+        verdict = LIMITED if arm in limited else "inconclusive" if bounds is None else word(*bounds, metric)
+        low, high = (None, None) if bounds is None else map(math.exp, bounds)
+        ratios.append(LevelRatio(arm, level, math.exp(guess.mean), low, high, verdict))
+    return tuple(ratios)
+
+
+def _judged(about: Interaction) -> Interaction:
+    """The interaction with its verdict."""
+    return Interaction(**{**vars(about), "verdict": _verdict(about)})
+
+
+def _verdict(about: Interaction) -> Verdict:
+    sides: dict[str, list[str]] = {}
+    for ratio in about.ratios:
+        sides.setdefault(ratio.fs_setup, []).append(
+            "ahead" if ratio.verdict in AHEAD else "behind" if ratio.verdict in BEHIND else ""
+        )
+    depending = {contrast.fs_setup for contrast in about.contrasts if contrast.verdict == DEPENDS}
+    if any({"ahead", "behind"} <= set(sides[arm]) for arm in depending):
+        return "order-depends"
+    if depending:
+        return "ratio-depends"
+    if about.contrasts and all(contrast.verdict == "same" for contrast in about.contrasts):
+        return "same"
+    whole = all(len(of) == len(about.levels) for of in sides.values())
+    if sides and whole and all(len(set(of)) == 1 and "" not in of for of in sides.values()):
+        return "same-order"
+    return "inconclusive"

@@ -1,0 +1,279 @@
+"""Factors of a plan: what they expand to, what is wrong with them, and whether the ratios depend on them."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import calibration
+import synthetic
+from calibration import HOSTS, Factorial
+from synthetic import Shape
+
+from dbbench import results
+from dbbench.compare import Interaction, Row, interactions
+from dbbench.compare.interaction import Verdict
+from dbbench.engines import postgres
+from dbbench.errors import PlanInvalid
+from dbbench.machine import host
+from dbbench.metrics.table import METRICS
+from dbbench.model import Setting
+from dbbench.plan import expand, identity, load
+from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.factors import sentences as plan_sentences
+from dbbench.plan.request import able, of_plan
+from dbbench.plan.server_settings import settings_of
+from dbbench.report.page import render
+from dbbench.report.page.model import build
+from dbbench.report.sentences import interaction, plain_text
+from dbbench.report.verdicts import as_document, as_markdown, put_tables, verdicts
+from dbbench.run import preflight
+
+PLAN = """\
+name = "f"
+fs_setups = ["ext4", "xfs"]
+{factors}
+[[engine]]
+name = "postgres"
+[[engine]]
+name = "mariadb"
+settings = {{ sync-binlog = 0 }}
+[[workload]]
+name = "pgbench-tpcb"
+engines = ["postgres"]
+[[workload]]
+name = "sysbench-oltp-read-write"
+engines = ["mariadb"]
+"""
+TWO = 'factors = { io_method = ["sync", "worker", "io_uring"], binlog = [true, false] }'
+FOUR = ("factors = { io_method = ['sync', 'worker'], wal_compression = ['off', 'on'], full_page_writes = [true, false],"
+        " profile = ['production', 'standalone'] }")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def known() -> Catalog:
+    """The shipped catalogue."""
+    return catalog()
+
+
+def written(folder: Path, factors: str) -> Path:
+    """The file of a plan with these factors."""
+    path = folder / "plan.toml"
+    path.write_text(PLAN.format(factors=factors))
+    return path
+
+
+def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known: Catalog) -> None:
+    """io_method belongs to PostgreSQL and binlog to MariaDB; a combination is a variant, and carries its levels."""
+    plan = load(written(tmp_path, TWO), known)
+    cells = expand(plan, known).cells
+    assert len(cells) == 2 * 3 + 2 * 2
+    assert {(cell.variant, *cell.levels.items()) for cell in cells if cell.engine.name == "postgres"} == {
+        (f"io_method={method}", ("io_method", method)) for method in ("sync", "worker", "io_uring")
+    }
+    logged, unlogged = (
+        settings_of(next(cell for cell in cells if cell.levels == {"binlog": level})) for level in (True, False)
+    )
+    assert logged["log_bin"] == Setting(True, "plan") and unlogged["log_bin"] == Setting(False, "plan")
+    assert logged["sync_binlog"].value == 1 and "sync-binlog" not in logged  # however the plan spells it
+    said = " ".join(plan_sentences(plan))
+    assert "io_method sync, worker, io_uring. Each setup runs with 3" in said
+    assert "binlog is not a factor of postgres." in said
+
+
+def test_a_plan_without_factors_is_the_same_run_as_before(tmp_path: Path, known: Catalog) -> None:
+    """Its hash does not know of factors; with factors it does."""
+    plan = load(written(tmp_path, ""), known)
+    cells = expand(plan, known).cells
+    with_factors = load(written(tmp_path, TWO), known)
+    assert identity(plan, cells) != identity(with_factors, cells)
+    assert identity(with_factors, cells) != identity(replace(with_factors, half_fraction=True), cells)
+
+
+def test_a_half_fraction_is_balanced(tmp_path: Path, known: Catalog) -> None:
+    """Of 16 combinations 8, in which each pair of levels of two factors occurs twice; the plan offers it in words."""
+    plan = load(written(tmp_path, FOUR), known)
+    assert any("half_fraction = true in the plan runs only 8" in text for text in plan_sentences(plan))
+    half = load(written(tmp_path, f"half_fraction = true\n{FOUR}"), known)
+    cells = [cell for cell in expand(half, known).cells if cell.engine.name == "postgres" and cell.arm == "xfs"]
+    assert len(cells) == 8
+    names = list(half.factors)
+    for one in range(4):
+        for other in range(one):
+            pairs = [(cell.levels[names[one]], cell.levels[names[other]]) for cell in cells]
+            assert sorted(pairs.count(pair) for pair in set(pairs)) == [2, 2, 2, 2]
+    assert {cell.engine.profile for cell in cells} == {"production", "standalone"}
+
+
+@pytest.mark.parametrize(
+    ("factors", "evidence"),
+    [
+        ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
+        ("factors = { whatever = [1, 2] }", "not known to engine"),
+        ("factors = { io_method = ['sync'] }", "has one level"),
+        ("factors = { io_method = [] }", "is an empty list"),
+        ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),
+        ("factors = { io_method = 'sync' }", "factors"),
+        ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
+        ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
+        ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
+        (f"half_fraction = true\n{TWO}", "requires 4 factors with two levels"),
+        ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
+    ],
+)
+def test_wrong_factors_are_named(tmp_path: Path, known: Catalog, factors: str, evidence: str) -> None:
+    """Each error is found before anything runs."""
+    with pytest.raises(PlanInvalid, match=re.escape(evidence)):
+        load(written(tmp_path, factors), known)
+
+
+def test_many_factors_are_counted_not_built(tmp_path: Path, known: Catalog) -> None:
+    """Too many combinations are refused without making a list of them."""
+    names = ("bgwriter_delay", "bgwriter_lru_maxpages", "io_workers", "jit", "io_method", "wal_buffers", "max_wal_size")
+    many = ", ".join(f"{name} = [{', '.join(map(str, range(200)))}]" for name in names)
+    with pytest.raises(PlanInvalid, match=r"combinations of setup, engine and workload; at most"):
+        load(written(tmp_path, f"factors = {{ {many} }}"), known)
+
+
+def test_a_level_that_the_kernel_refuses_is_skipped(
+    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without io_uring the other levels run, and the sysctl is named."""
+    reason = "the kernel refuses io_uring: sysctl kernel.io_uring_disabled is 2; 0 permits it"
+    monkeypatch.setattr(host, "without_io_uring", lambda: reason)
+    path = written(tmp_path, f'{TWO}\n[device]\nkind = "dir"\npaths = {{ ext4 = "/a", xfs = "/b" }}')
+    plan = load(path, known)
+    wanted = able(of_plan(path.read_text(), plan, known), [])
+    assert wanted.skipped == {"io_method=io_uring": reason}
+    assert {cell.levels.get("io_method") for cell in wanted.expanded.cells} == {"sync", "worker", None}
+
+
+@pytest.mark.starts_processes
+def test_a_setting_that_this_machine_cannot_have_is_refused(
+    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factor that the server's version does not have, and io_uring where nothing else remains."""
+    monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
+    monkeypatch.setattr(postgres, "installed", lambda bin=None: "15.18")
+    plan = load(written(tmp_path, TWO), known)
+    refused = [error.evidence for error in preflight.lacking(plan, expand(plan, known), tmp_path)]
+    assert "io_method = io_uring is not possible: refused by a test" in refused
+    assert "PostgreSQL 15.18 has no setting io_method, a factor of the plan" in refused
+
+
+@pytest.mark.parametrize(("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")])
+def test_the_sysctl_of_io_uring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, reason: str | None
+) -> None:
+    """1 refuses it to a server too, which is not root."""
+    sysctl = tmp_path / "proc/sys/kernel/io_uring_disabled"
+    sysctl.parent.mkdir(parents=True)
+    sysctl.write_text(value)
+
+    def permitted(*_: object) -> int:
+        raise OSError(14, "Bad address")
+
+    monkeypatch.setattr(host.libc, "call", permitted)
+    said = host.without_io_uring(tmp_path)
+    assert said is None if reason is None else reason in str(said)
+
+
+def row(arm: str, level: str, ratio: float, half: float | None = 0.02, **more: object) -> Row:
+    """A row with a 95 % interval of that half width on the log scale, 8 degrees of freedom."""
+    low, high = (None, None) if half is None else (ratio * math.exp(-half), ratio * math.exp(half))
+    verdict = "baseline" if arm == "a" else "inconclusive"
+    whole = Row(arm, "e", "w", 100.0, ratio, low, high, verdict, 5, 0, None if half is None else 0.95, "full", False,
+                variant=f"clients=8+f={level}", df=None if half is None else 8.0)  # fmt: skip
+    return replace(whole, **more)  # type: ignore[arg-type]
+
+
+LEVELS = {("e", "w", f"clients=8+f={level}"): {"f": level} for level in ("x", "y")}
+
+
+def judged(*rows: Row) -> Interaction:
+    """The only interaction of these rows and the baseline's."""
+    (only,) = interactions([row("a", "x", 1.0), row("a", "y", 1.0), *rows], LEVELS, METRICS["tps"])
+    return only
+
+
+@pytest.mark.parametrize(
+    ("ratios", "half", "verdict", "text"),
+    [
+        ((1.1, 0.9), 0.02, "order-depends", "e w, clients=8: the order of the filesystems depends on f, compared"),
+        ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
+        ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
+        ((1.3, 1.31), 0.1, "same-order", "same order at every level of f, compared with a: b is faster."),
+        ((1.01, 1.02), 0.1, "inconclusive", "the largest change is that of b to a, +1.0 % from x to y (CI"),
+        ((1.01, 1.02), None, "inconclusive", ": every combination needs a result of at least 3 blocks."),
+    ],
+)
+def test_verdicts_of_planted_ratios(
+    ratios: tuple[float, float], half: float | None, verdict: Verdict, text: str
+) -> None:
+    """The word and the sentence follow from the intervals."""
+    found = judged(*(row("b", level, ratio, half) for level, ratio in zip("xy", ratios, strict=True)))
+    assert found.verdict == verdict and text in plain_text(interaction(found))
+    assert (found.variant, found.levels) == ("clients=8", ("x", "y"))
+
+
+def test_the_interval_of_a_contrast_by_hand() -> None:
+    """Two rows of equal error with 8 degrees each: √2 as wide at 16 degrees."""
+    (contrast,) = judged(row("b", "x", 1.0), row("b", "y", 1.1)).contrasts
+    assert contrast.df == pytest.approx(16) and contrast.confidence == 0.95
+    half = 0.02 / 2.306004 * math.sqrt(2) * 2.119905
+    assert (contrast.lo, contrast.hi) == pytest.approx((1.1 * math.exp(-half), 1.1 * math.exp(half)), rel=1e-5)
+
+
+def test_what_cannot_be_compared_has_no_word() -> None:
+    """A combination that is missing, the device's ceiling, and another durability class."""
+    assert judged(row("b", "x", 1.0)).contrasts == ()
+    assert judged(row("b", "x", 1.0)).verdict == "inconclusive"
+    limited = judged(row("b", "x", 1.0, verdict="device-limited"), row("b", "y", 1.5))
+    assert [contrast.verdict for contrast in limited.contrasts] == ["device-limited"]
+    assert "the device was the limit" in plain_text(interaction(limited))
+    assert judged(row("b", "x", 1.0, mixed_durability=True), row("b", "y", 1.5)).contrasts == ()
+
+
+def test_interactions_are_calibrated() -> None:
+    """Few false alarms, and +15 % is found; `benchmarks/calibration.py` measures it with more runs."""
+    rng, sets = numpy.random.default_rng(7), 80
+    runs = [calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)]
+    assert sum(any(one.verdict in calibration.ALARMS for one in run) for run in runs) <= 0.15 * sets
+    runs = [calibration.factor_run(HOSTS[0], Factorial(2, (2,)), 5, 1.15, rng) for _ in range(sets)]
+    assert sum(run[0].verdict in calibration.ALARMS for run in runs) >= 0.9 * sets
+
+
+def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence for each engine and workload, lines that cross, and rows for programs."""
+    shape = Shape(arms=("ext4", "xfs"), work=(("mariadb", "oltp_read_write"),), blocks=5, crossed=True, noise=0.005)
+    loaded = results.load_run(synthetic.write(tmp_path, shape))
+    compared = verdicts([loaded])
+    ((_, found),) = compared.interactions
+    assert found.verdict == "order-depends"
+    sentence = plain_text(interaction(found))
+    assert sentence in as_markdown(compared).replace("\u202f", " ")
+    put_tables(compared)
+    assert sentence.split() == capsys.readouterr().out[-len(sentence) - 40 :].split()[-len(sentence.split()) :]
+    (entry,) = as_document(compared)["interactions"]
+    assert (entry["factor"], entry["metric"], entry["levels"]) == ("binlog", "tps", [True, False])
+    assert [contrast["verdict"] for contrast in entry["contrasts"]] == ["depends"]
+    assert render([loaded]).count('id="i-') == 1
+    (factor,) = build([loaded]).factors
+    assert plain_text(factor.parts) == sentence
+    base, xfs = factor.plot.lines
+    assert base.mark.name == "ext4" and xfs.dots[0][1] > base_height(base.path) > xfs.dots[1][1]
+    assert xfs.bars.count("M") == 2
+
+
+def base_height(path: str) -> float:
+    """The y of the first point of a path."""
+    return float(path[1:].split("L")[0].split()[1])

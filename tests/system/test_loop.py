@@ -17,7 +17,7 @@ from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import directory, loop, loopctl
+from dbbench.storage.devices import directory, loop, sysfs
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, Images
 from tests.support.permit import Permit
@@ -53,7 +53,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     assert (facts.kind, facts.size_bytes, facts.direct_io) == ("loop", 32 * 2**20, True)
     assert (facts.image_blocks_before, facts.image_extents_before) == (before.blocks, before.extents)
     assert before.blocks * 512 >= 32 * 2**20 and before.extents is not None and before.extents > 0
-    assert not loopctl.is_bound(name)
+    assert not sysfs.is_bound(name)
 
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
@@ -98,7 +98,7 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
     def attach(image: Path) -> bool:
         with loop.attached(image) as device:
-            return loopctl.status(device.facts.name) == loopctl.LoopStatus(
+            return sysfs.status(device.facts.name) == sysfs.LoopStatus(
                 (image.stat().st_dev, image.stat().st_ino), 0, str(image)
             )
 
@@ -129,7 +129,7 @@ def test_a_sigkill_clears_it(image: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         name = program.stdout.readline().strip()
-        assert loopctl.is_bound(name)
+        assert sysfs.is_bound(name)
         program.kill()
     with loop.attached(image):
         pass

@@ -7,8 +7,13 @@ Fields of `stat`: Documentation/block/stat.rst of the kernel (the 16th, flush re
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import os
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -160,3 +165,59 @@ def queue_attributes(name: str) -> dict[str, str]:
 def _stat(name: str) -> list[int] | None:
     counters = read(folder(name) / "stat")
     return [int(word) for word in counters.split()] if counters else None
+
+
+CONTROL: Final = Path("/dev/loop-control")
+LO_FLAGS_AUTOCLEAR: Final = 4
+LO_FLAGS_DIRECT_IO: Final = 16
+_LOOP_CTL_GET_FREE: Final = 0x4C82
+_LOOP_CONFIGURE: Final = 0x4C0A
+_LOOP_GET_STATUS64: Final = 0x4C05
+_INFO: Final = struct.Struct("=5Q4I64s64s32s2Q")  # struct loop_info64
+_CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
+
+
+@dataclass(frozen=True)
+class LoopStatus:
+    """The file of a loop device as (device, inode), or its block device by number (0: none)."""
+
+    file: tuple[int, int]
+    number: int
+    file_name: str  # as sysfs has it: cut short nowhere, but seen from another namespace it may be misleading
+
+
+def free_number() -> int:
+    """Return the number of a currently free loop device. Raises OSError."""
+    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+    finally:
+        os.close(control)
+
+
+def configure(device: int, file: int, flags: int) -> None:
+    """Bind an open file to an open loop device with these flags atomically. OSError EBUSY: another process
+    was faster."""
+    name = os.fsencode(Path(f"/proc/self/fd/{file}").readlink())[:63]
+    info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+    fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, 0, info, *[0] * 8))
+
+
+def is_bound(name: str) -> bool:
+    """Whether that is a loop device with a bound file."""
+    return (folder(name) / "loop/backing_file").exists()
+
+
+def status(name: str) -> LoopStatus | None:
+    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
+    device, inode, number, *_ = _INFO.unpack(answer)
+    return LoopStatus((device, inode), number, read(folder(name) / "loop/backing_file") or "")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine.namespaces import Mount, mounts_of, unescaped
-from dbbench.storage.devices import loopctl, sysfs
+from dbbench.storage.devices import sysfs
 
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie
 _COMMAND: Final = 120  # characters of a command line in a message
@@ -46,7 +46,7 @@ def target(name: str) -> Target:
     """Return the device of that kernel name with what is on it. Raises OSError if a loop device cannot be queried."""
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
-    status = loopctl.status(name) if loopctl.is_bound(name) else None
+    status = sysfs.status(name) if sysfs.is_bound(name) else None
     return Target(name, numbers, frozenset({status.file}) if status else frozenset())
 
 
@@ -121,10 +121,10 @@ def by_loops(device: Target) -> list[str]:
     """Return loop devices over it, or over the same file."""
     users = []
     for name in sysfs.disks():
-        if name == device.name or not loopctl.is_bound(name):
+        if name == device.name or not sysfs.is_bound(name):
             continue
         try:
-            status = loopctl.status(name)
+            status = sysfs.status(name)
         except OSError as error:
             users.append(f"what is behind {name} cannot be read: {error.strerror}")
             continue

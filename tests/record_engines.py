@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server, cursor_of, execute, rows
-from dbbench.engines.postgres_counters import COLUMNS, VIEWS, reading
+from dbbench.engines.postgres_sql import COLUMNS, VIEWS, reading
 from dbbench.model import Settings, merged
 from tests.conftest import engine_bin
 

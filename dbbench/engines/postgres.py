@@ -22,9 +22,8 @@ from dbbench.engines import postgres_server
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
 from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
-from dbbench.engines.postgres_counters import DATABASE
 from dbbench.engines.postgres_server import BLOCK, PORT, USER, PostgresServer, ready
-from dbbench.engines.postgres_sql import PostgresSql
+from dbbench.engines.postgres_sql import DATABASE, PostgresSql
 from dbbench.engines.serving import Launch, forget, own, put, serving_program
 from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing

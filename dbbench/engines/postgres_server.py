@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.engines.port import Place, Profile, Sessions
-from dbbench.engines.postgres_counters import (
+from dbbench.engines.postgres_sql import (
     CAUSES,
     COLUMNS,
     DATABASE,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from dbbench.engines.port import Server, Table, rows_of
+from dbbench.engines.settings import EVERY_VERSION, Versions, numbers_of
 from dbbench.errors import DriverFailed
 
 HASH_BYTES: Final = 64  # of SHA-512
@@ -156,3 +161,171 @@ def _hashes(size: int, salt: int = 0) -> str:
     """Return an expression for at least `size` bytes that depend only on the row number `n`."""
     count = max(1, -(-size // HASH_BYTES))
     return "(" + " || ".join(f"sha512((n || '.{salt + i}')::bytea)" for i in range(count)) + ")"
+
+
+DATABASE: Final = "dbbench"
+
+_BEGUN: Final = re.compile(r" LOG:  (?:checkpoint|restartpoint) starting:(.*)")
+_ENDED: Final = re.compile(r" LOG:  (?:checkpoint|restartpoint) complete:")
+_CAUSES: Final = {"time": "timed", "wal": "wal", "xlog": "wal", "shutdown": "shutdown", "end-of-recovery": "recovery"}
+CAUSES: Final = ("timed", "wal", "requested", "shutdown", "recovery")
+
+
+# What a session says of itself and did last; statistics of sessions that have ended are complete when they are no
+# longer listed.
+_PRESENT: Final = """(SELECT json_object_agg(pid, left(concat_ws(': ', nullif(application_name, ''), query), 100))
+FROM pg_stat_activity WHERE backend_type = 'client backend')"""
+
+
+def sessions_statement(major: int) -> str:
+    """Return a statement with one row: client sessions by pid, sessions opened (NULL below 14), time of the last
+    reload."""
+    opened = "(SELECT sum(sessions)::bigint FROM pg_stat_database)" if major >= 14 else "NULL"
+    return f"SELECT {_PRESENT}, {opened}, pg_conf_load_time()::text"
+
+
+@dataclass(frozen=True)
+class PgView:
+    """Counters that some versions have in the same columns of one view."""
+
+    view: str
+    columns: Mapping[str, str]  # counter -> column
+    versions: Versions = EVERY_VERSION
+    where: str = ""
+    formula: str = "{}"  # what is made of the column
+    also: tuple[str, ...] = ()  # columns that `where` and `formula` name
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read the counters from one server, and which columns it lacks."""
+
+    statement: str  # one row of jsonb objects, counter -> number
+    origins: Mapping[str, str]  # counter -> view.column
+    lacking: tuple[str, ...]  # view.column, of those that its version should have
+
+    def counters(self, row: Iterable[Mapping[str, object] | None]) -> dict[str, float]:
+        """Return the numbers of a row; a counter without a value is omitted."""
+        values = {name: value for part in row for name, value in (part or {}).items()}
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+    def without_value(self, counters: Mapping[str, float]) -> tuple[str, ...]:
+        """Return view.column of every counter without a number in the row."""
+        return tuple(origin for name, origin in self.origins.items() if name not in counters)
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_DATA: Final = {"data_write_bytes": "writes", "data_extend_bytes": "extends", "data_read_bytes": "reads"}
+_BY_BACKENDS: Final = "object = 'relation' AND backend_type NOT IN ('checkpointer', 'background writer')"
+SOURCES: Final = (
+    PgView("pg_stat_database", _same("xact_commit", "xact_rollback", "blks_read", "blks_hit", "tup_inserted",
+           "tup_updated", "tup_deleted", "temp_bytes", "deadlocks"),
+           where=f"datname = '{DATABASE}'", also=("datname",)),
+    PgView("pg_stat_bgwriter", _same("buffers_clean", "maxwritten_clean", "buffers_alloc")),
+    PgView("pg_stat_bgwriter", {**_same("buffers_checkpoint", "buffers_backend", "buffers_backend_fsync"),
+           "checkpointer_write_ms": "checkpoint_write_time", "checkpointer_sync_ms": "checkpoint_sync_time"},
+           Versions(last=(16,))),
+    PgView("pg_stat_checkpointer", {"buffers_checkpoint": "buffers_written", "checkpointer_write_ms": "write_time",
+           "checkpointer_sync_ms": "sync_time"}, Versions((17,))),
+    PgView("pg_stat_wal", _same("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"), Versions((14,))),
+    PgView("pg_stat_wal", {**_same("wal_write", "wal_sync"), "wal_write_ms": "wal_write_time",
+           "wal_sync_ms": "wal_sync_time"}, Versions((14,), (17,))),
+    # The context "init" is the filling of new segments with zeros, which pg_stat_wal never counted.
+    PgView("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time",
+           "wal_sync_ms": "fsync_time"}, Versions((18,)), where="object = 'wal' AND context = 'normal'",
+           formula="sum({})", also=("object", "context")),
+    PgView("pg_stat_wal", _same("wal_fpi_bytes"), Versions((19,))),
+    # pg_stat_io has bytes since 18, operations and their size before.
+    PgView("pg_stat_io", _DATA, Versions((16,), (17,)), where="object = 'relation'",
+           formula="sum({} * op_bytes)", also=("object", "op_bytes")),
+    PgView("pg_stat_io", {"data_write_bytes": "write_bytes", "data_extend_bytes": "extend_bytes",
+           "data_read_bytes": "read_bytes"}, Versions((18,)), where="object = 'relation'",
+           formula="sum({})", also=("object",)),
+    # Pages that sessions write themselves are in pg_stat_bgwriter up to 16.
+    PgView("pg_stat_io", {"buffers_backend": "writes"}, Versions((17,), (17,)), where=_BY_BACKENDS,
+           formula="sum({} + coalesce(extends, 0))", also=("object", "backend_type", "extends")),
+    PgView("pg_stat_io", {"buffers_backend": "write_bytes"}, Versions((18,)), where=_BY_BACKENDS,
+           formula="sum({} + coalesce(extend_bytes, 0)) / current_setting('block_size')::int",
+           also=("object", "backend_type", "extend_bytes")),
+    PgView("pg_stat_io", {"buffers_backend_fsync": "fsyncs"}, Versions((17,)), where=_BY_BACKENDS,
+           formula="sum({})", also=("object", "backend_type")),
+)  # fmt: skip
+VIEWS: Final = tuple(dict.fromkeys(source.view for source in SOURCES))
+COLUMNS: Final = (
+    "SELECT view, array_agg(attname::text) FROM unnest(%s::text[]) view"
+    " JOIN pg_attribute ON attrelid = to_regclass(view) AND attnum > 0 AND NOT attisdropped GROUP BY view"
+)
+"""Asks a server for the columns that its views have."""
+_AUTOVACUUM: Final = (
+    "(SELECT jsonb_build_object('autovacuum_workers_running', count(*)) FROM pg_stat_activity"
+    " WHERE backend_type = 'autovacuum worker')"
+)
+_SESSIONS: Final = (
+    "(SELECT jsonb_build_object('sessions_connected', count(*)) FROM pg_stat_activity"
+    " WHERE backend_type = 'client backend')"
+)
+_XIDS: Final = "(SELECT jsonb_build_object('xids', txid_snapshot_xmax(txid_current_snapshot())))"
+
+
+def reading(version: str, columns: Mapping[str, Collection[str]]) -> Reading:
+    """Return how to read the counters of a server of that version whose views have those columns.
+
+    Only existing columns are queried: a missing one would make the whole statement fail.
+    """
+    parts, origins, lacking = [_AUTOVACUUM, _SESSIONS, _XIDS], {}, []
+    for source in SOURCES:
+        if numbers_of(version) not in source.versions:
+            continue
+        there = columns.get(source.view, ())
+        wanted = dict.fromkeys((*source.columns.values(), *source.also))
+        lacking += [f"{source.view}.{column}" for column in wanted if column not in there]
+        usable = {name: column for name, column in source.columns.items() if column in there}
+        if usable and all(column in there for column in source.also):
+            parts.append(_object(source, usable))
+            origins.update({name: f"{source.view}.{column}" for name, column in usable.items()})
+    return Reading("SELECT " + ", ".join(parts), origins, tuple(dict.fromkeys(lacking)))
+
+
+def _object(source: PgView, columns: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"'{name}', {source.formula.format(column)}" for name, column in columns.items())
+    where = f" WHERE {source.where}" if source.where else ""
+    return f"(SELECT jsonb_build_object({pairs}) FROM {source.view}{where})"
+
+
+class CheckpointLog:
+    """Counts checkpoints by the lines of log_checkpoints, which is exact in every version.
+
+    The statistics views count only by cause; some versions count at the beginning of a checkpoint, some at its end.
+    """
+
+    def __init__(self, log: Path, offset: int) -> None:
+        self._log = log
+        self._offset = offset
+        self._rest = b""
+        self._counts: Counter[str] = Counter()
+
+    def read(self) -> dict[str, float]:
+        """Return cumulative counts since the server's start."""
+        with self._log.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        self._counts.update(checkpoint_events(line.decode(errors="replace") for line in lines))
+        names = ("begun", "ended", *CAUSES)
+        return {f"checkpoints_{name}": float(self._counts[name]) for name in names}
+
+
+def checkpoint_events(lines: Iterable[str]) -> list[str]:
+    """Return `begun`, its cause, and `ended`, in the order of the log."""
+    events = []
+    for line in lines:
+        if begun := _BEGUN.search(line):
+            causes = (_CAUSES[word] for word in begun[1].split() if word in _CAUSES)
+            events += ["begun", next(causes, "requested")]
+        elif _ENDED.search(line):
+            events.append("ended")
+    return events

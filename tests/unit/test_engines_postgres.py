@@ -10,8 +10,8 @@ import pytest
 
 from dbbench.engines import ENGINES, postgres, profile_of
 from dbbench.engines.port import Engine, Place
-from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
+from dbbench.engines.postgres_sql import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.serving import version_warnings
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.model import Durability, merged

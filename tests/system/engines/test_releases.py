@@ -13,7 +13,7 @@ import pytest
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.innodb_server import lacking
 from dbbench.engines.port import Place, Server, cursor_of, execute, rows
-from dbbench.engines.postgres_counters import COLUMNS, VIEWS
+from dbbench.engines.postgres_sql import COLUMNS, VIEWS
 from dbbench.model import merged
 from tests.conftest import engine_bin
 from tests.server_roots import RECIPES

@@ -34,8 +34,7 @@ from dbbench.plan import ordered
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
-from dbbench.report.progress.event import Emit, Event, ignore
-from dbbench.report.progress.wording import result, trial_name
+from dbbench.report.progress.event import Emit, Event, ignore, result, trial_name
 from dbbench.results.fileio import given_text
 from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from dbbench.report.progress import Event, plain, renderer
-from dbbench.report.progress.event import State, ignore, parsed
+from dbbench.report.progress.event import State, eta, ignore, mean_and_spread, parsed, spark
 from dbbench.report.progress.live import above, drawn
-from dbbench.report.progress.wording import eta, mean_and_spread, spark
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -11,8 +11,7 @@ from threading import Lock
 from typing import Any, Final, TextIO
 
 from dbbench.machine import threads
-from dbbench.report.progress.event import Emit, Event, State, ignore
-from dbbench.report.progress.wording import copied, eta, opening, result, trial_name
+from dbbench.report.progress.event import Emit, Event, State, copied, eta, ignore, opening, result, trial_name
 from dbbench.units import number, on_terminal, time_text
 
 __all__ = ["Emit", "Event", "ignore", "renderer"]

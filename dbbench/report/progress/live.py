@@ -12,8 +12,18 @@ from rich.live import Live
 from rich.text import Text
 
 from dbbench.machine import threads
-from dbbench.report.progress.event import Emit, Event, State
-from dbbench.report.progress.wording import copied, eta, mean_and_spread, opening, result, spark, trial_name
+from dbbench.report.progress.event import (
+    Emit,
+    Event,
+    State,
+    copied,
+    eta,
+    mean_and_spread,
+    opening,
+    result,
+    spark,
+    trial_name,
+)
 from dbbench.units import number, on_terminal, time_text
 
 _REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing

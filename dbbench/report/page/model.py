@@ -22,7 +22,7 @@ from dbbench.report.page.headline import Verdict, verdict
 from dbbench.report.page.latency import Latency, latencies
 from dbbench.report.page.method import Method, method, subtitle
 from dbbench.report.page.nights import Course, NightPlot, night_plots
-from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
+from dbbench.report.page.operations import OperationTable, WearTable, operation_tables, snapshot_tables, wear
 from dbbench.report.page.power_loss import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redacted
 from dbbench.report.page.results import ResultTable, result_table
@@ -31,7 +31,6 @@ from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.telemetry import telemetry
 from dbbench.report.page.theme import DARK, LIGHT, Mark, template
 from dbbench.report.page.timeline import Timeline, timeline
-from dbbench.report.page.wear import WearTable, wear
 from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun
 

@@ -6,13 +6,13 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from dbbench.report.page.charts import DrawnChart, column, drawn_charts
 from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values
+from dbbench.units import GROUP, count, listed, number
 
 # Values of one panel (trials × seconds) that are kept by the second; above, the small multiples are packed as
 # means of some seconds, so that 60 trials of an hour still fit a page. Throughput and p95 always keep all.
@@ -115,3 +115,172 @@ def unpacked(content: Packed, length: int) -> list[list[float | None]]:
     cells = np.frombuffer(base64.b64decode(text), "<u2")
     flat = [None if cell == MISSING else low + int(cell) * step for cell in cells]
     return [flat[i : i + length] for i in range(0, len(flat), length)] if length else []
+
+
+Sum = tuple[str, ...]  # columns that are added up
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One measure. The first of `sources` that any trial has is drawn: the sum of its columns, times the factor."""
+
+    key: str
+    title: str
+    unit: str
+    sources: tuple[Sum, ...]
+    factor: float = 1.0
+    digits: int = 1
+    note: str = ""  # said where the last of several sources had to be taken
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`headline`: large lines with the strip of stalls; `stack`: areas, one plot per arm; `grid`: small multiples."""
+
+    ident: str
+    title: str
+    kind: Literal["headline", "stack", "grid"]
+    panels: tuple[Panel, ...]
+    says: str
+    recorder: str  # what is missing where there is nothing to draw
+
+
+CHARTS: Final = (
+    Chart("tps", "Throughput, tx/s", "headline", (Panel("tps", "", "tx/s", (("tps",),), digits=0),),
+          "Higher is better.", "this workload reports no transactions per second"),
+    Chart("p95", "p95 latency, ms", "headline", (Panel("p95", "", "ms", (("p95_ms",),)),),
+          "Lower is better. Per second; the percentiles in the table are those of whole trials.",
+          "this workload reports no latencies per second"),
+    Chart("cpu", "CPU, % of all cores", "stack", (
+        Panel("user", "user", "%", (("cpu_user_pct", "cpu_nice_pct", "cpu_guest_pct"),)),
+        Panel("system", "system", "%", (("cpu_system_pct", "cpu_irq_pct", "cpu_softirq_pct"),)),
+        Panel("iowait", "iowait", "%", (("cpu_iowait_pct",),)),
+        Panel("steal", "steal", "%", (("cpu_steal_pct",),)),
+    ), "Of the whole machine, mean of the trials; blank is idle.", "no trial has data from sar"),
+    Chart("disk", "Device reads and writes, MB/s", "grid", (
+        Panel("written", "Written", "MB/s", (("disk_write_kb_per_s",), ("w_kb_per_s",), ("total_write_kb_per_s",)),
+              0.001, note="of all disks"),
+        Panel("read", "Read", "MB/s", (("disk_read_kb_per_s",), ("r_kb_per_s",), ("total_read_kb_per_s",)),
+              0.001, note="of all disks"),
+    ), "The device under test.", "no trial has data from sar or iostat"),
+    Chart("await", "Await by kind, ms", "grid", (
+        Panel("r_await", "Read", "ms", (("r_await_ms",),), digits=2),
+        Panel("w_await", "Write", "ms", (("w_await_ms",),), digits=2),
+        Panel("f_await", "Flush", "ms", (("f_await_ms",),), digits=2),
+    ), "Mean time of a request. Seconds without requests are gaps.", "no trial has data from iostat"),
+    Chart("pressure", "Queue, pressure, dirty pages", "grid", (
+        Panel("queue", "Queue", "requests", (("aqu_sz",), ("disk_queue",))),
+        Panel("psi_io", "I/O pressure", "% some", (("psi_io_some_pct",),)),
+        Panel("dirty", "Dirty pages", "MB", (("mem_dirty_bytes",),), 1e-6),
+    ), "Mean queue length of the device; share of time in which a task waits for I/O; dirty page cache.",
+          "no trial has data from sar"),
+    Chart("engine", "Engine", "grid", (
+        Panel("applied", "Log applied", "MB/s", (("apply_kb_per_s",),), 0.001),
+        Panel("log", "Log written", "MB/s", (("wal_bytes_per_s",), ("innodb_log_written_bytes_per_s",),
+                                             ("innodb_redo_written_bytes_per_s",)), 1e-6),
+        Panel("pages", "Pages written", "pages/s",
+              (("buffers_checkpoint_per_s", "buffers_clean_per_s", "buffers_backend_per_s"),
+               ("innodb_pages_written_per_s",)), digits=0),
+        Panel("dirty_pool", "Dirty in the buffer pool", "MB", (("innodb_dirty_bytes",),), 1e-6),
+        Panel("redo_age", "Redo since the checkpoint", "MB", (("innodb_redo_age_bytes",),), 1e-6),
+    ), "The server's own counters.", "no trial has counters of the server"),
+    Chart("files", "Read and written by the load, MB/s", "grid", (
+        Panel("file_write", "Written", "MB/s", (("file_write_mb_per_s",),)),
+        Panel("file_read", "Read", "MB/s", (("file_read_mb_per_s",),)),
+    ), "Counted by the load itself; written data may still be in the page cache.", "this load reports no rates"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DrawnPanel:
+    """A panel that has data; `source` are the columns that exist."""
+
+    panel: Panel
+    source: Sum
+
+    @property
+    def note(self) -> str:
+        last = len(self.panel.sources) > 1 and self.source == self.panel.sources[-1]
+        return self.panel.note if last else ""
+
+
+@dataclass(frozen=True)
+class DrawnChart:
+    """A chart of one group: its panels and its caption. Without panels, the caption gives the reason."""
+
+    chart: Chart
+    panels: tuple[DrawnPanel, ...]
+    caption: str
+
+    def ident(self, group: Group) -> str:
+        return f"{group.ident}-{self.chart.ident}"
+
+
+def drawn_charts(group: Group, seconds: Telemetry) -> tuple[DrawnChart, ...]:
+    """Return every chart with the data of this group. Of the first five, one without data is kept, with the reason."""
+    drawn = []
+    for chart in CHARTS:
+        panels = tuple(DrawnPanel(p, source) for p in chart.panels if (source := _source(p, seconds)))
+        if panels:
+            drawn.append(DrawnChart(chart, panels, _caption(chart, panels, group, seconds)))
+        elif chart in CHARTS[:5]:
+            why = chart.recorder if seconds.series else "no trial left a series"
+            drawn.append(DrawnChart(chart, (), f"Not drawn: {why}."))
+    return tuple(drawn)
+
+
+def _source(panel: Panel, seconds: Telemetry) -> Sum | None:
+    return next((source for source in panel.sources if seconds.has(source[0])), None)
+
+
+def column(seconds: Telemetry, trial_id: str, drawn: DrawnPanel) -> Values:
+    """Return the panel's values of a trial in the panel's unit. The first column decides where there are gaps."""
+    first, *more = (seconds.values(trial_id, name) for name in drawn.source)
+    return drawn.panel.factor * (first + sum(np.nan_to_num(other) for other in more))
+
+
+def _caption(chart: Chart, panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
+    facts = [_typical(drawn, group, seconds, named=len(panels) > 1) for drawn in panels]
+    if chart.kind == "stack":
+        facts = [_shares(panels, group, seconds)]
+    if chart.ident == "tps":
+        facts.append(_stalled(group, seconds))
+    absent = [p.title.lower() for p in chart.panels if p not in [drawn.panel for drawn in panels]]
+    if absent and chart in CHARTS[:5]:
+        facts.append(f"Not recorded: {listed(absent)}.")
+    return " ".join(fact for fact in (chart.says, *facts) if fact)
+
+
+def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> Values:
+    """Return the panel's values, without gaps, in the windows of the arm's used trials."""
+    parts = [seconds.known(trial.id, column(seconds, trial.id, drawn)) for trial in seconds.used(arm)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry, named: bool) -> str:
+    values_of = [(arm, window_values(drawn, arm, seconds)) for arm in group.arms]
+    parts = [f"{arm} {number(float(np.median(values)))}" for arm, values in values_of if values.size]
+    if not parts:
+        return ""
+    subject = drawn.panel.title if named else "Median second of the window"
+    without = [arm for arm, values in values_of if not values.size and seconds.used(arm)]
+    rest = f"; {listed(without)}: none" if without else ""
+    note = f" ({drawn.note})" if drawn.note else ""
+    return f"{subject}{note}: {', '.join(parts)}{GROUP}{drawn.panel.unit}{rest}."
+
+
+def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
+    parts = []
+    for arm in group.arms:
+        inside = [window_values(drawn, arm, seconds) for drawn in panels]
+        if any(values.size for values in inside):
+            parts.append(f"{arm} {' + '.join(f'{v.mean():.0f}' if v.size else '–' for v in inside)}")
+    return (
+        f"Mean of the window, {' + '.join(d.panel.title for d in panels)}: {'; '.join(parts)}{GROUP}%." if parts else ""
+    )
+
+
+def _stalled(group: Group, seconds: Telemetry) -> str:
+    stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
+    parts = [f"{arm} {count(n, 'second')}" for arm, n in stalls_of if n]
+    return f"Stalled (below a tenth of the median): {', '.join(parts)}." if parts else "No stalled seconds."

@@ -12,7 +12,7 @@ from dbbench.compare.curve import Curve, crossings, curves
 from dbbench.compare.document import compare, compare_all
 from dbbench.compare.hosts import ByHost, by_host, heterogeneity
 from dbbench.compare.interaction import Interaction, interactions
-from dbbench.compare.pairs import Group, chosen, groups
+from dbbench.compare.interval import Group, chosen, groups
 from dbbench.compare.unpaired import unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, rows
 

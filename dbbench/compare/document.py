@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dbbench.compare.interval import LEAST_BLOCKS, estimate
-from dbbench.compare.pairs import paired
+from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
 from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.verdict import rows, word
 from dbbench.metrics.table import METRICS

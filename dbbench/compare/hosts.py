@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
-from dbbench.compare.pairs import groups, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, groups, paired
 from dbbench.model import Trial
 
 ALPHA: Final = 0.05

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from dbbench.compare.interval import SAME, holm_levels
-from dbbench.compare.pairs import Group
+from dbbench.compare.interval import SAME, Group, holm_levels
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar

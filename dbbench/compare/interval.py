@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dbbench.model import Status, Trial
+
 LEAST_BLOCKS: Final = 3  # below, the t interval is too wide to say anything and its coverage too fragile
 SAME: Final = math.log(1.05)  # "same" is within 5 % either way
 MOST_BLOCKS: Final = 99  # a price above is not worth naming exactly
@@ -104,3 +106,69 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
         if p_values[index] <= alpha / divisor:
             divisor -= 1
     return levels
+
+
+Group = tuple[str, str, str]  # engine, workload, variant
+
+
+def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
+    """Return the trials by (engine, workload, variant), which are never compared with each other."""
+    groups_of: dict[Group, list[Trial]] = {}
+    for trial in trials:
+        groups_of.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
+    return groups_of
+
+
+def chosen(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the attempts that count for each arm and block, in run order.
+
+    Of a repeated block the earliest attempt in which all arms are ok; where there is none, each arm's earliest
+    ok trial, else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
+    """
+    keep: set[str] = set()
+    for group in groups(trials).values():
+        arms = {trial.fs_setup for trial in group}
+        for block in {trial.block for trial in group}:
+            inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
+            whole = _whole_attempt(inside, arms)
+            for arm in arms:
+                of_arm = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
+                pick = next(
+                    (t for t in of_arm if t.attempt == whole),
+                    next((t for t in of_arm if t.status is Status.OK), of_arm[0] if of_arm else None),
+                )
+                if pick is not None:
+                    keep.add(pick.id)
+    return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
+
+
+def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
+    for attempt in sorted({trial.attempt for trial in inside}):
+        good = {t.fs_setup for t in inside if t.attempt == attempt and t.status is Status.OK}
+        if good == arms:
+            return attempt
+    return None
+
+
+def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
+    """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
+
+    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
+    earliest ok trial; without that, the earliest attempt in which neither failed.
+    """
+    pairs = []
+    for block in sorted({trial.block for trial in group}):
+        inside = sorted((t for t in group if t.block == block), key=lambda t: (t.attempt, t.position))
+        pair = _pair([t for t in inside if t.status is Status.OK], baseline, candidate, across=True)
+        pair = pair or _pair([t for t in inside if t.status is not Status.FAILED], baseline, candidate, across=False)
+        if pair is not None:
+            pairs.append(pair)
+    return pairs
+
+
+def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
+    """The first of each arm that share an attempt; `across`: else the first of each arm at all."""
+    ours = [t for t in trials if t.fs_setup == baseline]
+    candidates = [t for t in trials if t.fs_setup == candidate]
+    shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)
+    return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, holm_levels
-from dbbench.compare.pairs import chosen, groups
+from dbbench.compare.interval import LEAST_BLOCKS, chosen, groups, holm_levels
 from dbbench.compare.remarks import Kind, remark
 from dbbench.compare.verdict import Row, word
 from dbbench.metrics.table import METRICS, Metric

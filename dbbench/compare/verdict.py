@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dbbench.compare.conditions import limited, unequal
-from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
-from dbbench.compare.pairs import Group, chosen, groups, paired
+from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, Group, chosen, estimate, groups, holm_levels, paired
 from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.scatter import levels, shared
 from dbbench.metrics.table import METRICS, Metric

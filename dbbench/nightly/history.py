@@ -25,8 +25,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from dbbench import compare
-from dbbench.compare.interval import LEAST_BLOCKS, estimate
-from dbbench.compare.pairs import paired
+from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
 from dbbench.metrics.clock import iso
 from dbbench.metrics.table import METRICS, Metric

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import results
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate
-from dbbench.compare.pairs import groups, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, groups, paired
 from dbbench.compare.scatter import shared
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial

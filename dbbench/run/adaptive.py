@@ -9,8 +9,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from dbbench.compare.interval import Estimate, estimate
-from dbbench.compare.pairs import Group, paired
+from dbbench.compare.interval import Estimate, Group, estimate, paired
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.plan import ordered
 from dbbench.plan.checks import MOST_TRIALS

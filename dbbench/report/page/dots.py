@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.compare.interval import SAME
-from dbbench.compare.pairs import paired
+from dbbench.compare.interval import SAME, paired
 from dbbench.compare.remarks import texts
 from dbbench.model import Trial
 from dbbench.report.page.axes import Axis, Frame

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.pairs import paired
+from dbbench.compare.interval import paired
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
 from dbbench.model import Trial

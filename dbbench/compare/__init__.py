@@ -10,10 +10,9 @@ from __future__ import annotations
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.curve import Curve, crossings, curves
 from dbbench.compare.document import compare, compare_all
-from dbbench.compare.hosts import ByHost, by_host, heterogeneity
 from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.interval import Group, chosen, groups
-from dbbench.compare.unpaired import unpaired_rows
+from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, rows
 
 __all__ = [

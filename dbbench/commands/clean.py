@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import click
 
 from dbbench import results
-from dbbench.commands.options import Options, command_line, folder_of, results_option, run_argument
+from dbbench.commands.finding import folder_of, run_argument
+from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, RunLocked
 from dbbench.fleet import ledger, remains
 from dbbench.fleet.ledger import Fleet

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.options import Options, command_line, loaded, results_option, runs_argument
+from dbbench.commands.finding import loaded, runs_argument
+from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK
 from dbbench.report.text import put, put_json
 

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from dbbench import packages, results
+from dbbench.commands.finding import report_of
 from dbbench.commands.options import (
     Options,
     command_group,
     command_line,
     plan_argument,
     progress_option,
-    report_of,
     results_option,
 )
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, FleetMissing, RunMissing

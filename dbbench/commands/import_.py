@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.options import Options, command_line, kept, results_option
+from dbbench.commands.finding import kept
+from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, ImportRefused, ResultDamaged, RunLocked, RunNameTaken
 from dbbench.report.text import put, put_json
 from dbbench.results import merging

@@ -10,15 +10,14 @@ from typing import Any, Final
 import click
 
 from dbbench import nightly, results
+from dbbench.commands.finding import folder_of, run_argument
 from dbbench.commands.options import (
     Options,
     command_group,
     command_line,
-    folder_of,
     plan_argument,
     progress_option,
     results_option,
-    run_argument,
 )
 from dbbench.errors import NightMissing
 from dbbench.model import plain

@@ -1,21 +1,15 @@
-"""Options and arguments that several commands share; runs by name: a run's name in the results folder, or the path of
-its folder; and commands that list things without a name and show one of them with its name."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from dbbench import results
-from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
-from dbbench.plan.tomlfile import did_you_mean
-from dbbench.results import LoadedRun
+from dbbench.errors import DbbenchError
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -138,111 +132,3 @@ def _files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 
 
 plan_argument = click.argument("plan_file", metavar="PLAN", shell_complete=_files)
-
-
-Item = TypeVar("Item")
-
-
-def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem
-
-    folder = Path(ctx.params.get("results_folder") or "results")
-    names = [path.name for path in results.runs(folder)] if folder.is_dir() else []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)] or [
-        CompletionItem(incomplete, type="dir")
-    ]
-
-
-def run_argument(required: bool = True) -> Callable[[Function], Function]:
-    """Return the argument RUN, which the shell completes from the runs of the results folder."""
-    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_completed)
-
-
-runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=_completed)
-
-
-def folder_of(results_folder: Path, name: str) -> Path:
-    """Return the folder of a run. Raises RunMissing, with the name that may have been meant."""
-    if os.path.lexists(results_folder / name / "run.json"):
-        return results_folder / name
-    if os.path.lexists(Path(name, "run.json")):
-        return Path(name).resolve()  # what is named may be a link; from there on none is followed
-    names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
-    hint = did_you_mean(name, names) if names else f"; {results_folder} holds no run"
-    raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
-
-
-def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> list[LoadedRun]:
-    """The runs of those names without their damaged trials; what was left out, and why, is told at the end. RunMissing;
-    ResultDamaged where nothing is left."""
-    loaded_runs: list[LoadedRun] = []
-    damaged: list[ResultDamaged] = []
-    for path in [folder_of(results_folder, name) for name in names]:
-        try:
-            run = results.load_whole(path)
-        except ResultDamaged as error:
-            damaged.append(error)
-            continue
-        damaged += [results.all_of(run)] if run.damaged else []
-        loaded_runs += [run] if run.trials or not run.damaged else []
-    return kept(options, loaded_runs, damaged)
-
-
-def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
-    """What could be read; the errors of what could not are told at the end. The last of them is raised where nothing is
-    left."""
-    for error in damaged if found else damaged[:-1]:
-        options.passed_over.append(error)
-    if damaged and not found:
-        raise damaged[-1]
-    return found
-
-
-def report_of(folder: Path) -> Path:
-    """Return the path of a run's report page."""
-    return folder / "report.html"
-
-
-def catalogue(names: Callable[[], Iterable[str]], *commands: click.Command) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate `function(options, name, ...)`: `name` is None to list. `names` are completed by the shell."""
-
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-            words = [*names(), *(command.name or "" for command in commands)]
-            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
-
-        argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
-        if not commands:
-            return command_line()(argument(function))
-        shown = command_line(cls=_Shown)(argument(function))
-        assert isinstance(shown, _Shown)
-        return Chooser(shown, commands)
-
-    return decorate
-
-
-class _Shown(click.Command):
-    """The command without a further word. Its help lists the further commands."""
-
-    others: tuple[click.Command, ...] = ()
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_options(ctx, formatter)
-        put_commands(formatter, self.others)
-
-
-class Chooser(click.Group):
-    """Chooses between `dbbench NOUN [NAME]` and `dbbench NOUN COMMAND ...`."""
-
-    def __init__(self, shown: _Shown, commands: tuple[click.Command, ...]) -> None:
-        super().__init__(commands=commands)
-        shown.others = commands
-        self.shown = shown
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """That of the command which shows, unless one of the others is named."""
-        if any(word in self.commands for word in args):
-            return super().make_context(info_name, args, parent, **extra)
-        return self.shown.make_context(info_name, args, parent, **extra)

@@ -54,7 +54,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     folder = _examined(options, request, Path(results_folder).resolve(), name, cuts, minutes, shown)
     run = results.load_run(folder)
     assert run.lab is not None
-    from dbbench.commands.options import report_of
+    from dbbench.commands.finding import report_of
     from dbbench.commands.report import write
 
     page = write([run], report_of(folder))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.options import Options, command_line, loaded, report_of, results_option, runs_argument
+from dbbench.commands.finding import loaded, report_of, runs_argument
+from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, ResultDamaged
 from dbbench.report.text import put, put_json
 from dbbench.results import LoadedRun, all_of

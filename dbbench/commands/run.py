@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from dbbench import __version__, results
-from dbbench.commands.options import Options, command_line, plan_argument, progress_option, report_of, results_option
+from dbbench.commands.finding import report_of
+from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated, TrialDied
 from dbbench.model import Run, Status, plain
 from dbbench.plan.forecast import forecast, foreseen, remembered

@@ -10,7 +10,8 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench import __version__, results
-from dbbench.commands.options import Options, command_line, folder_of, report_of, results_option, run_argument
+from dbbench.commands.finding import folder_of, report_of, run_argument
+from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import remains
 from dbbench.metrics.table import METRICS

@@ -4,6 +4,8 @@ d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e
 help from other pairs of the run (`scatter.py`), df is n−1 and sd is the pair's own.
 Randomised blocks with this interval raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting
 hosts; seconds within a trial are not independent and are never used here.
+
+Which trials count, and which of them make a pair, is decided here too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,14 @@
 """Arms of different runs against each other: kernels, engine versions. Nothing pairs them, so Welch's t on logarithms.
 
 What else differed between the runs is in the ratio too; every row says so.
+
+The ratios of each host, and whether the hosts agree.
+
+A pair never crosses hosts, so the speed of a host cancels, but a filesystem may be faster on one host and slower on
+another. Cochran's Q (1954) compares the hosts' mean log ratios with the scatter of blocks within hosts. Only a few
+blocks describe this scatter, so it is pooled over the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k), which is
+exact for normal differences with one variance; chi², for large samples, would call hosts different far too often.
+I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statements for PostgreSQL."""
+"""Statements for PostgreSQL; its counters, in one statement for all its views, and the checkpoints in its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Operations after the load, and snapshots during it: one row for each step, one column for each arm."""
+"""Operations after the load, and snapshots during it: one row for each step, one column for each arm.
+
+Tables aged by their engine: throughput and pieces against bytes written, and the scans before and after
+repair. Geometry only, in pixels; it needs no script and prints.
+"""
 
 from __future__ import annotations
 

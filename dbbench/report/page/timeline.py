@@ -1,4 +1,6 @@
-"""The data of a group's timelines for the script: packed seconds, trials, stalls, warnings with their second."""
+"""The timelines: their charts, the columns of each, and their captions (a chart is one entry); and the data of a group
+for the script: packed seconds, trials, stalls, warnings with their second.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ Kinds and their data:
   trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?
   run_end      name, ok, suspect, failed, seconds
   note         text
+
+Numbers and times of progress lines are worded here as people read them.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Counters and queue attributes of disks, from /sys/block. Counters survive a detach: only differences are meaningful.
 
 Fields of `stat`: Documentation/block/stat.rst of the kernel (the 16th, flush requests, since 5.5).
+
+The loop driver's ioctls (linux/loop.h): get a free device, bind a file to it, query the bound file.
 """
 
 from __future__ import annotations

@@ -12,11 +12,13 @@ from dbbench.commands import run
 from dbbench.commands.catalogue import catalogue
 from dbbench.commands.options import Options, command_line, progress_option, results_option
 from dbbench.errors import StudyImpossible
+from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
-from dbbench.plan.studies import DEFAULT, SCALES, Study
+from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results.fileio import write_text, writing
+from dbbench.units import size_text
 
 scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAULT, show_default=True,
                             help="Size: a smoke test, a laptop, or as published.")  # fmt: skip
@@ -82,13 +84,11 @@ def _put_study(options: Options, name: str, scale: str) -> None:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
     put(f"{study.title}\n{study.address}\n\n{study.did}\n")
-    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm,
-             f"{value:g}{sign}{studies.interval_text(table, arm)}",
+    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm, _published(table, arm),
              "superseded" if study.superseded else table.note)
             for table in study.table
             for variant in (studies.variant_of(table, study.scales["full"]),)
-            for values, sign in ((table.then, ""), (table.ratios, " × baseline"))
-            for arm, value in values.items()]  # fmt: skip
+            for arm in (*table.then, *table.ratios)]  # fmt: skip
     put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for what in (*study.differs, *study.notes):
         put(f"- {what}")
@@ -100,6 +100,16 @@ def _put_study(options: Options, name: str, scale: str) -> None:
     for word in SCALES:
         put(f"  {word}: {study.scales[word].takes}")
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
+
+
+def _published(table: StudyTable, arm: str) -> str:
+    """Return the value of an arm, or its ratio to the baseline, with the interval of the ratio."""
+    interval = studies.interval_text(table, arm)
+    if arm in table.ratios:
+        return f"{table.ratios[arm]:g} × baseline{interval}"
+    value = table.then[arm]
+    text = size_text(value) if METRICS[table.metric].unit == "bytes" else f"{value:g}"
+    return f"{text}, ratio{interval}" if interval else text
 
 
 def _row(study: Study) -> dict[str, Any]:

@@ -38,6 +38,7 @@ EACH = [
         "compression-of-growth", marks=[pytest.mark.long, pytest.mark.needs("engine:postgres-18", "fs:btrfs")]
     ),
     pytest.param("io-method-and-filesystems", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres-18")]),
+    pytest.param("mkfs-vintages", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
     pytest.param("pg-fs-benchmark", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
 ]
 

@@ -22,7 +22,12 @@ from dbbench.run import preflight
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
 
-OURS = ["binlog-and-filesystems", "compression-of-growth", "io-method-and-filesystems"]  # dbbench's own
+OURS = [
+    "binlog-and-filesystems",
+    "compression-of-growth",
+    "io-method-and-filesystems",
+    "mkfs-vintages",
+]  # dbbench's own
 ALL = sorted([*OURS, "bonnie-2011", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
               "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012"])  # fmt: skip
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]

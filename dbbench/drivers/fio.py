@@ -23,7 +23,8 @@ from dbbench.engines import files
 from dbbench.errors import DriverFailed, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.clock import Clock
-from dbbench.metrics.outcome import Claim, Histogram, Outcome, bucket_of
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, Scalar
 from dbbench.storage.devices import condition

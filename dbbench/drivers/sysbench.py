@@ -29,7 +29,8 @@ from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, wh
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
-from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, bucket_of
+from dbbench.metrics.histogram import bucket_of
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome
 from dbbench.model import Cell, Scalar
 from dbbench.model.base import shipped
 from dbbench.remote import Client

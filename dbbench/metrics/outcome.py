@@ -1,21 +1,16 @@
-"""The result of a load in the form that every load generator returns: counts per second and latency.
-
-Latencies are in a mergeable histogram with logarithmic buckets that are 1 % wide.
-
-Bucket b holds latencies from e^(b/100) to e^((b+1)/100) microseconds, so that a percentile is within 0.5 % of the exact
-value. The sysbench wrapper uses the same buckets.
-"""
+"""The result of a load in the form that every load generator returns: counts per second and latency."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dbbench.metrics.histogram import PER_E, Histogram
 from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 
@@ -133,62 +128,3 @@ class Counts:
         bucket = (seen >= rank[:, None]).argmax(axis=1)
         value = np.exp((bucket + 0.5) / PER_E) / 1000
         return [float(ms) if events else None for ms, events in zip(value, total, strict=True)]
-
-
-PER_E: Final = 100  # buckets a factor of e; 1 % wide each
-
-
-def bucket_of(latency_us: float) -> int:
-    """Return the bucket of a latency; latencies below 1 µs are in bucket 0."""
-    return int(PER_E * math.log(latency_us)) if latency_us > 1.0 else 0
-
-
-@dataclass
-class Histogram:
-    """Number of events per bucket."""
-
-    counts: dict[int, int] = field(default_factory=dict)
-
-    def add(self, bucket: int, count: int = 1) -> None:
-        self.counts[bucket] = self.counts.get(bucket, 0) + count
-
-    def merge(self, other: Mapping[int, int]) -> None:
-        """Add the counts of another histogram."""
-        for bucket, count in other.items():
-            self.add(bucket, count)
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-    def percentile_ms(self, percent: float) -> float | None:
-        """Return the latency in ms that `percent` of all events did not exceed (nearest rank), or None if it
-        is empty."""
-        rank = math.ceil(self.total * percent / 100)
-        seen = 0
-        for bucket in sorted(self.counts):
-            seen += self.counts[bucket]
-            if seen >= rank and seen:
-                return math.exp((bucket + 0.5) / PER_E) / 1000
-        return None
-
-
-PERCENTILES: Final[dict[str, float]] = {
-    "p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99,
-}  # fmt: skip
-LEAST_ABOVE: Final = 10  # a percentile that fewer latencies exceed is little more than their maximum
-
-
-def merged(histograms: Iterable[Histogram | None]) -> Histogram:
-    """All of them as one; empty if there is none."""
-    whole = Histogram()
-    for histogram in histograms:
-        if histogram is not None:
-            whole.merge(histogram.counts)
-    return whole
-
-
-def percentile_ms(histogram: Histogram, percent: float) -> float | None:
-    """The percentile, or None if fewer than `LEAST_ABOVE` latencies lie above it."""
-    above = histogram.total * (100.0 - percent) / 100.0
-    return histogram.percentile_ms(percent) if above >= LEAST_ABOVE * (1 - 1e-9) else None

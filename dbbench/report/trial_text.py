@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dbbench.engines import profile_of
-from dbbench.metrics.outcome import PERCENTILES, percentile_ms
+from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, FreeExtents, Trial, titled
 from dbbench.results import LoadedRun

@@ -23,7 +23,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DbbenchError, ResultDamaged, ResultTooLarge, RunMissing
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Run, Trial, TrialSpec
 from dbbench.results.fileio import plain_file, read_bytes, sound_json, write_text

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from dbbench.metrics.outcome import PER_E, Histogram
+from dbbench.metrics.histogram import PER_E, Histogram
 from dbbench.metrics.series import Series, write_csv_gz
 from dbbench.model import Trial, plain
 from dbbench.results.fileio import read_bytes, real_folder, sha256, sync, write_json, write_text, writing

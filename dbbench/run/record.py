@@ -28,7 +28,7 @@ from dbbench.errors import (
     client_error,
 )
 from dbbench.metrics.clock import Clock, iso
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import (
     AgeFacts,

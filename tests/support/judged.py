@@ -13,7 +13,8 @@ from dbbench import results
 from dbbench.datasets import Restored
 from dbbench.errors import DbbenchError
 from dbbench.machine.limits import Confined, Cores
-from dbbench.metrics.outcome import Histogram, Outcome
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import (
     CacheFacts,

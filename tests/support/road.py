@@ -18,7 +18,8 @@ from dbbench.datasets import golden
 from dbbench.drivers import DRIVERS
 from dbbench.engines import ENGINES, files
 from dbbench.engines.port import Place
-from dbbench.metrics.outcome import Histogram, Outcome
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
 from dbbench.report.progress.event import Event

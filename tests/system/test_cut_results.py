@@ -24,7 +24,7 @@ from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.labs.powercut import disk, disk_images, unavailable
 from dbbench.labs.powercut.disk_images import Medium, copied
 from dbbench.machine import namespaces
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import (
     Cell,

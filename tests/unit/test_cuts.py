@@ -21,7 +21,7 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run
 from dbbench.results.journal import Journal

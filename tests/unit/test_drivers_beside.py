@@ -8,7 +8,8 @@ import pytest
 
 from dbbench.drivers import beside
 from dbbench.errors import PlanInvalid
-from dbbench.metrics.outcome import Counts, Histogram, Outcome
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.plan.catalog import catalog
 
 

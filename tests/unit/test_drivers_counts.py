@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dbbench.metrics.outcome import BUCKETS, Counts, Histogram, bucket_of, buckets_of
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.outcome import BUCKETS, Counts, buckets_of
 
 
 def filled() -> Counts:

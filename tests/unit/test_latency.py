@@ -14,7 +14,7 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import cli
-from dbbench.metrics.outcome import Histogram, bucket_of, merged, percentile_ms
+from dbbench.metrics.histogram import Histogram, bucket_of, merged, percentile_ms
 from dbbench.report.page import render
 from dbbench.report.page.model import build
 from dbbench.results import LoadedRun, load_run

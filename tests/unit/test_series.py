@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.metrics.outcome import Histogram, bucket_of
+from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.series import Series, SeriesTooLong, on_the_second, read_csv_gz, write_csv_gz
 from dbbench.units import bytes_of, seconds_of, size_text, time_text
 

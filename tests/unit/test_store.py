@@ -10,7 +10,7 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
 

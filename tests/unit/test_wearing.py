@@ -11,7 +11,8 @@ import pytest
 
 from dbbench.errors import PlanInvalid
 from dbbench.metrics import steadiness, summary
-from dbbench.metrics.outcome import Histogram, Outcome
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import CacheFacts, DeviceFacts, EngineAgeFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
 from dbbench.operations import Filled

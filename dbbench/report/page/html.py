@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from dbbench import __version__, units
 from dbbench.compare import remarks
-from dbbench.metrics.outcome import LEAST_ABOVE
+from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model.base import shipped
 from dbbench.report.page.headline import SIGNS
 from dbbench.report.page.model import PageModel

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.metrics.outcome import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
+from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
 from dbbench.report.page.axes import Axis, Frame, Line, LinePlot, polyline
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark

@@ -16,7 +16,7 @@ import pytest
 
 from dbbench.drivers.sysbench import BUNDLED
 from dbbench.errors import DriverFailed, EngineDied, FileMissing, LoadEndedEarly, NoProgress
-from dbbench.metrics.outcome import Histogram
+from dbbench.metrics.histogram import Histogram
 from dbbench.model import Dataset
 
 pytestmark = pytest.mark.needs("root", "sysbench")

@@ -16,7 +16,9 @@
 --   what >= 0   bucket of dbbench/histogram.py, e^(what/100) us wide 1 %; value = events that ended in it
 --   what = -1   value = attempts that ended in an ignored error
 --   what = -2   value = longest latency in us, rounded up
---   what < -10  value = events of kind -what - 10: those after which the script had set the global dbbench_kind to it
+--   what < -10  value = events of kind -what - 10 (1 to 9): those after which the script had set the global
+--               dbbench_kind to it
+--   what <= -10000  value = of these, those that ended in a bucket: -what is 10000 * kind + bucket
 -- Lines of one second and bucket may be repeated; they add up.
 
 local ffi = require("ffi")
@@ -62,6 +64,7 @@ local counts = ffi.new("uint32_t[?]", BUCKETS)
 local lowest, highest = BUCKETS, -1
 local second, errors, longest = 0, 0, 0
 local kinds = {}          -- events by what the script calls them
+local of_kinds = {}       -- their counts by bucket
 local file
 
 local function write_second()
@@ -80,6 +83,14 @@ local function write_second()
    end
    for kind, events in pairs(kinds) do
       file:write(second, " ", -10 - kind, " ", events, "\n")
+   end
+   for kind, buckets in pairs(of_kinds) do
+      for bucket = lowest, highest do
+         if buckets[bucket] > 0 then
+            file:write(second, " ", -10000 * kind - bucket, " ", buckets[bucket], "\n")
+            buckets[bucket] = 0
+         end
+      end
    end
    kinds = {}
    lowest, highest, errors, longest = BUCKETS, -1, 0, 0
@@ -106,6 +117,7 @@ local function count(moment, latency_us)
    if bucket < lowest then lowest = bucket end
    if bucket > highest then highest = bucket end
    if latency_us > longest then longest = latency_us end
+   return bucket
 end
 
 -- Wait; a wait beyond the end of the load ends a second after it, when sysbench's own clock, which begins later than
@@ -145,8 +157,11 @@ function event(thread)
       return stop   -- the script ends the run; sysbench does not count this event either
    end
    local ended = now()
-   count(ended, (ended - started) * 1e6)
+   local bucket = count(ended, (ended - started) * 1e6)
    if dbbench_kind then
+      local buckets = of_kinds[dbbench_kind] or ffi.new("uint32_t[?]", BUCKETS)
+      of_kinds[dbbench_kind] = buckets
+      buckets[bucket] = buckets[bucket] + 1
       kinds[dbbench_kind] = (kinds[dbbench_kind] or 0) + 1
    end
 end

@@ -283,7 +283,7 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
 }
 
 # What must hold of a dataset after any load, by kind: what was checked, or DataInconsistent.
-CONSISTENCY: Final[dict[str, Callable[[Server], str]]] = {"tpcc": tpcc.consistency}
+CONSISTENCY: Final[dict[str, Callable[[Server, Dataset], str]]] = {"tpcc": tpcc.consistency}
 
 
 def share_of(value: object) -> float:

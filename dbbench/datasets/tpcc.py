@@ -11,6 +11,7 @@ consist of letters and digits, so that nothing has to be quoted.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 from collections.abc import Iterator
@@ -84,7 +85,15 @@ INDEXES: Final = (
     "CREATE INDEX orders_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
 )
 
-# 3.3.2.1 to 3.3.2.4: each a query for what violates it. A district whose orders were all delivered has no new_order.
+# 3.3.2.1 to 3.3.2.12: each a query for what violates it. A district whose orders were all delivered has no new_order.
+# Condition 11 is stated for the first population; every delivery afterwards takes an order off new_order.
+_ITS_NEW_ORDER: Final = "LEFT JOIN new_order ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id"
+_ITS_LINES: Final = "JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id"
+_DELIVERED_LINES: Final = (
+    "LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount) AS delivered FROM orders "
+    f"{_ITS_LINES} WHERE ol_delivery_d IS NOT NULL GROUP BY o_w_id, o_d_id, o_c_id) AS l "
+    "ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id"
+)
 CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
     (
         "1: w_ytd is the sum of its districts' d_ytd",
@@ -111,6 +120,54 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "(SELECT o_w_id, o_d_id, sum(o_ol_cnt) AS told FROM orders GROUP BY o_w_id, o_d_id) AS o "
         "LEFT JOIN (SELECT ol_w_id, ol_d_id, count(*) AS found FROM order_line GROUP BY ol_w_id, ol_d_id) AS l "
         "ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE found IS NULL OR told <> found",
+    ),
+    (
+        "5: o_carrier_id is missing of an order exactly if it is in new_order",
+        f"SELECT o_w_id, o_d_id, o_id, o_carrier_id FROM orders {_ITS_NEW_ORDER} "
+        "WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)",
+    ),
+    (
+        "6: o_ol_cnt is the number of the order's lines",
+        f"SELECT o_w_id, o_d_id, o_id, o_ol_cnt, count(ol_o_id) FROM orders LEFT {_ITS_LINES} "
+        "GROUP BY o_w_id, o_d_id, o_id, o_ol_cnt HAVING count(ol_o_id) <> o_ol_cnt",
+    ),
+    (
+        "7: ol_delivery_d is missing of a line exactly if o_carrier_id is of its order",
+        f"SELECT o_w_id, o_d_id, o_id, ol_number FROM orders {_ITS_LINES} "
+        "WHERE (ol_delivery_d IS NULL) <> (o_carrier_id IS NULL)",
+    ),
+    (
+        "8: w_ytd is the sum of the warehouse's payments",
+        "SELECT w_id, w_ytd, paid FROM warehouse LEFT JOIN (SELECT h_w_id, sum(h_amount) AS paid FROM history "
+        "GROUP BY h_w_id) AS h ON h_w_id = w_id WHERE paid IS NULL OR w_ytd <> paid",
+    ),
+    (
+        "9: d_ytd is the sum of the district's payments",
+        "SELECT d_w_id, d_id, d_ytd, paid FROM district LEFT JOIN (SELECT h_w_id, h_d_id, sum(h_amount) AS paid "
+        "FROM history GROUP BY h_w_id, h_d_id) AS h ON h_w_id = d_w_id AND h_d_id = d_id "
+        "WHERE paid IS NULL OR d_ytd <> paid",
+    ),
+    (
+        "10: c_balance is the sum of the customer's delivered lines without that of the payments",
+        f"SELECT c_w_id, c_d_id, c_id, c_balance, delivered, paid FROM customer {_DELIVERED_LINES} "
+        "LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid FROM history "
+        "GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id "
+        "WHERE c_balance <> coalesce(delivered, 0) - coalesce(paid, 0)",
+    ),
+    (
+        "11: orders that are not in new_order are those of the first population and the later deliveries",
+        "SELECT c_w_id, c_d_id, made, coalesce(waiting, 0), delivered FROM "
+        "(SELECT c_w_id, c_d_id, sum(c_delivery_cnt) AS delivered FROM customer GROUP BY c_w_id, c_d_id) AS c "
+        "LEFT JOIN (SELECT o_w_id, o_d_id, count(*) AS made FROM orders GROUP BY o_w_id, o_d_id) AS o "
+        "ON o_w_id = c_w_id AND o_d_id = c_d_id "
+        "LEFT JOIN (SELECT no_w_id, no_d_id, count(*) AS waiting FROM new_order GROUP BY no_w_id, no_d_id) AS n "
+        "ON no_w_id = c_w_id AND no_d_id = c_d_id "
+        "WHERE made IS NULL OR made - coalesce(waiting, 0) <> {delivered} + delivered",
+    ),
+    (
+        "12: c_balance and c_ytd_payment are together the sum of the customer's delivered lines",
+        f"SELECT c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, delivered FROM customer {_DELIVERED_LINES} "
+        "WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
     ),
 )
 NAMED: Final = 3  # violations that an error shows
@@ -150,10 +207,11 @@ def build(server: Server, dataset: Dataset) -> None:
     execute(server, *sql.finished(*TABLES))
 
 
-def consistency(server: Server) -> str:
-    """Check conditions 1 to 4; return what was checked. Raises DataInconsistent with the first violations."""
+def consistency(server: Server, dataset: Dataset) -> str:
+    """Check conditions 1 to 12; return what was checked. Raises DataInconsistent with the first violations."""
+    delivered = delivered_at_first(scale_of({**PARAMETERS, **dataset.parameters}))
     for condition, query in CONDITIONS:
-        if broken := rows(server, query):
+        if broken := rows(server, query.format(delivered=delivered)):
             shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
             raise DataInconsistent(
                 (
@@ -168,7 +226,7 @@ def consistency(server: Server) -> str:
                     "acknowledged data."
                 ),
             )
-    return "TPC-C consistency conditions 1 to 4"
+    return "TPC-C consistency conditions 1 to 12"
 
 
 def _fill(server: Server, made: Rows) -> None:
@@ -188,6 +246,11 @@ class Scale:
     customers: int  # of a district; as many orders
     items: int  # as many rows of stock a warehouse
     seed: int
+
+
+def delivered_at_first(scale: Scale) -> int:
+    """Return the number of orders of a district that the first population has delivered."""
+    return math.floor(scale.customers * DELIVERED)
 
 
 def last_name(number: int) -> str:
@@ -260,8 +323,9 @@ class Rows:
         key, count = (str(self.warehouse), str(district)), self.scale.customers
         buyers = sorted(range(1, count + 1), key=lambda _: self._rng.random())
         orders, lines, waiting = list[Row](), list[Row](), list[Row]()
+        delivered = delivered_at_first(self.scale)
         for number, buyer in enumerate(buyers, 1):
-            done, many = number <= count * DELIVERED, self._between(5, 15)
+            done, many = number <= delivered, self._between(5, 15)
             carrier = str(self._between(1, 10)) if done else NULL
             orders.append((*key, str(number), str(buyer), BEGAN, carrier, str(many), "1"))
             if not done:

@@ -31,6 +31,7 @@ from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
 from dbbench.metrics.histogram import bucket_of
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome
+from dbbench.metrics.table import TPCC
 from dbbench.model import Cell, Scalar
 from dbbench.model.base import shipped
 from dbbench.remote import Client
@@ -215,7 +216,7 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
-    outcome = outcome_of(load, cell.window, counts, reconnects=float(totals.reconnects or 0), **_tpmc(cell, counts))
+    outcome = outcome_of(load, cell.window, counts, reconnects=float(totals.reconnects or 0), **_tpcc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement of `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
     statements = (totals.queries or 0) / max(1, totals.transactions or 0)
@@ -242,12 +243,20 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     return (Claim("statements", events, changes=changes),)
 
 
-def _tpmc(cell: Cell, counts: Counts) -> dict[str, float]:
-    """Return new orders of the window per minute, including those that were rolled back (TPC-C 5.4.2)."""
+def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
+    """Return new orders of the window per minute, including those that were rolled back (TPC-C 5.4.2), and percentiles
+    of each transaction; with `rate` there are none, because the wait in sysbench's queue is not known by transaction.
+    """
     if cell.dataset.kind != "tpcc":
         return {}
     warmup, measure = whole_seconds(cell.window)
-    return {"tpmc": counts.measured(warmup, warmup + measure).kinds.get(_NEW_ORDER, 0) * 60 / measure}
+    measured = counts.measured(warmup, warmup + measure)
+    figures: dict[str, float | None] = {"tpmc": measured.kinds.get(_NEW_ORDER, 0) * 60 / measure}
+    for kind, name in enumerate(TPCC, _NEW_ORDER):
+        histogram = None if cell.parameters.get("rate") else measured.kind_histograms.get(kind)
+        for percent in (50, 95, 99):
+            figures[f"{name}_p{percent}_ms"] = histogram.percentile_ms(percent) if histogram else None
+    return figures
 
 
 @dataclass(frozen=True)
@@ -284,6 +293,7 @@ def printed_ms(bucket: int) -> str:
 
 
 _ERRORS, _LONGEST, _KIND = -1, -2, -10  # in the place of a bucket; below _KIND: events of a kind, 1 at -11
+_KIND_BUCKETS, _MOST_KINDS = 10_000, 9  # -what of a bucket of a kind: 10000 * kind + bucket
 _COLUMNS: Final = 3
 QUEUE: Final = "queue"
 
@@ -321,9 +331,16 @@ def _add(rows: Ints, counts: Counts) -> None:
     np.add.at(counts.transactions, second[events & inside], value[events & inside])
     np.add.at(counts.errors, second[errors & inside], value[errors & inside])
     np.maximum.at(counts.longest_us, second[longest], value[longest])
-    for kind in np.unique(what[what < _KIND]):
+    for kind in np.unique(what[(what < _KIND) & (what > -_KIND_BUCKETS)]):
         of_kind = counts.kinds.setdefault(int(_KIND - kind), np.zeros(counts.seconds, np.int64))
         np.add.at(of_kind, second[(what == kind) & inside], value[(what == kind) & inside])
+    kinds, buckets = np.divmod(-what, _KIND_BUCKETS)
+    for kind in np.unique(kinds[what <= -_KIND_BUCKETS]):
+        if not 1 <= kind <= _MOST_KINDS:
+            raise ValueError(f"there is no kind {kind}")
+        these = (kinds == kind) & inside
+        of_buckets = counts.kind_latencies.setdefault(int(kind), np.zeros_like(counts.latencies))
+        np.add.at(of_buckets, (second[these], buckets[these]), value[these])
     counts.outside += int(value[events & ~inside].sum())
     counts.errors_outside += int(value[errors & ~inside].sum())
 

@@ -226,7 +226,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Start a new run with `dbbench run --new`.",
     ),
     "E325": (
-        "A consistency condition of the dataset (TPC-C 1 to 4) does not hold after the load and a server restart. A "
+        "A consistency condition of the dataset (TPC-C 1 to 12) does not hold after the load and a server restart. A "
         "transaction was lost or applied in part, or another session wrote.",
         "Repeat the trial. If the error persists, the filesystem, the server or the script loses acknowledged data.",
     ),

@@ -68,6 +68,11 @@ class Measured:
     histogram: Histogram
     longest_ms: float | None
     kinds: dict[int, int]  # transactions by the kind that the script gave them
+    kind_histograms: dict[int, Histogram]
+
+
+def _histogram(merged: Ints) -> Histogram:
+    return Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)})
 
 
 class Counts:
@@ -84,6 +89,7 @@ class Counts:
         self.latencies: Ints = np.zeros((seconds, BUCKETS), np.int64)
         self.longest_us: Ints = np.zeros(seconds, np.int64)
         self.kinds: dict[int, Ints] = {}  # transactions by kind, where a script has several
+        self.kind_latencies: dict[int, Ints] = {}  # `latencies` of each kind
         self.outside = 0  # transactions
         self.errors_outside = 0
 
@@ -115,9 +121,12 @@ class Counts:
         return Measured(
             transactions=int(self.transactions[first:last].sum()),
             errors=int(self.errors[first:last].sum()),
-            histogram=Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)}),
+            histogram=_histogram(merged),
             longest_ms=longest_us / 1000 if longest_us > 0 else None,
             kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
+            kind_histograms={
+                kind: _histogram(each[first:last].sum(axis=0)) for kind, each in sorted(self.kind_latencies.items())
+            },
         )
 
     def _percentiles(self, percent: int) -> Column:

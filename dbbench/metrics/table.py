@@ -38,6 +38,9 @@ class Metric:
 BONNIE: Final = ("char_write", "block_write", "rewrite", "char_read", "block_read", "seek", "create", "stat", "delete",
                  "random_create", "random_stat", "random_delete")  # fmt: skip
 
+# The transactions of the workload `tpcc`, in the order in which its script counts them.
+TPCC: Final = ("new_order", "payment", "order_status", "delivery", "stock_level")
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -52,6 +55,9 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("p99_ms", "p99 latency", "ms", "lower", help="from the merged histogram of the window"),
         Metric("p999_ms", "p99.9 latency", "ms", "lower", help="from the merged histogram of the window"),
         Metric("max_ms", "longest transaction", "ms", "lower"),
+        *(Metric(f"{name}_p{percent}_ms", f"p{percent} latency, {name.replace('_', ' ')}", "ms", "lower",
+                 help="of this transaction of tpcc")
+          for name in TPCC for percent in (50, 95, 99)),
         Metric("duration_s", "duration", "s", "lower", "speed", "of a workload that runs to its end"),
         Metric("drained_s", "duration with drain", "s", "lower", "speed",
                "until all that was written had left the caches: duration + checkpoint + sync"),

@@ -132,7 +132,7 @@ def consistent(job: Job, datadir: Path, place: Place) -> str:
     if check is None:
         return ""
     with job.engine.serving(datadir, job.settings, place) as server:
-        return f"; {check(server)}"
+        return f"; {check(server, job.cell.dataset)}"
 
 
 def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:

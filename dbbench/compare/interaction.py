@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 from dbbench.compare.interval import SAME, Group, holm_levels
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
-from dbbench.model import Scalar
+from dbbench.model import Scalar, without_levels
 
 Levels = Mapping[str, Scalar]  # factor -> level
 DEPENDS: Final = "depends"
@@ -125,8 +125,7 @@ _Family = tuple[Group, tuple[str, ...]]  # engine, workload and the rest of the 
 def _family(group: Group, levels: Levels) -> _Family:
     """Return what the combinations have in common that are compared with each other."""
     engine, workload, variant = group
-    rest = "+".join(part for part in variant.split("+") if part.partition("=")[0] not in levels)
-    return (engine, workload, rest), tuple(levels)
+    return (engine, workload, without_levels(variant, levels)), tuple(levels)
 
 
 def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric: Metric) -> list[Interaction]:

@@ -57,6 +57,7 @@ from dbbench.model.expanded import (
     merged,
     spelt,
     titled,
+    without_levels,
 )
 from dbbench.model.power_loss_lab import Conclusion, ControlFacts, CutFacts, LabFacts, LabRow
 from dbbench.model.result import (
@@ -112,5 +113,5 @@ __all__ = [
     "Settings", "SnapshotFacts", "SnapshotSpec", "SnapshotTaken", "SourceChange", "SourceChangeKind", "SpaceFacts",
     "Status", "StudyOf", "SyncFacts", "Trial", "TrialSpec", "TrialWarning", "Volume", "WalDevice", "WearFacts",
     "Window", "Work", "WorkFacts", "Workload", "WorkloadSpec", "WriteFacts", "WrittenPoint", "durability_class",
-    "merged", "plain", "spelt", "titled",
+    "merged", "plain", "spelt", "titled", "without_levels",
 ]  # fmt: skip

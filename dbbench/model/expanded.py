@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -63,6 +64,11 @@ class Cell:
 def titled(workload: str, variant: str) -> str:
     """Return a workload's name with the values of a variant: "pgbench-tpcb, clients=8"."""
     return ", ".join(word for word in (workload, *variant.split("+")) if word)
+
+
+def without_levels(variant: str, factors: Container[str]) -> str:
+    """Return a variant without its parts that are factors."""
+    return "+".join(part for part in variant.split("+") if part.partition("=")[0] not in factors)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,19 @@ from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
 from dbbench.machine import host, limits
 from dbbench.machine.limits import cgroup
-from dbbench.model import Cell, DeviceSpec, Durability, EngineName, FsSetup, Plan, Scalar, durability_class, merged
+from dbbench.model import (
+    Cell,
+    DeviceSpec,
+    Durability,
+    EngineName,
+    FsSetup,
+    Plan,
+    Scalar,
+    durability_class,
+    merged,
+    titled,
+    without_levels,
+)  # fmt: skip
 from dbbench.plan import factors
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
@@ -103,7 +115,8 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
-        sized = f"the tables of {cell.title} on {cell.engine.name} take {size_text(size)}{meant}"
+        title = titled(cell.workload.name, without_levels(cell.variant, cell.levels))
+        sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{meant}"
         if limit is None:
             of = f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
             yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."

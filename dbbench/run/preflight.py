@@ -13,7 +13,6 @@ from dbbench.engines.settings import own_cache_bytes, redo_bytes
 from dbbench.errors import (
     CoresMissing,
     DbbenchError,
-    DeviceInUse,
     DeviceNotEmpty,
     DeviceUnusable,
     DiskTooSmall,
@@ -75,7 +74,7 @@ def lacking(
 
 def refusals(wanted: Asked, results: Path) -> list[DbbenchError]:
     """Return everything for which a new run would be refused here, for a dry run; nothing is changed."""
-    return [*lacking(wanted.plan, wanted.expanded, results), *in_use(wanted.plan)]
+    return [*lacking(wanted.plan, wanted.expanded, results), *refused_disks(wanted.plan, results)]
 
 
 def missing_programs(expanded: Expanded) -> list[str]:
@@ -368,24 +367,25 @@ def _device(plan: Plan) -> Iterator[DbbenchError]:
                 yield error
 
 
-def in_use(plan: Plan) -> Iterator[DbbenchError]:
-    """Yield DeviceInUse for each disk of the plan that is mounted or in use now. Only for a dry run: a run that is
-    resumed may itself have left something on them, and the trial checks again."""
-    from dbbench.storage.devices import guard
+def refused_disks(plan: Plan, results: Path) -> Iterator[DbbenchError]:
+    """Yield an error for each disk of the plan that is mounted, in use, not empty, or not the one that it names. Only
+    for a dry run: a run that is resumed may itself have left something on them, and the trial checks again."""
+    from dbbench.results.journal import Journal
+    from dbbench.run.job import RunPermit
+    from dbbench.storage.devices import block, guard, sysfs
 
-    for path in _disks(plan) if plan.device.real and os.geteuid() == 0 else []:
+    if not plan.device.real or os.geteuid() != 0:
+        return
+    permit = RunPermit((), Journal(results / "journal.jsonl"), checking=True)
+    log = plan.device.wal
+    for path in filter(Path.is_block_device, _disks(plan)):
+        expected = log.identity if log is not None and log.path == str(path) else plan.device.identity
         try:
-            users = (
-                [reason.text for reason in guard.reasons(path) if reason.kind == "in use"]
-                if path.is_block_device()
-                else []
-            )
+            name = sysfs.name_of(path.stat().st_rdev) or path.name
+            block.must_be(path, name, expected)
+            guard.refuse(path, name, guard.reasons(path), permit)
         except DbbenchError as error:
             yield error
-            continue
-        if users:
-            yield DeviceInUse(f"{path} is in use: {'; '.join(users)}", effect=UNTOUCHED,
-                              remedy="Unmount it or stop what uses it, or choose another device.")  # fmt: skip
 
 
 def _disks(plan: Plan) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`dbbench doctor --plan` before a run: a disk that is in use is named, and nothing is changed."""
+"""`dbbench doctor --plan` before a run: a disk that a run would refuse is named, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,31 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.storage.devices.port import Device
 from tests.support.plans import plan
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
-def test_a_mounted_disk_is_named(loop_device: Device, dbbench: Any, tmp_path: Path) -> None:
-    """By where it is mounted; once it is unmounted, it is not named."""
-    device = process.run(["losetup", "--noheadings", "--output=NAME", "--associated", loop_device.facts.image]).stdout
-    dbbench.plan(plan(device={"kind": "block", "path": device.strip()}))
-    process.run(["mkfs.ext4", "-q", "-F", device.strip()])
+def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path) -> None:
+    """By where it is mounted; once it is unmounted by what it may contain, and if it is another than the plan names."""
     (there := tmp_path / "there").mkdir()
-    process.run(["mount", device.strip(), there])
+    with (image := tmp_path / "disk.img").open("wb") as file:
+        file.truncate(512 * 2**20)
+    process.run(["mkfs.ext4", "-q", image])
+    device = process.run(["losetup", "--find", "--show", image]).stdout.strip()
     try:
-        said = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
+        dbbench.plan(plan(device={"kind": "block", "path": device}))
+        process.run(["mount", device, there])
+        try:
+            mounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
+        finally:
+            process.run(["umount", there])
+        unmounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
+        dbbench.plan(plan(device={"kind": "block", "path": device, "identity": "another-disk"}))
+        another = dbbench("plan", "plan.toml").stdout
     finally:
-        process.run(["umount", there])
-    assert f"is mounted at {there}" in " ".join(said.split())
+        process.run(["losetup", "--detach", device])
+    assert f"is mounted at {there}" in " ".join(mounted.split())
+    unmounted = " ".join(unmounted.split())
+    assert "may contain data:" in unmounted and "ext4 (uuid" in unmounted and "--wipe" in unmounted
+    assert "is mounted at" not in unmounted
+    assert "the plan asks for another-disk" in " ".join(another.split())

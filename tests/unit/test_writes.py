@@ -77,6 +77,12 @@ def test_copy_on_write_writes_more(tmp_path: Path) -> None:
     assert "load" not in ext4 and "load" not in btrfs
 
 
+def test_compression_writes_less(tmp_path: Path) -> None:
+    """What is restored, on a filesystem that compresses."""
+    _, (btrfs, lzo) = read(tmp_path, ["btrfs", "btrfs-lzo"])
+    assert 0.5 < lzo["restore"] / btrfs["restore"] < 0.7
+
+
 def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
     """By its rate and its window, with its logs; otherwise by what it wrote to its end."""
     earlier = EarlierLoad(40.0, 5e6, 70e6, 2e6, 1e6)

@@ -40,7 +40,7 @@ def attached(path: Path, expected: str | None, permit: Permit, *, fstab: Path = 
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
         name = guard.kernel_name(exclusive)
-        _is_the_one(path, name, expected)
+        must_be(path, name, expected)
         fd = os.open(f"/proc/self/fd/{exclusive}", os.O_RDWR | os.O_CLOEXEC)
         stack.enter_context(afterwards(lambda: _wait_until_free(Path(f"/dev/{name}"))))
         stack.callback(os.close, fd)
@@ -74,7 +74,8 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     return fd
 
 
-def _is_the_one(path: Path, name: str, expected: str | None) -> None:
+def must_be(path: Path, name: str, expected: str | None) -> None:
+    """Raise DeviceUnusable if the disk has no medium, or another identity than the plan names."""
     problem = ""
     if sysfs.size_bytes(name) == 0:
         problem = "has no medium (its size is 0)"

@@ -141,11 +141,13 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     """Return the medians of the trials like this cell. Of a load with a fixed window, trials with other parameters
     count if there are no others; the length and the bytes of a load that runs to its end depend on them."""
     key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
+    tablespace = cell.dataset.parameters.get("tablespace") or ""
     alike = [
         trial
         for trial in trials
         if trial.status is not Status.FAILED
         and (trial.engine, trial.profile or cell.engine.profile, trial.workload, trial.setup) == key
+        and (trial.dataset.tablespace if trial.dataset is not None else "") == tablespace
         and trial.window is not None
         and trial.window.kind == cell.window.kind
     ]

@@ -40,6 +40,7 @@ WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes r
 COPY_ON_WRITE: Final = 2.7
 COMPRESSED: Final = 0.6  # of the bytes of tables, where the filesystem compresses: lzo 0.45, random values nearly 1
 READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, the journal's timer
+TABLES_SHARE: Final = 0.3  # of it without the log, where one tablespace alone is on the device
 FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
 FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small write
 EMPTY_SHARE: Final = 0.4  # of the largest size of an empty server; a golden copy has less log
@@ -170,7 +171,8 @@ def _load_bytes(cell: Cell, data: int) -> float:
             if _only_reads(workload.script):
                 return seconds * READ_RATE
             appends = workload.name == "bulk-insert"  # on btrfs as many bytes as on ext4
-            return seconds * WRITE_RATE * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
+            load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
+            return seconds * load_rate * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
 
 
 def kept_logs(cell: Cell) -> dict[str, int]:

@@ -239,7 +239,7 @@ def test_a_server_is_named_by_its_folder() -> None:
     for name in ALL:
         found = studies.study(name)
         assert 'bin = "/opt/pg\\"18"' in studies.plan_text(found, "tiny", found.engines[0], '/opt/pg"18')
-        assert "bin =" not in studies.plan_text(found, "tiny", found.engines[0])
+        assert "\nbin =" not in studies.plan_text(found, "tiny", found.engines[0])
 
 
 def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_contract_of_compare_json(told: Any) -> None:
     assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
     assert set(KEYS) == {"fs_setup", "engine", "workload", "value", "ratio", "lo", "hi", "verdict", "n", "wins",
                          "level", "durability_class", "mixed_durability", "notes", "variant", "df",
-                             "df_shared"}  # fmt: skip
+                             "df_shared", "trials"}  # fmt: skip
     assert all(set(row) == {*KEYS, "metric"} for row in document["rows"])
     assert [row["verdict"] for row in document["rows"] if row["fs_setup"] == "ext4"] == ["baseline"] * 3
     assert {row["metric"] for row in document["rows"]} == {"tps", "duration_s"}

@@ -39,6 +39,10 @@ EACH = [
     ),
     pytest.param("io-method-and-filesystems", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres-18")]),
     pytest.param("mkfs-vintages", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
+    pytest.param(
+        "raid0-copy-2012-mirror",
+        marks=[pytest.mark.soak, pytest.mark.needs("mdadm", "vgcreate", "kernel:raid1", "kernel:dm-mod")],
+    ),
     pytest.param("pg-fs-benchmark", marks=[pytest.mark.soak, pytest.mark.needs("engine:postgres", "fs:xfs")]),
 ]
 

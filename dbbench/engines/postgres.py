@@ -3,6 +3,8 @@ host, also on one address, over TLS with its certificate and a password.
 
 Access through the socket is `trust`, because it is in a directory that only the server's account and root can enter.
 The cluster's own pg_hba.conf rejects everyone, so that a copy of the data directory gives no access.
+
+The file is long because an engine is one module.
 """
 
 from __future__ import annotations

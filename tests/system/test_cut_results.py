@@ -68,7 +68,7 @@ class Published:
     """What was published on a disk, and the disk's log of it."""
 
     base: Path
-    disk: disk.Log
+    log: disk.Log
     run: Run
     done_ns: dict[str, int]  # trial -> when its publishing had returned
 

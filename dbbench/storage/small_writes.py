@@ -22,7 +22,7 @@ from dbbench.model import SyncFacts
 
 APPEND_BYTES: Final = 16 * 2**10
 _MOST: Final = 4096  # appends of one row: 64 MiB
-_LONGEST_S, _SHORTEST_S = 1.0, 0.1
+_LONGEST_S, _SHORTEST_S = 1.0, 0.03
 _SHARE: Final = 1 / 60  # of the window, for each row, as of the bare device
 _CALLS: Final[dict[str, Callable[[int], None]]] = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11

@@ -28,7 +28,7 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
     for name, value in trial.summary.items():
         metric = METRICS.get(name)
-        yield f"  {metric.label if metric else name:<24} {number(value)} {metric.unit if metric else ''}".rstrip()
+        yield f"  {metric.label if metric else name:<30} {number(value)} {metric.unit if metric else ''}".rstrip()
     yield from _latency(trial, run)
     if trial.cache is not None:
         proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}"

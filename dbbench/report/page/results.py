@@ -27,8 +27,7 @@ COLUMNS: Final = (
         "Cost of a transaction",
         ("cpu_ms_per_tx", "write_kb_per_tx", "io_operations_per_tx", "context_switches_per_tx", "write_amplification"),
     ),
-    ("Append of 16 KiB", ("fsync_ms", "fdatasync_ms")),
-    ("Space", ("disk_bytes", "compression_ratio", "server_memory_bytes")),
+    ("Space", ("disk_bytes", "compression_ratio")),
     (
         "Files",
         (
@@ -56,8 +55,7 @@ SHORT: Final = {  # headings of columns; elsewhere the label of the table of met
     "compression_ratio": "compr.",
     "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "io_operations_per_tx": "I/Os",
     "context_switches_per_tx": "switches", "write_amplification": "write ampl.",
-    "disk_bytes": "on disk", "server_memory_bytes": "server memory", "fsync_ms": "fsync ms",
-    "fdatasync_ms": "fdatasync ms", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
+    "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
 STALLS: Final = ("stall_s", "stalls_per_h")
 SPARK_WIDTH: Final = 112

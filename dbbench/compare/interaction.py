@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from dbbench.compare.interval import SAME, Group, holm_levels
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar, without_levels
 
+_K = TypeVar("_K")
 Levels = Mapping[str, Scalar]  # factor -> level
 DEPENDS: Final = "depends"
 Verdict = Literal["order-depends", "ratio-depends", "same", "same-order", "inconclusive"]
@@ -194,14 +195,17 @@ def _satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, flo
     return variance, variance**2 / squares if squares else math.fsum(df for _, df in variances)
 
 
+def _confidences(guesses: Mapping[_K, _Guess]) -> dict[_K, float]:
+    """Return the levels that Holm's procedure gives to those that have an interval."""
+    tested = [key for key, guess in guesses.items() if guess.df is not None]
+    return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
+
+
 def _contrasts(
     differences: Sequence[tuple[str, str, Scalar, Scalar, _Guess]], limited: set[str]
 ) -> list[tuple[str, Contrast]]:
     """(factor, contrast) with the levels that Holm gives to all that have an interval."""
-    tested = [
-        index for index, (_, arm, _, _, guess) in enumerate(differences) if guess.df is not None and arm not in limited
-    ]
-    holm = dict(zip(tested, holm_levels([differences[index][-1].p_value() for index in tested]), strict=True))
+    holm = _confidences({index: guess for index, (_, arm, _, _, guess) in enumerate(differences) if arm not in limited})
     contrasts = []
     for index, (factor, arm, level, reference, guess) in enumerate(differences):
         bounds = guess.bounds(holm[index]) if index in holm else None
@@ -220,8 +224,7 @@ def _contrasts(
 def _ratios(
     guesses: Mapping[tuple[str, str, Scalar], _Guess], limited: set[str], metric: Metric
 ) -> tuple[LevelRatio, ...]:
-    tested = [key for key, guess in guesses.items() if guess.df is not None and key[1] not in limited]
-    holm = dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
+    holm = _confidences({key: guess for key, guess in guesses.items() if key[1] not in limited})
     ratios = []
     for key, guess in guesses.items():
         _, arm, level = key
@@ -234,7 +237,7 @@ def _ratios(
 
 def _judged(about: Interaction) -> Interaction:
     """The interaction with its verdict."""
-    return Interaction(**{**vars(about), "verdict": _verdict(about)})
+    return replace(about, verdict=_verdict(about))
 
 
 def _verdict(about: Interaction) -> Verdict:

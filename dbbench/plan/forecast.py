@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import platform
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, groups, paired
@@ -26,6 +27,7 @@ from dbbench.units import count, duration_text
 
 DEFAULT_CV: Final = 0.03  # between trials of one cell on a quiet machine; shared virtual machines have 5 to 10 %
 POWER: Final = 0.9
+_T = TypeVar("_T")
 MOST_RUNS: Final = 5  # earlier runs that are read
 ALPHA: Final = 0.05
 SHARED: Final = 1 / 2  # of the degrees of freedom that equal variances would share: few blocks make them look unlike
@@ -57,11 +59,8 @@ class Forecast:
 def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
     """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this host."""
     wanted = {(cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells}
-    variances, runs = list[float](), 0
-    for run in _earlier(results_folder):
-        if runs < MOST_RUNS and (pairs := list(_pairs(run, wanted))):
-            runs += 1
-            variances += pairs
+    of_runs = _newest(list(_pairs(run, wanted)) for run in _earlier(results_folder))
+    variances, runs = [variance for pairs in of_runs for variance in pairs], len(of_runs)
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
     work = {(cell.engine.name, cell.workload.name, cell.variant) for cell in expanded.cells}
     difference = detectable(cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1))
@@ -122,11 +121,8 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
 
 def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
     """Return the trials with what the load of each cell did in the newest runs of this host on such a device."""
-    trials, runs = list[Trial](), 0
-    for run in _earlier(results_folder):
-        if runs < MOST_RUNS and (alike := [trial for trial in run.trials if _same_device(trial, plan)]):
-            runs += 1
-            trials += alike
+    of_runs = _newest([t for t in run.trials if _same_device(t, plan)] for run in _earlier(results_folder))
+    trials = [trial for alike in of_runs for trial in alike]
     cells = [dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells]
     return expanded._replace(cells=tuple(cells))
 
@@ -214,6 +210,11 @@ def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
     for _, folder in sorted(loaded, reverse=True):
         with contextlib.suppress(DbbenchError):
             yield results.load_run(folder, verify=False)
+
+
+def _newest(of_runs: Iterator[list[_T]]) -> list[list[_T]]:
+    """What the first runs have that have anything; no further run is read."""
+    return list(itertools.islice(filter(None, of_runs), MOST_RUNS))
 
 
 def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""dbbench's row of docs/compared.md: what of its wall time is load, for the cell that other suites have run too.
+"""dbbench's row of docs/compared.md: the share of its wall time that is load, for a cell that other suites have run.
 
     python benchmarks/peer_cell.py          (root, PostgreSQL; 7 minutes)
 

@@ -352,7 +352,7 @@ class _Plain:
             text = standing(event.data["hosts"])
         if text:
             self._printed = time.monotonic()
-            with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the fleet goes on
+            with contextlib.suppress(BrokenPipeError):  # the reader has ended: the fleet continues
                 print(on_terminal(text), file=self._stream, flush=True)
 
 

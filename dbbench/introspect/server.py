@@ -203,7 +203,7 @@ def _mount_of(datadir: str | None) -> Mount | None:
 
 
 SYSBENCH_TABLES: Final = 8  # of sysbench's
-OTHERS: Final = ("ext4", "xfs", "btrfs")  # that the baseline is held against
+OTHERS: Final = ("ext4", "xfs", "btrfs")  # that the baseline is compared with
 _QUIET: Final = {
     "noatime",
     "relatime",

@@ -250,7 +250,7 @@ class Recovery:
     acknowledged: int
     lost: int = 0
     harms: dict[str, str] = field(default_factory=dict)  # kind -> evidence
-    invalid: str = ""  # why nothing can be said; then there are no harms
+    invalid: str = ""  # why it shows nothing; `harms` is then empty
     seconds: float = 0.0
 
 

@@ -145,7 +145,20 @@ def test_a_stopped_recorder_leaves_a_gap(tmp_path: Path) -> None:
     assert column[0] is not None
     assert column[1:4] == [None, None, None]
     assert any(value is not None for value in column[4:])
-    assert ids(sampling.warnings())["W014"] is False  # W013 was seen besides, once, next to other load
+    assert ids(sampling.warnings()) == {"W014": False}
+
+
+def test_a_recorder_is_stopped_between_two_records(tmp_path: Path) -> None:
+    """The wait ends when a busy process sleeps, and at once where there is no process."""
+    asleep = tmp_path / "asleep"
+    script = f"i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; : >{asleep}; exec sleep 60"
+    with process.running(["sh", "-c", script]) as busy:
+        for _ in range(60):  # a busy machine may need more than the one second of a wait
+            sar.wait_between_records(busy.pid)
+            if asleep.exists():
+                break
+        assert asleep.exists()
+    sar.wait_between_records(busy.pid)
 
 
 @pytest.mark.alone

@@ -139,6 +139,11 @@ def _signed(ratio: float) -> str:
     return "0.0" if text in ("+0.0", "-0.0") else _typeset(text)
 
 
+def percent(share: float, decimals: int = 0) -> str:
+    """Return a share as a percentage: "76 %" for 0.76."""
+    return f"{100 * share:.{decimals}f} %"
+
+
 def times(ratio: float | None) -> str:
     """Return a ratio as a factor: "0.48 ×"."""
     return MISSING if ratio is None else f"{ratio:.3g}{GROUP}×"

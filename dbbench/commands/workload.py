@@ -23,6 +23,7 @@ from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table
+from dbbench.units import percent
 
 _TOLD: int = 10  # statements of each kind that are printed
 
@@ -146,7 +147,7 @@ def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], fil
         )
         if len(left) > _TOLD:
             put(f"... and {len(left) - _TOLD} more; --json has all")
-    put(f"\n{output}: {len(kept)} statements with {found.share:.1%} of the calls.")
+    put(f"\n{output}: {len(kept)} statements with {percent(found.share, 1)} of the calls.")
     if guessed:
         put(f"{guessed} of them have parameters with a guessed range: search for GUESSED in the scripts and edit them.")
     put(

@@ -9,7 +9,7 @@ from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, FreeExtents, Trial, titled
 from dbbench.results import LoadedRun
-from dbbench.units import count, duration_text, number, size_text, time_text
+from dbbench.units import count, duration_text, number, percent, size_text, time_text
 
 
 def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
@@ -55,9 +55,9 @@ def _growth(trial: Trial) -> Iterator[str]:
     told = [f"tables {size_text(grown.data_bytes or 0)}", f"logs {size_text(grown.log_bytes or 0)}"]
     told += [] if grown.extents is None else [f"{grown.extents} extents"]
     if grown.compressed_share is not None:
-        before = "" if grown.restored_share is None else f" (restored: {grown.restored_share:.0%})"
-        told.append(f"{grown.compressed_share:.0%} compressed{before}")
-    told += [f"{grown.preallocated_share:.0%} allocated and not written"] if grown.preallocated_share else []
+        before = "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
+        told.append(f"{percent(grown.compressed_share)} compressed{before}")
+    told += [f"{percent(grown.preallocated_share)} allocated and not written"] if grown.preallocated_share else []
     yield f"  grown in the load: {', '.join(told)}"
 
 
@@ -79,7 +79,7 @@ def _shape(trial: Trial) -> Iterator[str]:
         age = trial.age
         yield (
             f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} written, "
-            f"{age.filled:.0%} full; free space {_free(age.before)}, then {_free(age.after)}"
+            f"{percent(age.filled)} full; free space {_free(age.before)}, then {_free(age.after)}"
         )
     if trial.space is not None and trial.space.largest:
         first = trial.space.largest[0]

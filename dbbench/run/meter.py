@@ -21,6 +21,7 @@ from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock,
 from dbbench.storage import devices
 from dbbench.storage.devices.directory import shared_disks
 from dbbench.storage.devices.port import Device
+from dbbench.units import percent
 
 # Foreign I/O that counts: less moves nothing on a disk of today, and what results and logs of our own write is less.
 FOREIGN_SHARE: Final = 0.25
@@ -187,9 +188,9 @@ class Meter:
         if self.machine is None:
             return self.server.warnings()
         foreign = foreign_io(self.below, self._own_bytes(), self.machine.seconds)
-        text = (
-            "other processes transferred {:.0f} MB on the disk below, {:.0%} of all".format(*foreign) if foreign else ""
-        )
+        text = ""
+        if foreign:
+            text = f"other processes transferred {foreign[0]:.0f} MB on the disk below, {percent(foreign[1])} of all"
         return (
             *self.server.warnings(),
             *host.load_warnings(self.machine),

@@ -20,7 +20,7 @@ from dbbench.errors import FilesystemFull
 from dbbench.model import AgeFacts, Ageing
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Mounted
-from dbbench.units import size_text
+from dbbench.units import percent, size_text
 
 FOLDER: Final = "aged"
 FOLDERS: Final = 16  # below it: ext puts each folder into a block group of its own
@@ -156,7 +156,7 @@ def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
         if error.errno != errno.ENOSPC:
             raise
         raise FilesystemFull(
-            f"the aged files of [age] ({asked.fill:.0%} of {size_text(whole)}) do not fit on {fs.family}",
+            f"the aged files of [age] ({percent(asked.fill)} of {size_text(whole)}) do not fit on {fs.family}",
             effect="Nothing was measured.",
             remedy="Use a smaller fill in [age] or a larger device.",
         ) from error

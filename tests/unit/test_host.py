@@ -131,7 +131,7 @@ def test_the_biggest_foreign_process_is_named() -> None:
     assert [(p.pid, p.name, p.cpu_s) for p in found.processes] == [(20, "p20", 5), (21, "p21", 1)]
     (warning,) = host.load_warnings(found)
     assert (warning.id, warning.suspect) == ("W012", True)
-    assert "30%" in warning.text and "pid 20 p20" in warning.text
+    assert "30 %" in warning.text and "pid 20 p20" in warning.text
 
 
 def test_short_lived_processes_are_in_their_parents_time() -> None:

@@ -26,7 +26,7 @@ def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
 def test_lab_has_its_section(tmp_path: Path) -> None:
     """Cuts, commits, controls, invalid cuts with their reason, what was not examined; and never "safe"."""
     text = Seen(render([with_lab(tmp_path)])).text
-    for word in ("0 of 223 cuts (< 1.3% at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
+    for word in ("0 of 223 cuts (< 1.3 % at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
                  "harmed (5 of 6 are needed)", "ext4-md1: layers (md)"):  # fmt: skip
         assert word in text
     assert "safe" not in text[text.index("Power was cut") : text.index("Environment", text.index("Power was cut"))]

@@ -297,7 +297,7 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
 
 def test_none_of_n_is_said_with_its_bound() -> None:
     """3/n at 95 %, the rule of three, and never "safe"."""
-    assert said([cut()] * 223) == "0 of 223 cuts (< 1.3% at 95 %)"
+    assert said([cut()] * 223) == "0 of 223 cuts (< 1.3 % at 95 %)"
     assert upper_bound(2) == 1.0
 
 

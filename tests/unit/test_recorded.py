@@ -279,7 +279,7 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
         == 0
     )
     said = capsys.readouterr().out
-    assert "99.8% of the calls" in said and "no statement on rows (BEGIN)" in said and "GUESSED" in said
+    assert "99.8 % of the calls" in said and "no statement on rows (BEGIN)" in said and "GUESSED" in said
     (tmp_path / "plan.toml").write_text(
         'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "shop"\nscale = 3\n'
     )

@@ -47,6 +47,7 @@ from dbbench.run.record import stopping
 from dbbench.storage import devices
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Images
+from dbbench.units import percent
 
 BATCH: Final = 25  # cuts of one recording: a minute of work, and further ones would be too much alike
 KEPT: Final = 3  # images of one target at most: 100 MB each
@@ -359,7 +360,7 @@ def statement(about: Conclusion, cuts: Sequence[CutFacts], failed: str = "") -> 
         return f"no statement: {failed or many}"
     if about is Conclusion.HARMED:
         return f"{sum(bool(cut.harms) for cut in cuts if not cut.invalid)} of {valid} cuts harmed"
-    return f"0 of {valid} cuts (< {upper_bound(valid):.1%} at 95 %)"
+    return f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
 
 
 def upper_bound(valid: int) -> float:

@@ -31,6 +31,7 @@ from dbbench.machine.host.tunables import block_files, block_layer, changed, sta
 from dbbench.machine.namespaces import host_proc
 from dbbench.model import TrialWarning
 from dbbench.process import find, run
+from dbbench.units import count, percent
 
 __all__ = [
     "ForeignProcess",
@@ -231,14 +232,14 @@ def events(proc: Path) -> Events:
 def warnings(found: Events, seconds: float) -> Iterator[TrialWarning]:
     """Yield W126, W130 and W131 (all suspect) for the events of that many seconds."""
     if found.throttled:
-        text = f"the CPUs were throttled {found.throttled} times in {seconds:.0f} s"
+        text = f"the CPUs were throttled {count(found.throttled, 'time')} in {seconds:.0f} s"
         yield TrialWarning("W126", text, suspect=True)
     if found.cache_drops:
-        text = f"the machine's page cache was dropped {found.cache_drops} times in {seconds:.0f} s"
+        text = f"the machine's page cache was dropped {count(found.cache_drops, 'time')} in {seconds:.0f} s"
         yield TrialWarning("W130", text, suspect=True)
     swapped = (found.swapped_pages or 0) * mmap.PAGESIZE
     if seconds > 0 and swapped / seconds >= SWAPPED_BYTES_PER_S:
-        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB in {seconds:.0f} s", suspect=True)
+        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped in {seconds:.0f} s", suspect=True)
 
 
 def _less(after: int | None, before: int | None) -> int | None:
@@ -342,11 +343,12 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
-            who = ", ".join(f"pid {p.pid} {p.name} {p.cpu_s:.1f} s" for p in load.processes[:1])
-            text = f"background load {load.foreign_share:.0%} CPU ({who or 'processes not visible from here'})"
-            warnings_of_load.append(TrialWarning("W012", f"{text} over {load.seconds:.0f} s", suspect=True))
+            who = ", ".join(f"pid {p.pid} {p.name}: {p.cpu_s:.1f} s" for p in load.processes[:1])
+            text = f"other processes used {percent(load.foreign_share)} of the CPU time in {load.seconds:.0f} s"
+            text += f" ({who or 'they are not visible from here'})"
+            warnings_of_load.append(TrialWarning("W012", text, suspect=True))
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
-        text = f"steal {load.steal_share:.1%} of CPU time over {load.seconds:.0f} s"
+        text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time in {load.seconds:.0f} s"
         warnings_of_load.append(TrialWarning("W015", text, suspect=True))
     return (*warnings_of_load, *warnings(load.events, load.seconds))
 

@@ -36,7 +36,7 @@ from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
-from dbbench.units import size_text
+from dbbench.units import percent, size_text
 
 DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
 CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
@@ -113,7 +113,7 @@ def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
     if facts.restore == "reflink":
         warnings.append(TrialWarning("W100", "the data files share their blocks with a copy on the same filesystem"))
     if facts.tablespace:
-        warnings.append(TrialWarning("W102", f"the tablespace {facts.tablespace}; the log is on another disk"))
+        warnings.append(TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk"))
     return warnings
 
 
@@ -123,10 +123,10 @@ def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
         return
     lost = facts.restored_share - facts.compressed_share
     if lost >= UNCOMPRESSED_SHARE and (facts.data_bytes or 0) >= UNCOMPRESSED_BYTES:
-        text = (f"{facts.compressed_share:.0%} of {size_text(facts.data_bytes or 0)} that grew are compressed, and "
-                f"{facts.restored_share:.0%} of the restored files")  # fmt: skip
+        grown = f"{percent(facts.compressed_share)} of {size_text(facts.data_bytes or 0)} that grew are compressed"
+        text = f"{grown}, and {percent(facts.restored_share)} of the restored files"
         allocated = facts.preallocated_share or 0.0
-        text += f"; {allocated:.0%} were allocated and not written" if allocated >= SHOWN_SHARE else ""
+        text += f"; {percent(allocated)} were allocated and not written" if allocated >= SHOWN_SHARE else ""
         yield TrialWarning("W152", text)
 
 
@@ -235,7 +235,7 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
     if window.measure_s < summary.SHORT_WINDOW_S:
         trial.warn(
             TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
-            TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to judge steadiness"),
+            TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend"),
         )
     trial.warn(*limits.warm_up(window, trial.facts.filesystem))
     if trial.series is not None:
@@ -244,7 +244,7 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
     if not checkpoints.ended and meter.engine_write_bytes:
         trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
     if drain_s > DRAIN_SHARE * window.measure_s:
-        trial.warn(TrialWarning("W003", f"drain took {drain_s:.1f} s after {window.measure_s:.0f} s of window"))
+        trial.warn(TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s"))
 
 
 def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:
@@ -284,7 +284,7 @@ def _device_warnings(trial: Record) -> None:
             text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
             trial.warn(TrialWarning("W017", text, suspect=not online))
     if not device.existing and device.size_bytes < SMALL_DEVICE:
-        trial.warn(TrialWarning("W021", f"small-device geometry: {device.size_bytes / 2**30:.1f} GiB"))
+        trial.warn(TrialWarning("W021", f"the device has {size_text(device.size_bytes)}"))
     if disks := disks_with_several([physical_disks(disk) for disk in _disks(device)]):
         trial.warn(TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
     if not cache.proved:

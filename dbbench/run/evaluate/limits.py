@@ -17,7 +17,7 @@ from dbbench.model import CeilingFacts, CeilingRow, Cell, CoresFacts, Filesystem
 from dbbench.plan import workloads
 from dbbench.run.meter import Meter
 from dbbench.storage.filesystems import PERIODS, period_s
-from dbbench.units import bytes_of, size_text
+from dbbench.units import bytes_of, change, percent, size_text
 
 CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
 CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
@@ -88,7 +88,7 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
     if meter.limits.asked and cores.shared:
         yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
     if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
-        text = f"the load generator used {cores.client_share:.0%} of the cores that it can use ({cores.client})"
+        text = f"the load generator used {percent(cores.client_share)} of the cores that it can use ({cores.client})"
         yield TrialWarning("W016", text, suspect=True)
 
 
@@ -108,7 +108,8 @@ def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
     every = period_s(fs.family, fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
         text = (
-            f"{window.warmup_s:.0f} s; {fs.family} commits every {every:.0f} s, so use at least {PERIODS * every:.0f} s"
+            f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s; "
+            f"use at least {PERIODS * every:.0f} s"
         )
         yield TrialWarning("W041", text)
 
@@ -120,8 +121,8 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     if trend is None or not trend.found:
         return
     cut = steadiness.settled_after_s(measured)  # 0: nothing to cut off at the begin, and yet a trend
-    settled = f"it settled after {cut} s" if cut else "it never settled"
-    text = f"{trend.change:+.0%} from one end of the window to the other, p = {trend.p:.2g}; {settled}"
+    settled = f"steady after {cut} s" if cut else "not steady at any time"
+    text = f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g}); {settled}"
     yield TrialWarning("W005", text)
 
 

@@ -22,6 +22,7 @@ from dbbench.errors import DbbenchError, FlushesTooFew, LogTooSmall, WorkUnconfi
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Cell, ClientFacts, Durability, SnapshotFacts, TrialWarning, Window, WorkFacts
 from dbbench.run.meter import Meter
+from dbbench.units import percent
 
 FAILED: Final = "The trial is marked failed."
 CLOCK_S: Final = 0.1  # a tenth of a second of the series
@@ -208,12 +209,12 @@ def warnings(facts: ClientFacts | None) -> Iterator[TrialWarning]:
         return
     drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
-        text = f"{drift:.3f} s from before the load to after it, known to {error:.3f} s"
+        text = f"the offset of the clocks changed by {drift:.3f} s during the load, and is known to {error:.3f} s"
         yield TrialWarning("W103", text, suspect=True)
     if facts.tool_here and release(facts.tool) != release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
     if facts.others_share is not None and facts.others_share >= OTHERS:
-        text = f"other processes used {facts.others_share:.0%} of the {facts.cpus} processors of {facts.hostname}"
+        text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors of {facts.hostname}"
         yield TrialWarning("W105", text, suspect=True)
 
 

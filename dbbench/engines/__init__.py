@@ -19,11 +19,11 @@ ENGINES: Final[dict[str, Engine]] = {
 }
 
 SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFILE.sql is not None)
-SERVERLESS: Final = frozenset(ENGINES.keys() - set(SERVERS))  # their loads work on files themselves
+SERVERLESS: Final = frozenset(ENGINES.keys() - set(SERVERS))  # their loads use files directly
 
 
 def profile_of(engine: str) -> Profile:
-    """Return the profile of an engine by name; results may name one that this version does not have."""
+    """Return the profile of an engine by name; an empty one for an engine in results that this version lacks."""
     return ENGINES[engine].PROFILE if engine in ENGINES else Profile(name=engine, title=engine)
 
 

@@ -24,7 +24,7 @@ from dbbench.errors import NoAccountFree
 from dbbench.machine import namespaces
 
 NAME: Final = "dbbench"
-# Free in the table that systemd keeps of who uses which numbers (UIDS-GIDS), and within the 65536 that a container has.
+# Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container usually has.
 NUMBERS: Final = range(60578, 61184)
 _RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
@@ -60,7 +60,7 @@ def _of_processes() -> dict[int, str]:
     """Return the user and group ids of all processes of the machine."""
     account_of: dict[int, str] = {}
     for status in namespaces.host_proc().glob("[0-9]*/status"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             for line in status.read_text(errors="replace").splitlines():
                 if line.startswith(("Uid:", "Gid:", "Groups:")):
                     account_of.update(dict.fromkeys(map(int, line.split()[1:]), status.parent.name))
@@ -101,7 +101,7 @@ def _map(name: str) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-_held: list[socket.socket] = []  # a name that the kernel frees when this process ends, however it does
+_held: list[socket.socket] = []  # sockets with abstract names; the kernel frees a name even if this process is killed
 
 
 def _reserved(number: int) -> bool:
@@ -126,6 +126,6 @@ def _name(table: Path, line: str) -> None:
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         namespaces.mount(file.name, table.resolve(), flags=namespaces.MS_BIND)
-    cache = Path("/run/nscd")  # its answers are of the machine's own file
+    cache = Path("/run/nscd")  # nscd answers from the machine's own /etc/passwd, so its socket is hidden
     if cache.is_dir() and not os.path.ismount(cache):
         namespaces.mount("tmpfs", cache, "tmpfs")

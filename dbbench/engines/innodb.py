@@ -39,20 +39,20 @@ from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
 
-# Redo that a window can fill: 16 clients of oltp_read_write wrote 12 MB/s on two cores of 2025; twice that, and
-# never more than a small test device can give, because both servers allocate the whole at their start.
+# Redo log that a load writes per second: twice the 12 MB/s that 16 clients of oltp_read_write wrote on two cores of
+# 2025. REDO_MOST limits the size, because both servers allocate the whole log at start, also on a small test device.
 REDO_RATE: Final = 24 * 2**20
 REDO_LEAST: Final = 512 * 2**20
 REDO_MOST: Final = 4 * 2**30
 REDO_STEP: Final = 64 * 2**20
 
-# What makes the server private. Nobody may set these.
+# Settings that make the server private. Plans, workloads and fs setups may not set them.
 PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "bind_address", "user", "log_error",
                   "tmpdir", "init_file", "secure_file_priv", "defaults_file", "basedir", "mysqlx",
                   "innodb_log_group_home_dir", "ssl_ca", "ssl_cert", "ssl_key", "require_secure_transport",
                   "skip_name_resolve")  # fmt: skip
-# Read by the server itself at each start, before anybody can connect. The account has another password each time; none
-# of it reaches a binary log. `root` of a new data directory has no password.
+# The server runs these statements at each start, before it accepts connections. They stay out of the binary log. The
+# account gets a new password each time; `root` is locked, because it has no password in a new data directory.
 _ROLE: Final = f"""SET SESSION sql_log_bin = OFF;
 CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS {USER}@localhost;
@@ -66,17 +66,18 @@ _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
 _CHECKERS: Final = 4
 SYSTEM_TABLESPACE: Final = "ibdata1"
-_PAGE: Final = 16384  # InnoDB's default; no other is asked for
-_FSP_SIZE: Final = 46  # offset in page 0: 38 of the page's header, 8 of the space's (fsp0fsp.h)
+_PAGE: Final = 16384  # InnoDB's default; dbbench does not change it
+_FSP_SIZE: Final = 46  # offset in page 0: 38 bytes of page header, then 8 bytes of tablespace header (fsp0fsp.h)
 _FSP_FREE_LIMIT: Final = 50
 _OFF: Final = ("off", "0", "false")
 _MIB: Final = 2**20
-_CHUNK: Final = 128 * _MIB  # MySQL takes a larger pool in chunks of that
+_CHUNK: Final = 128 * _MIB  # MySQL rounds a larger buffer pool up to multiples of this
 _POOL_LEAST: Final = 16 * _MIB
-_REDO: Final = ("ib_logfile*", "#innodb_redo")  # MariaDB's and old MySQL's files; MySQL's folder from 8.0.30 on
+_REDO: Final = ("ib_logfile*", "#innodb_redo")  # files of MariaDB and older MySQL; directory of MySQL since 8.0.30
 
-# A build stops slowly: undo is purged and the change buffer merged, so that no trial starts with the rest of it. Logs
-# are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64: all of it is restored.
+# Building uses a slow shutdown, which purges undo and merges the change buffer, so that no trial has to do this work.
+# Binary logs are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64, because each trial
+# restores all of these files.
 PROFILE: Final = Profile(
     name="innodb",
     title="InnoDB",
@@ -127,7 +128,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         log_buffer = min(log_buffer, max(2 * _MIB, memory_bytes // 32 // _MIB * _MIB))
     return {
         "innodb_buffer_pool_size": pool,
-        "innodb_buffer_pool_dump_at_shutdown": False, "innodb_buffer_pool_load_at_startup": False,  # cold is cold
+        # the buffer pool is empty after each start
+        "innodb_buffer_pool_dump_at_shutdown": False, "innodb_buffer_pool_load_at_startup": False,
         "innodb_flush_method": "O_DIRECT", "innodb_use_native_aio": True,
         "innodb_read_io_threads": 4, "innodb_write_io_threads": 4,
         # commits: on disk before they are acknowledged
@@ -143,7 +145,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "innodb_stats_persistent": True, "innodb_stats_auto_recalc": True, "innodb_undo_log_truncate": False,
         "large_pages": False, "performance_schema": False, "character_set_server": "utf8mb4",
         "max_connections": 300, "table_open_cache": 2000, "max_prepared_stmt_count": 1_000_000,
-        "event_scheduler": "OFF",  # a user's data may have events of its own; MySQL would run them
+        "event_scheduler": "OFF",  # MySQL would run the events that a user's data may contain
     }  # fmt: skip
 
 
@@ -165,7 +167,7 @@ def serving(
     owner, log = account(), place.logs / "server.log"
     sockets = own(place.sockets, owner)
     forget(sockets, f"{profile.name}.sock*")
-    scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # big sorts go where the data is
+    scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # large sorts write to the filesystem under test
     password = secrets.token_urlsafe(24)
     role = _role(place.network)
     init = put(role.format(password=password), "init.sql", sockets, place.logs, owner, role.format(password=_HIDDEN))
@@ -191,7 +193,7 @@ def serving(
         log=log,
         account=owner,
         stop=signal.SIGTERM,
-        abort=signal.SIGKILL,  # one process: nothing outlives it
+        abort=signal.SIGKILL,  # enough for a server that is a single process
         remedy=_confined(program),
     )
 
@@ -200,7 +202,7 @@ def serving(
 
     try:
         with serving_program(launch, answer) as server:
-            init.unlink()  # it has been read; who had the server's account could read the password in it
+            init.unlink()  # the server has read it, and processes of its account could read the password in it
             try:
                 reported = server.reported()
                 server.left_out = _unknown_defaults(profile, asked, reported, program.version)
@@ -252,7 +254,7 @@ def configuration(
     """
     lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]"]
     lines += [] if listens else ["skip_networking"]
-    lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica has a primary to connect to
+    lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica would connect to its primary
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
     files = log / "binlog" if log else "binlog"
     for name, setting in settings.items():

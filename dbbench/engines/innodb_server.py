@@ -23,16 +23,16 @@ from dbbench.process import Running
 
 DATABASE: Final = "dbbench"
 USER: Final = "dbbench"
-SYSBENCH_OPTIONS: Final = "sysbench.cnf"  # beside the socket: the password; as an option everybody would see it
+SYSBENCH_OPTIONS: Final = "sysbench.cnf"  # file with the password; all users could see it on a command line
 SETTLE_S: Final = 600.0
-FLUSH_S: Final = 1800.0  # a large buffer pool on a slow disk
-NEARLY_FULL: Final = 0.75  # of the redo: from about there on both servers flush whatever else they were told
+FLUSH_S: Final = 1800.0  # enough for a large buffer pool on a slow disk
+NEARLY_FULL: Final = 0.75  # share of the redo log; above about this, both servers flush regardless of their settings
 _STEP_S: Final = 0.02
-_CALM_S: Final = 0.3  # purge works in batches; a history that has not shrunk for this long is done
+_CALM_S: Final = 0.3  # purge works in batches; if the history has not shrunk for this long, purge is complete
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
-_CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, nobody listens, closed while it starts
+_CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, connection refused, connection lost during the start
 
-# Names as counters have them: units where there is one.
+# Names of counters with their units.
 _RENAMED: Final = {
     "innodb_data_written": "innodb_data_written_bytes",
     "innodb_data_read": "innodb_data_read_bytes",
@@ -57,8 +57,8 @@ _KEPT: Final = frozenset(_RENAMED) | {
 }  # fmt: skip
 
 
-_SERVERS_OWN: Final = ("system user", "event_scheduler")  # threads of the server in the list of processes
-# Status variables that only one of the two has.
+_SERVERS_OWN: Final = ("system user", "event_scheduler")  # users of the server's internal threads in SHOW PROCESSLIST
+# Status variables that only MariaDB has, and those that only MySQL has.
 _OF_MARIADB: Final = frozenset({
     "innodb_checkpoint_age", "innodb_deadlocks", "innodb_history_list_length", "innodb_lsn_current",
     "innodb_lsn_last_checkpoint", "innodb_max_trx_id", "binlog_bytes_written", "binlog_commits",
@@ -116,18 +116,18 @@ class InnodbServer:
         self.bin = program.path.parent
         self._running = running
         self._lock = threading.Lock()
-        self._own: Any = None  # the connection that counters are read on
-        self._opened: list[int] = []  # the numbers of all connections of `connect`
-        self._opened_before: int | None = None  # by others, before the first reading of `sessions`
+        self._own: Any = None  # the open connection on which counters are read
+        self._opened: list[int] = []  # ids of all connections that `connect` has opened
+        self._opened_before: int | None = None  # connections of others before the first call of `sessions`
         self._page = 16384
-        self._lacking: dict[str, None] = {}  # status variables, in the order in which they were missed
+        self._lacking: dict[str, None] = {}  # missing status variables, in the order of their discovery
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
-        self._redo: int | None = None  # bytes of redo that the server may have
-        self._binlog: Path | None = None  # its binary log's files, without their numbers; None: there is none
+        self._redo: int | None = None  # size of the redo log in bytes; None: the server does not report it
+        self._binlog: Path | None = None  # path of the binary log's files without their numbers; None: no binary log
         self._cycles = 0
-        self._full = 0  # cycles in which the redo was nearly full
-        self._oldest = 0.0  # the redo's largest age in the cycle under way
-        self._under_way = (0.0, 0.0)  # the cycle: InnoDB's checkpoint and the end of the redo when it began
+        self._full = 0  # cycles in which the redo log was nearly full
+        self._oldest = 0.0  # the largest age of the redo log, in bytes, during the current cycle
+        self._under_way = (0.0, 0.0)  # InnoDB's checkpoint and the end of the redo log when the current cycle began
 
     def when_ready(self) -> InnodbServer | None:
         """Return the server if it answers, otherwise None. Raises mysql.connector.Error if it refuses permanently."""
@@ -163,9 +163,9 @@ class InnodbServer:
             autocommit=True,
             use_pure=True,
             ssl_disabled=True,
-            allow_local_infile=True,  # LOAD DATA LOCAL, where the server allows it too
+            allow_local_infile=True,  # for LOAD DATA LOCAL, which the server must allow as well
             charset="utf8mb4",
-            collation="utf8mb4_general_ci",  # the client's own default is one that MariaDB does not know
+            collation="utf8mb4_general_ci",  # MariaDB does not know the client's default
         )
         self._opened.append(int(connection.connection_id or 0))
         return connection
@@ -180,7 +180,7 @@ class InnodbServer:
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
         if self.profile.native_password:
             method = f"VIA mysql_native_password USING '{_native(password)}'"
-        else:  # the hash of this method is salted by the server, which writes it in the place of the password
+        else:  # the server salts the hash itself; its logs contain the hash in place of the password
             method = f"WITH caching_sha2_password BY '{password}'"
         with contextlib.closing(self.connect("")) as connection:
             _rows(connection, "SET SESSION sql_log_bin = OFF")
@@ -245,7 +245,7 @@ class InnodbServer:
         """
         status = self._read("SHOW GLOBAL STATUS")
         values, lacks = named(status), lacking(self.profile, status)
-        if "innodb_history_list_length" not in self.profile.counters:  # it is in a table only
+        if "innodb_history_list_length" not in self.profile.counters:  # MySQL reports it only in a table
             rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
             if rows:
                 values["innodb_history_list_length"] = float(rows[0][0])
@@ -253,7 +253,7 @@ class InnodbServer:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
         self._lacking.update(dict.fromkeys(lacks))
         if "binlog_bytes_written" not in values and self._binlog is not None:
-            with contextlib.suppress(OSError):  # one was removed meanwhile
+            with contextlib.suppress(OSError):  # the server may have removed a file since they were listed
                 values["binlog_bytes_written"] = float(mysqld.binlog_bytes(self._binlog))
         written, checkpoint = (values.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
@@ -402,7 +402,7 @@ class InnodbServer:
                     self._own = self.connect("")
                 return _rows(self._own, statement)
             except mysql.connector.Error as error:
-                self._own = None  # the next reading begins anew
+                self._own = None  # the next reading opens a new connection
                 raise EngineDied(f"the counters of the server could not be read: {error}") from error
 
     def _cycle(self, written: float, checkpoint: float) -> float:
@@ -421,7 +421,7 @@ class InnodbServer:
             raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
 
     def _wait_dead(self) -> None:
-        wait_while(self.alive, 5.0, _STEP_S)  # a core dump or a back trace may be under way
+        wait_while(self.alive, 5.0, _STEP_S)  # the server may still be writing a core dump or a backtrace
 
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
@@ -430,7 +430,7 @@ def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
     for name, value in status:
         key = name.lower()
         if key in _KEPT:
-            with contextlib.suppress(ValueError):  # a gap is better than a zero
+            with contextlib.suppress(ValueError):  # a value that is not a number is omitted, not counted as 0
                 values[_RENAMED.get(key, key)] = float(value)
     return values
 

@@ -11,23 +11,23 @@ from dbbench.engines.innodb_server import SYSBENCH_OPTIONS
 from dbbench.engines.port import NULL, Server, Table, rows_of
 from dbbench.errors import DriverFailed
 
-CHUNK_ROWS: Final = 20_000  # of a transaction, so that undo and temporary tables stay in memory
-HASH_BYTES: Final = 64  # of SHA-512
+CHUNK_ROWS: Final = 20_000  # rows per transaction, so that undo and temporary tables stay in memory
+HASH_BYTES: Final = 64  # length of a SHA-512 hash
 
 
 @dataclass(frozen=True)
 class InnodbSql:
     """InnoDB's dialect; implements `port.Sql`."""
 
-    recursion: str  # the variable that limits how deep a recursive query goes
-    fresh_sizes: str = ""  # the statement without which sizes of tables may be old
+    recursion: str  # the variable that limits the depth of a recursive query
+    fresh_sizes: str = ""  # the statement that makes the session report current table sizes; "": it always does
 
     time_type: str = "datetime"
     row_hash: str = "sha2(n, 256)"  # MySQL 9.6 and later have no md5
     rewriting: str = "OPTIMIZE TABLE"
     one_message: bool = False
     sysbench: str = "mysql"
-    sysbench_tls: tuple[str, ...] = ("--mysql-ssl=on",)  # 1.0 takes the certificates that lie in its current folder
+    sysbench_tls: tuple[str, ...] = ("--mysql-ssl=on",)  # 1.0 reads the certificates from its working directory
 
     def login(self, server: Server) -> list[str]:
         """Return sysbench's connection options. See `port.Sql.login`."""

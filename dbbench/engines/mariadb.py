@@ -20,7 +20,7 @@ from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Settings, merged
 
 BOOTSTRAP_S: Final = 120.0
-BUILD_LOG: Final = 96 * 2**20  # the server's own default: what is made once is small, a window asks for more
+BUILD_LOG: Final = 96 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
 PROFILE: Final = replace(
     innodb.PROFILE,
@@ -44,7 +44,7 @@ PROFILE: Final = replace(
 name = "mariadb"
 # settings = { innodb_buffer_pool_size = "1G" }
 """,
-    empty_bytes=162_000_000,  # 11.8 has three undo tablespaces of 10 MiB, which 10.11 has not
+    empty_bytes=162_000_000,  # of 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
     copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
             "mariadb-backup --prepare --target-dir={copy}",
     changed_settings="""
@@ -84,8 +84,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     return {
         **innodb.defaults(memory_bytes),
         "innodb_log_file_size": BUILD_LOG,
-        # The server can write its log past the page cache only where it finds a block device below the file; on btrfs
-        # it does not. What one filesystem cannot have, none gets.
+        # The server can bypass the page cache for its log only if it finds the block device of the file, which it does
+        # not on btrfs. Buffering is therefore on for all filesystems, so that they are comparable.
         "innodb_log_file_buffering": True,
         "innodb_checksum_algorithm": "full_crc32",
         "innodb_purge_batch_size": 127,
@@ -159,7 +159,7 @@ def _system_tables(program: Mysqld) -> str:
         raise ProgramMissing(
             f"the SQL files of {program.path} are not found", effect="Nothing was changed.", remedy="dbbench doctor"
         )
-    # Versions from 11 on call them mariadb_*.
+    # Since version 11 the files are named mariadb_* instead of mysql_*.
     files = [
         next(share.glob(f"m*_{name}.sql")) for name in ("system_tables", "performance_tables", "system_tables_data")
     ]

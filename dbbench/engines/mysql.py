@@ -19,9 +19,10 @@ from dbbench.model import Durability, Scalar, Settings, merged
 
 INITIALIZE_S: Final = 300.0
 OLDEST: Final = (8, 0, 30)
-BUILD_LOG: Final = 100 * 2**20  # the server's own default: what is made once is small, a window asks for more
+BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
-# No X plugin (it has a port of its own), no files outside, no TLS: clients come through the socket alone.
+# Clients connect only through the socket: no X plugin, which opens a port of its own, and no TLS certificates. The
+# server reads and writes no files outside of its data directory.
 _EXTRA: Final[dict[str, Scalar]] = {
     "loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
     "caching_sha2_password_auto_generate_rsa_keys": False,

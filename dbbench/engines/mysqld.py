@@ -25,7 +25,7 @@ from dbbench.model import Scalar
 _FOLDERS: Final = ("", "usr/sbin", "usr/libexec", "sbin", "bin", "libexec")
 _SYSTEM: Final = (Path("/usr/sbin"), Path("/usr/libexec"), Path("/usr/local/mysql/bin"), Path("/usr/bin"))
 _LOADERS: Final = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
-_MARIADB: Final = "MariaDB"  # its mysqld is no MySQL
+_MARIADB: Final = "MariaDB"  # printed by a mysqld program that is MariaDB, not MySQL
 _VERSION: Final = re.compile(r"Ver (\d+\.\d+\.\d+)")
 
 
@@ -35,8 +35,8 @@ class Mysqld:
 
     path: Path
     version: str  # 10.11.19
-    loader: tuple[str, ...] = ()  # of the other root: ld-linux --library-path ...
-    root: Path | None = None  # of the other system
+    loader: tuple[str, ...] = ()  # command prefix for a program in another root: ld-linux --library-path ...
+    root: Path | None = None  # root directory of another system; None: this system
 
     def argv(self, defaults: Path, *options: str) -> tuple[str, ...]:
         """Return the command line; the configuration file must be the first option, otherwise the system's file is
@@ -124,11 +124,11 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
     return Mysqld(path, version[1], loader, root)
 
 
-# A server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's own default
-# of sync_binlog is 0. Statements in the log instead of rows would make less of it.
+# As on a server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's
+# default of sync_binlog is 0, and its default of binlog_format may log statements instead of rows, which writes less.
 BINLOG_PRODUCTION: Final[Mapping[str, Scalar]] = {"log_bin": True, "sync_binlog": 1, "binlog_format": "ROW"}
 BINLOG_STATED: Final = ("log_bin", "sync_binlog", "binlog_format")
-_ROTATED_S: Final = 5.0  # MariaDB removes a log when InnoDB has flushed its commits, a moment after the next one begins
+_ROTATED_S: Final = 5.0  # MariaDB cannot remove a log until InnoDB has flushed its commits, a moment after the switch
 _STEP_S: Final = 0.05
 
 
@@ -157,5 +157,5 @@ def purge_binlog(ask: Callable[[str], list[Any]]) -> None:
     while len(logs := ask("SHOW BINARY LOGS")) > 1:
         ask(f"PURGE BINARY LOGS TO '{logs[-1][0]}'")
         if time.monotonic() > until:
-            return  # it is removed at the next opportunity
+            return  # the next purge removes the remaining logs
         time.sleep(_STEP_S)

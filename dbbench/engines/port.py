@@ -20,30 +20,30 @@ from dbbench.remote import Network
 class Place:
     """The location of a server's files outside of its data directory."""
 
-    sockets: Path  # short path, private; the server's socket and pid file
-    logs: Path  # server log and configuration as used are kept here; not on the device under test
-    bin: Path | None = None  # folder of the programs, or the mysqld itself; None: the newest that is installed
-    wal: Path | None = None  # folder of the write-ahead log, where it was moved out of the data directory
-    tablespace_bytes: int = 0  # InnoDB: all tables in one file of that size, so that it can be moved to a device
-    network: Network | None = None  # by which it is reached from another host, beside its socket
+    sockets: Path  # private directory of the server's socket and pid file; short, because a socket's path is limited
+    logs: Path  # directory for the server log and a copy of the configuration; not on the device under test
+    bin: Path | None = None  # directory of the programs, or the mysqld itself; None: the newest installed version
+    wal: Path | None = None  # directory of the write-ahead log if it was moved out of the data directory
+    tablespace_bytes: int = 0  # InnoDB: size of the single file with all tables, which can be moved to a device
+    network: Network | None = None  # address and keys for a load generator on another host; None: only the socket
 
 
 @dataclass(frozen=True)
 class Sessions:
     """The sessions of a server that `Server.connect` did not open: those of the load generator and of anyone else."""
 
-    present: dict[int, str]  # by the server's number of each: what it says of itself and does
-    opened: int | None = None  # how many were opened since the first reading; None: this version does not count them
-    configured: str = ""  # when the server read its configuration last; "": it does not say
+    present: dict[int, str]  # by session id (PostgreSQL: pid): the client's name and its latest statement
+    opened: int | None = None  # sessions opened since the first reading; None: this server version does not count them
+    configured: str = ""  # time at which the server last read its configuration; "": the server does not report it
 
 
 @dataclass(frozen=True)
 class Table:
     """A table and the logical bytes that a scan of it reads."""
 
-    name: str  # with its schema, where that is not the one that is looked in first
+    name: str  # with its schema, unless that is the default schema
     size_bytes: int
-    tablespace: str = ""  # PostgreSQL: its own one
+    tablespace: str = ""  # PostgreSQL: the table's tablespace if it is not that of the database
 
 
 class Server(Protocol):
@@ -54,7 +54,7 @@ class Server(Protocol):
     @property
     def version(self) -> str: ...
     @property
-    def pid(self) -> int | None: ...  # None: there is no process, the load does all the work
+    def pid(self) -> int | None: ...  # None: there is no server process (`files`)
     @property
     def socket_dir(self) -> Path: ...
     @property
@@ -62,13 +62,13 @@ class Server(Protocol):
     @property
     def user(self) -> str: ...  # database role
     @property
-    def env(self) -> dict[str, str]: ...  # what its client programs need of it to log in on the socket
+    def env(self) -> dict[str, str]: ...  # environment variables with which its client programs log in on the socket
     @property
-    def database(self) -> str: ...  # where the dataset lives: "dbbench"
+    def database(self) -> str: ...  # the database of the dataset, usually "dbbench"
     @property
     def log(self) -> Path: ...
     @property
-    def bin(self) -> Path: ...  # folder of its programs (pgbench, psql, ...)
+    def bin(self) -> Path: ...  # directory of its programs (pgbench, psql, ...)
 
     def connect(self, database: str | None = None) -> Any:
         """Return a DB-API connection in autocommit mode. The caller closes it."""
@@ -143,17 +143,17 @@ class Sql(Protocol):
     """How statements for an engine are written, and how its clients log in."""
 
     @property
-    def time_type(self) -> str: ...  # of a column with date and time
+    def time_type(self) -> str: ...  # the type of a column with date and time
     @property
-    def row_hash(self) -> str: ...  # an expression: at least 32 hexadecimal digits that follow from the number `n`
+    def row_hash(self) -> str: ...  # expression: at least 32 hexadecimal digits that depend only on the number `n`
     @property
-    def rewriting(self) -> str: ...  # the statement, without a table, that writes a table anew
+    def rewriting(self) -> str: ...  # the statement that rewrites a table, without the table's name
     @property
-    def one_message(self) -> bool: ...  # a session can send a whole transaction at once
+    def one_message(self) -> bool: ...  # whether a session can send a whole transaction in one message
     @property
-    def sysbench(self) -> str: ...  # the word in its options: --WORD-host
+    def sysbench(self) -> str: ...  # the engine's name in sysbench's options: --NAME-host
     @property
-    def sysbench_tls(self) -> tuple[str, ...]: ...  # options that switch TLS on; (): the client library's environment
+    def sysbench_tls(self) -> tuple[str, ...]: ...  # options that enable TLS; (): environment variables enable it
 
     def login(self, server: Server) -> list[str]:
         """Return the options with which sysbench connects to the socket. A password is read from a file."""
@@ -187,15 +187,15 @@ class Sql(Protocol):
         ...
 
     def scanned(self, connection: Any, statement: str) -> str:
-        """Run such a statement; return its plan, or "" if the scan does not give it."""
+        """Run a statement from `scan`; return its plan, or "" if only `explained` can return it."""
         ...
 
     def explained(self, connection: Any, statement: str) -> str:
-        """Return the plan of such a statement, after the scan."""
+        """Return the plan of a statement from `scan` after it was run; "" if `scanned` returned it."""
         ...
 
     def dirtied_blocks(self, plan: str) -> int | None:
-        """Pages that a scan with this plan changed, although it only reads; None: the plan does not tell."""
+        """Return how many pages a scan with this plan changed, although it only reads; None: not in the plan."""
         ...
 
     def created(self, table: str, columns: str, key: str = "") -> str:
@@ -236,18 +236,18 @@ class Sql(Protocol):
         ...
 
     def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
-        """Return the same as text."""
+        """Return an expression for such a mixture as text; another `salt` gives another text."""
         ...
 
     def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
-        """Insert rows of plain texts; `NULL` is one of them."""
+        """Insert rows of texts that need no quoting; the text `NULL` stands for a missing value."""
         ...
 
 
-NULL = "\\N"  # among the texts of `Sql.put`, as COPY writes it
-# Of log, where its size starts checkpoints: small enough that a window of a minute has some, at the few MB/s of log
-# that a disk of 2025 takes; large enough that one is not all of the window. PostgreSQL begins one when about half of it
-# is written.
+NULL = "\\N"  # a missing value in the rows of `Sql.put`, as COPY writes it
+# The log size that starts a checkpoint. At the few MB/s of log that a disk of 2025 sustains it is small enough for
+# several checkpoints in a window of a minute, and large enough that a single checkpoint does not fill the window.
+# PostgreSQL starts a checkpoint after about half of this size.
 LOG_BYTES = 128 * 2**20
 
 
@@ -261,59 +261,58 @@ class Weakening:
     settings: Mapping[str, Scalar]
 
 
-Values = Mapping[str, Scalar]  # of settings
+Values = Mapping[str, Scalar]  # values of settings by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """What the rest of the program needs to know about an engine without a running server."""
 
-    name: str  # in plans
-    title: str  # for people
+    name: str  # as plans name the engine
+    title: str  # as texts name the engine
     sql: Sql | None = None  # None: there is no server
-    dialect: Literal["postgres", "mysql", ""] = ""  # whose dumps, backups and recorded statements it takes
-    package: str = ""  # of Debian, with the server; "": there is none
-    excluded_by: tuple[str, ...] = ()  # engines whose packages cannot be installed beside this one's
-    programs: tuple[str, ...] = ()  # what the server program is called
-    banner: str = ""  # a word of its version line
-    release_numbers: int = 2  # so many numbers of a version decide whether its files fit
+    dialect: Literal["postgres", "mysql", ""] = ""  # of the dumps, backups and recorded statements that it accepts
+    package: str = ""  # Debian's package of the server; "": Debian has none
+    excluded_by: tuple[str, ...] = ()  # engines whose packages conflict with this one's
+    programs: tuple[str, ...] = ()  # possible names of the server program
+    banner: str = ""  # a word that the server program prints with --version
+    release_numbers: int = 2  # versions with the same leading numbers, this many, can read each other's data files
     newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
-    counters: frozenset[str] = frozenset()  # status variables that it must have; PostgreSQL's follow from the version
-    native_password: bool = False  # accounts are made with the hash of mysql_native_password
-    plan: str = ""  # a commented [[engine]] for a first plan
+    counters: frozenset[str] = frozenset()  # status variables that it must have; empty for PostgreSQL (`SOURCES`)
+    native_password: bool = False  # new accounts log in with mysql_native_password
+    plan: str = ""  # the commented [[engine]] table of a first plan
     locale: str = ""
     page_bytes: int = 16384
-    page_setting: str = "innodb_page_size"  # by which the server tells its page size
-    direct_io: bool = False  # its own cache is the only one that holds data
+    page_setting: str = "innodb_page_size"  # the setting in which the server reports its page size
+    direct_io: bool = False  # it bypasses the page cache, so that data is only in its own cache
     # Data
-    datasets: tuple[str, ...] = ("none",)  # the kinds that can be loaded
-    generated: Literal["pgbench", "sysbench", "none"] = "none"  # the kind that stands for a database of a given size
-    empty_bytes: int = 0  # of an empty server, with the most log that a build keeps
-    compressed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # see `datasets.packed`
-    tablespaces: bool = False  # a user's data can have tablespaces of its own
-    chosen_checksums: bool = False  # data checksums of a stopped server can be enabled and disabled
-    standby: bool = False  # a primary's log is applied by a standby's recovery, else by a client
-    copied_running: bool = False  # the files of a running server, copied one after the other, can be recovered
-    copying: str = ""  # how a person copies a running server's data directory
-    changed_settings: str = ""  # the query for the settings of a running server that are not its defaults
+    datasets: tuple[str, ...] = ("none",)  # the kinds of dataset that can be loaded
+    generated: Literal["pgbench", "sysbench", "none"] = "none"  # the kind used when only a size is given
+    empty_bytes: int = 0  # size of an empty data directory, including the most log that a build keeps
+    # by kind of dataset: compressibility with incompressible columns and with constant ones; `datasets.generated.noise`
+    compressed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    tablespaces: bool = False  # data can be in additional tablespaces
+    chosen_checksums: bool = False  # data checksums can be switched while the server is stopped
+    standby: bool = False  # a standby's recovery applies a primary's log; False: a client program does
+    copied_running: bool = False  # a server can recover from files copied one by one while it was running
+    copying: str = ""  # the command, shown to the user, that copies a running server's data directory
+    changed_settings: str = ""  # the query for those settings of a running server that differ from its defaults
     # Settings
-    versions: Mapping[str, Versions] = field(default_factory=dict)  # of defaults that not every version has
-    features: tuple[str, ...] = ()  # those that decide how it reads and writes; results show them
+    versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for defaults that some versions lack
+    features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results
     settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
-    switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that are several settings
+    switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that set several settings
     io_uring: Values = field(default_factory=dict)  # settings whose value requires io_uring
-    limited: Values = field(default_factory=dict)  # over the profile, where a control group limits the memory
-    stated: tuple[
-        str, ...
-    ] = ()  # the settings that a profile decides, and what became of them; plan and page show them
-    building: Values = field(default_factory=dict)  # of a server that makes a golden copy
-    unsettled: Values = field(default_factory=dict)  # over `building`, where a physical copy is kept as it is
-    one_tablespace: Values = field(default_factory=dict)  # by which all tables lie in one file; {}: they cannot
-    primary: Values = field(default_factory=dict)  # over `building`, of a server that writes an archive
-    by_log: Values = field(default_factory=dict)  # under which the log's size starts checkpoints
-    small: Values = field(default_factory=dict)  # of a second server beside the trial's
-    lab: Values = field(default_factory=dict)  # of the power-cut lab: several checkpoints in seconds
-    lab_checkpoints: bool = False  # the lab must ask for them
+    limited: Values = field(default_factory=dict)  # override the profile if a control group limits the memory
+    stated: tuple[str, ...] = ()  # settings that a settings profile decides; the plan and the page show their values
+    building: Values = field(default_factory=dict)  # for building a golden copy
+    unsettled: Values = field(default_factory=dict)  # in addition to `building`, to leave a physical copy unchanged
+    one_tablespace: Values = field(default_factory=dict)  # put all tables into one file; {}: not possible
+    primary: Values = field(default_factory=dict)  # in addition to `building`, for a primary that writes an archive
+    by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
+    small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
+    lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
+    lab_checkpoints: bool = False  # the lab must request checkpoints, because the settings alone do not cause them
     weakenings: tuple[Weakening, ...] = ()
 
     def shown(self, effective: Mapping[str, str]) -> dict[str, str]:

@@ -34,13 +34,13 @@ from dbbench.remote import Network
 from dbbench.remote.network import ROLE
 
 INITDB_S: Final = 120.0
-CHECK_S: Final = 3600.0  # 578 MB take 0.2 s from memory; a terabyte from a disk takes its time
-# The socket takes the account that dbbench itself runs as, told by the kernel, and not even the server's own.
+CHECK_S: Final = 3600.0  # long enough for a terabyte from a disk; 578 MB from memory take 0.2 s
+# The socket accepts only the account that dbbench runs as (the kernel reports it), not even the server's account.
 _MAP: Final = "dbbench"
 _HBA: Final = f"local all,replication {USER} peer map={_MAP}\n"
 _RELATION: Final = re.compile(r"[0-9]+(_[a-z]+)?(\.[0-9]+)?")  # 16384, 16384_fsm, 16384.1
 
-# What makes the server private and its log readable. Nobody may set these.
+# Settings that make the server private and its log readable. Plans, workloads and fs setups may not set them.
 _LOGGING: Final[dict[str, Scalar]] = {
     "listen_addresses": "", "port": PORT, "unix_socket_permissions": "0700", "ssl": False,
     "logging_collector": False, "log_destination": "stderr", "log_checkpoints": True, "log_timezone": "UTC",
@@ -65,7 +65,7 @@ PROFILE: Final = Profile(
         "io_combine_limit": Versions((17,)),
         "autovacuum_worker_slots": Versions((18,)),
         "io_method": Versions((18,)),
-        "io_workers": Versions((18,), (18,)),  # from 19 on between two limits
+        "io_workers": Versions((18,), (18,)),  # version 19 has two limits instead
         "io_min_workers": Versions((19,)),
         "io_max_workers": Versions((19,)),
     },
@@ -111,8 +111,8 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
         "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
         "max_wal_size": "128MB", "min_wal_size": "32MB", "checkpoint_timeout": "1h", "autovacuum": "off",
     },
-    # Full pages are in the log, as a primary has them that may crash. A standby wants at least as many connections as
-    # its primary had.
+    # The log contains full pages, as on a primary that must survive a crash. max_connections is small because a
+    # standby does not start with a lower value than its primary's.
     primary={
         "wal_level": "replica", "full_page_writes": "on", "max_connections": 20, "max_wal_senders": 0,
         "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
@@ -156,7 +156,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "effective_cache_size": f"{3 * cache // 2**20}MB",
         "huge_pages": "off", "shared_memory_type": "mmap", "dynamic_shared_memory_type": "posix",
         "max_connections": 300, "work_mem": "4MB", "maintenance_work_mem": "64MB",
-        # commits: on disk before they are acknowledged
+        # commits are on disk before they are acknowledged
         "fsync": True, "synchronous_commit": "on", "full_page_writes": True, "wal_sync_method": "fdatasync",
         "data_sync_retry": False, "commit_delay": 0,
         # log
@@ -176,7 +176,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
         "jit": False, "random_page_cost": 1.1, "effective_io_concurrency": 16, "maintenance_io_concurrency": 16,
         "io_method": "worker", "io_workers": 3, "io_min_workers": 3, "io_max_workers": 3, "io_combine_limit": "128kB",
         "max_parallel_workers_per_gather": 2, "max_parallel_workers": 8, "max_worker_processes": 8,
-        "max_logical_replication_workers": 0,  # a copy of a user's cluster has publishers to connect to
+        "max_logical_replication_workers": 0,  # a copy of a user's cluster would connect to its publishers
         "track_io_timing": False, "default_toast_compression": "pglz", "timezone": "UTC",
     }  # fmt: skip
 
@@ -229,9 +229,9 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         **postgres_server.archiving(asked, datadir, owner),
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
-        private["allow_in_place_tablespaces"] = True  # of a user's cluster: no link of a copy leads out of it
+        private["allow_in_place_tablespaces"] = True  # a copy has directories in place of links to tablespaces
     config = put(_config(asked, private), "postgresql.conf", sockets, place.logs, owner)
-    # On the command line too: postgresql.auto.conf of a restored cluster would win over the file.
+    # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the configuration file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
     log = place.logs / "server.log"
     launch = Launch(
@@ -240,8 +240,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         datadir=datadir,
         log=log,
         account=owner,
-        stop=signal.SIGINT,  # "fast": sessions are ended, then a checkpoint
-        abort=signal.SIGQUIT,  # "immediate": backends go too, unlike with SIGKILL
+        stop=signal.SIGINT,  # "fast" shutdown: ends sessions, then runs a checkpoint
+        abort=signal.SIGQUIT,  # "immediate" shutdown: ends the backends too, unlike SIGKILL
     )
     offset = log.stat().st_size if log.exists() else 0
 
@@ -379,7 +379,7 @@ def _described(folder: Path) -> frozenset[str]:
 def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
     argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
-    if "must be shut down" in done.stderr:  # it crashed: recovery belongs to what is checked
+    if "must be shut down" in done.stderr:  # after a crash, recovery is part of the check
         with serving(datadir, settings, place):
             pass
         done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())

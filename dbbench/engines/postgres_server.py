@@ -31,14 +31,14 @@ from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.process import Running, User
 
 USER: Final = "dbbench"
-PORT: Final = 5432  # part of the socket's name; nothing listens on it, unless a client of another host wants it
-SETTLE_S: Final = 600.0  # an autovacuum of a large table at fixed costs
-EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # from the contrib package; used where they are there
-_LEAVING_S: Final = 1.0  # a session whose connection was closed is gone after milliseconds
-BLOCK: Final = 8192  # as packages are built; the server's own block_size is read
-# A background process that has nothing to do waits for an event of the type Activity, each in a loop of its own
-# ("CheckpointerMain"); the manual's table of wait events. io workers and the like of later versions do as well.
-# A standby's startup process waits for log by a timer, and what it applies is a load's own work.
+PORT: Final = 5432  # only part of the socket's name: without a load generator on another host no port is open
+SETTLE_S: Final = 600.0  # enough for an autovacuum of a large table at fixed cost limits
+EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # of the contrib package; used if they are installed
+_LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connection was closed
+BLOCK: Final = 8192  # the default of packages; the server's block_size replaces it
+# An idle background process waits for an event of the type Activity in its main loop ("CheckpointerMain"; see the table
+# of wait events in the manual). This also covers the io workers of later versions. The startup process is ignored: on a
+# standby it waits for log with a timer, and applying the log is the work of the load.
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
@@ -69,11 +69,11 @@ class PostgresServer:
     def __init__(
         self, profile: Profile, program: Running, version: str, place: Place, bin: Path, offset: int = 0
     ) -> None:
-        """`offset`: where the lines of this start begin in its log."""
+        """`offset`: the byte in the server's log at which the lines of this start begin."""
         self.profile = profile
         self.engine = profile.name
         self.version = version
-        self.env: dict[str, str] = {}  # the kernel says who connects
+        self.env: dict[str, str] = {}  # no password: the kernel reports the client's account
         self.port = place.network.port if place.network else PORT
         self.socket_dir = place.sockets
         self.socket = place.sockets / f".s.PGSQL.{self.port}"
@@ -82,11 +82,11 @@ class PostgresServer:
         self._program = program
         self._checkpoints = CheckpointLog(self.log, offset)
         self._lock = threading.Lock()
-        self._own: Any = None  # the connection that counters are read on
-        self._opened: list[int] = []  # the backends of all connections of `connect`
-        self._opened_before: int | None = None  # by others, before the first reading of `sessions`
-        self._reading = Reading("", {}, ())  # by the columns that the connection's database has
-        self._lacking: dict[str, None] = {}  # view.column, in the order in which they were missed
+        self._own: Any = None  # the open connection on which counters are read
+        self._opened: list[int] = []  # backend pids of all connections that `connect` has opened
+        self._opened_before: int | None = None  # sessions of others before the first call of `sessions`
+        self._reading = Reading("", {}, ())  # replaced according to the columns that the server's views have
+        self._lacking: dict[str, None] = {}  # missing view.column, in the order of their discovery
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._block = BLOCK
         self._counts = True  # the setting track_counts
@@ -110,7 +110,7 @@ class PostgresServer:
             user=USER,
             dbname=database or DATABASE,
             application_name="dbbench",
-            options="-c statement_timeout=0",  # named, so that PGOPTIONS of the caller's shell has no say
+            options="-c statement_timeout=0",  # explicit, so that PGOPTIONS in the caller's environment has no effect
             sslmode="disable",
             gssencmode="disable",
         )
@@ -127,7 +127,7 @@ class PostgresServer:
         except psycopg2.OperationalError as error:
             if "FATAL" in str(error) and "starting up" not in str(error):
                 raise
-            return False  # the pid file was that of a server that crashed and had the same pid
+            return False  # the pid file is from a crashed server that had the same pid
         return True
 
     def prepare(self, slot: bool = False) -> None:
@@ -213,11 +213,11 @@ class PostgresServer:
         """Return the sessions in pg_stat_activity, and the number counted by pg_stat_database since version 14."""
         ask = sessions_statement(numbers_of(self.version)[0])
         if self._opened_before is None:
-            self._row(ask)  # a session is counted at the end of its first statement, this one too
+            self._row(ask)  # the server counts a session, also this one, at the end of its first statement
         present, opened, configured = self._row(ask)
         if self._opened_before is None and opened is not None:
             until = time.monotonic() + _LEAVING_S
-            while len(present) > 1 and time.monotonic() < until:  # one of dbbench's that ends is not counted yet
+            while len(present) > 1 and time.monotonic() < until:  # an ending session of dbbench may not be counted yet
                 time.sleep(0.01)
                 present, opened, configured = self._row(ask)
             self._opened_before = opened - len(self._opened)
@@ -298,9 +298,9 @@ class PostgresServer:
         return int(self._number("SELECT count(*) FROM pg_buffercache WHERE isdirty")) * self._block
 
     def effective_settings(self) -> dict[str, str]:
-        """Return the settings of a session of the dataset's database, as SHOW prints them.
+        """Return the settings of a session in the dataset's database, as SHOW prints them.
 
-        With `huge_pages_status`, which servers before version 17 do not report, and our own setting for the slot.
+        Adds `huge_pages_status`, which servers before version 17 do not report, and dbbench's setting for the slot.
         """
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
@@ -343,7 +343,7 @@ class PostgresServer:
                     cursor.execute(statement or self._reading.statement)
                     return cursor.fetchone()
             except psycopg2.Error as error:
-                self._own = None  # the next reading begins anew
+                self._own = None  # the next reading opens a new connection
                 raise EngineDied(f"the counters of the server could not be read: {str(error).strip()}") from error
 
     def _number(self, statement: str, *values: object) -> float:
@@ -352,14 +352,14 @@ class PostgresServer:
             return float(cursor.fetchone()[0])
 
 
-SLOT: Final = "dbbench.replication_slot"  # of our own: the server has no setting for it
+SLOT: Final = "dbbench.replication_slot"  # a setting of dbbench; the server has none for it
 SLOT_NAME: Final = "dbbench"
 
 _PRODUCTION: Final[Mapping[str, Scalar]] = {"wal_level": "replica", "archive_mode": "off", "huge_pages": "try"}
 SETTINGS_PROFILES: Final[Mapping[str, Mapping[str, Scalar]]] = {
     PRODUCTION: _PRODUCTION,
-    f"{PRODUCTION}-archive": {**_PRODUCTION, "archive_mode": "on"},  # each segment is copied beside the data
-    f"{PRODUCTION}-slot": {**_PRODUCTION, SLOT: True},  # no segment is recycled or removed
+    f"{PRODUCTION}-archive": {**_PRODUCTION, "archive_mode": "on"},  # each segment is copied next to the data
+    f"{PRODUCTION}-slot": {**_PRODUCTION, SLOT: True},  # the slot keeps the server from recycling or removing segments
     STANDALONE: {},
 }
 # A control group does not count huge pages, so the server would have more memory than the plan allows.

@@ -15,13 +15,13 @@ from dbbench.engines.port import Server, Table, rows_of
 from dbbench.engines.settings import EVERY_VERSION, Versions, numbers_of
 from dbbench.errors import DriverFailed
 
-HASH_BYTES: Final = 64  # of SHA-512
+HASH_BYTES: Final = 64  # length of a SHA-512 hash
 _SCAN_SESSION: Final = {
     "enable_indexscan": "off",
     "enable_indexonlyscan": "off",
     "enable_bitmapscan": "off",
-    "max_parallel_workers_per_gather": "0",  # one process a table: N sessions mean N readers
-    "synchronize_seqscans": "off",  # a scan begins at the first block, not where another one is
+    "max_parallel_workers_per_gather": "0",  # one process per scan, so that N sessions are N readers
+    "synchronize_seqscans": "off",  # each scan starts at the first block, not at the position of a concurrent scan
     "statement_timeout": "0",
 }
 
@@ -43,7 +43,7 @@ class PostgresSql:
         return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
 
     def quoted(self, table: str) -> str:
-        """Quote the name of a table. The first point ends the schema's name."""
+        """Quote the name of a table. The first dot ends the schema's name."""
         return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
 
     def tables(self, connection: Any) -> list[Table]:
@@ -86,7 +86,7 @@ class PostgresSql:
         """Return EXPLAIN ANALYZE, which discards the rows."""
         for name, value in _SCAN_SESSION.items():
             rows_of(connection, f"SET {name} = '{value}'")
-        # TIMING OFF: a clock reading for each row would make the scan wait for the processor, not for the disk.
+        # TIMING OFF, because reading the clock for each row would make the CPU the bottleneck instead of the disk.
         return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quoted(table)}"
 
     def scanned(self, connection: Any, statement: str) -> str:
@@ -103,7 +103,7 @@ class PostgresSql:
         return ""
 
     def dirtied_blocks(self, plan: str) -> int | None:
-        """By BUFFERS of its EXPLAIN: hint bits that were set, rows that were pruned."""
+        """Return the dirtied blocks in the plan's BUFFERS: the scan set hint bits or pruned rows in them."""
         return int(json.loads(plan)[0]["Plan"].get("Shared Dirtied Blocks", 0))
 
     def created(self, table: str, columns: str, key: str = "") -> str:
@@ -130,7 +130,7 @@ class PostgresSql:
         """Return one transaction: with wal_level = minimal, rows of a table created in it are not logged."""
         kind = "bytea" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL, k integer NOT NULL, body {kind} NOT NULL"
-        # Not compressed by the server: compression is what the filesystem is asked about.
+        # Stored without the server's compression, because the filesystem's compression is measured.
         stored = [f"ALTER TABLE {table} ALTER body SET STORAGE EXTERNAL"] if packed else []
         insert = f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {join}"
         return ["BEGIN", self.created(table, columns), *stored, insert, "COMMIT"]
@@ -171,8 +171,8 @@ _CAUSES: Final = {"time": "timed", "wal": "wal", "xlog": "wal", "shutdown": "shu
 CAUSES: Final = ("timed", "wal", "requested", "shutdown", "recovery")
 
 
-# What a session says of itself and did last; statistics of sessions that have ended are complete when they are no
-# longer listed.
+# The application name and the latest statement of each session. Once a session is no longer listed, its statistics are
+# complete.
 _PRESENT: Final = """(SELECT json_object_agg(pid, left(concat_ws(': ', nullif(application_name, ''), query), 100))
 FROM pg_stat_activity WHERE backend_type = 'client backend')"""
 
@@ -192,8 +192,8 @@ class PgView:
     columns: Mapping[str, str]  # counter -> column
     versions: Versions = EVERY_VERSION
     where: str = ""
-    formula: str = "{}"  # what is made of the column
-    also: tuple[str, ...] = ()  # columns that `where` and `formula` name
+    formula: str = "{}"  # an expression with the column in place of {}
+    also: tuple[str, ...] = ()  # further columns that `where` and `formula` use
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Reading:
 
     statement: str  # one row of jsonb objects, counter -> number
     origins: Mapping[str, str]  # counter -> view.column
-    lacking: tuple[str, ...]  # view.column, of those that its version should have
+    lacking: tuple[str, ...]  # view.column that its version should have but does not
 
     def counters(self, row: Iterable[Mapping[str, object] | None]) -> dict[str, float]:
         """Return the numbers of a row; a counter without a value is omitted."""
@@ -233,18 +233,18 @@ SOURCES: Final = (
     PgView("pg_stat_wal", _same("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"), Versions((14,))),
     PgView("pg_stat_wal", {**_same("wal_write", "wal_sync"), "wal_write_ms": "wal_write_time",
            "wal_sync_ms": "wal_sync_time"}, Versions((14,), (17,))),
-    # The context "init" is the filling of new segments with zeros, which pg_stat_wal never counted.
+    # Excludes the context "init", the filling of new segments with zeros, which pg_stat_wal never counted.
     PgView("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time",
            "wal_sync_ms": "fsync_time"}, Versions((18,)), where="object = 'wal' AND context = 'normal'",
            formula="sum({})", also=("object", "context")),
     PgView("pg_stat_wal", _same("wal_fpi_bytes"), Versions((19,))),
-    # pg_stat_io has bytes since 18, operations and their size before.
+    # pg_stat_io counts bytes since version 18; before, operations and the size of one.
     PgView("pg_stat_io", _DATA, Versions((16,), (17,)), where="object = 'relation'",
            formula="sum({} * op_bytes)", also=("object", "op_bytes")),
     PgView("pg_stat_io", {"data_write_bytes": "write_bytes", "data_extend_bytes": "extend_bytes",
            "data_read_bytes": "read_bytes"}, Versions((18,)), where="object = 'relation'",
            formula="sum({})", also=("object",)),
-    # Pages that sessions write themselves are in pg_stat_bgwriter up to 16.
+    # Pages that sessions write themselves; up to version 16 pg_stat_bgwriter counts them.
     PgView("pg_stat_io", {"buffers_backend": "writes"}, Versions((17,), (17,)), where=_BY_BACKENDS,
            formula="sum({} + coalesce(extends, 0))", also=("object", "backend_type", "extends")),
     PgView("pg_stat_io", {"buffers_backend": "write_bytes"}, Versions((18,)), where=_BY_BACKENDS,

@@ -33,12 +33,12 @@ from dbbench.errors import (
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import TrialWarning
 
-START_S: Final = 300.0  # recovery after a crash replays at most the redo of one trial
+START_S: Final = 300.0  # enough for crash recovery, which replays at most the redo log of one trial
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
-POLL_S: Final = 0.01  # MariaDB answers 100 ms after its start
+POLL_S: Final = 0.01  # short compared with MariaDB's start, which takes 100 ms
 LOG_LINES: Final = 12
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
-_DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it has it
+_DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
 
 _PIECE: Final = 2**20
 
@@ -55,9 +55,9 @@ class Launch:
     datadir: Path
     log: Path
     account: process.User
-    stop: signal.Signals  # ends it cleanly
-    abort: signal.Signals  # ends it at once, children included
-    remedy: str | None = None  # what to look at when it does not start
+    stop: signal.Signals  # stops the server cleanly
+    abort: signal.Signals  # stops the server and its children at once
+    remedy: str | None = None  # remedy of the error if the server does not start
 
 
 def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
@@ -97,7 +97,8 @@ def put_aside(text: str, name: str, sockets: Path) -> Path:
     """Write a file that only this process's account can read, not the server's."""
     used = sockets / name
     used.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that the account left there
+    # O_EXCL: do not follow a link that a process of the server's account may have created.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(used, flags, 0o600), "w") as file:
         file.write(text)
     return used
@@ -197,7 +198,7 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
             f"{tail(launch.log, offset)}",
             effect="Unwritten data is lost. The trial is marked failed.",
         ) from None
-    if status < 0:  # killed just before it was asked to stop
+    if status < 0:  # a signal other than dbbench's killed it just before the clean stop
         raise _died(launch, program, offset)
     if status != 0:
         raise EngineStopFailed(
@@ -221,7 +222,7 @@ def _status(status: int) -> str:
 
 
 def _end_orphans(launch: Launch) -> None:
-    """Kill backends left by a killed postmaster, which keep the filesystem busy until they notice."""
+    """Kill the backends of a killed postmaster: they keep the filesystem busy until they notice its death."""
     for _ in range(200):
         left = _in_datadir(launch)
         for pid in left:
@@ -268,7 +269,7 @@ def drop_tree(path: Path) -> None:
 def written(source: Path, device: Path) -> None:
     """Write a file's bytes to a block device, bypassing the page cache, and compare. Raises FilesystemFull,
     RestoreUnequal."""
-    size, buffer = source.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O wants it
+    size, buffer = source.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
     target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     try:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
@@ -279,7 +280,7 @@ def written(source: Path, device: Path) -> None:
             )
         with source.open("rb", buffering=0) as file:
             for offset in range(0, size, _PIECE):
-                count = file.readinto(buffer)  # a tablespace has whole MiB
+                count = file.readinto(buffer)  # always whole blocks: the size of a tablespace is a multiple of 1 MiB
                 os.pwritev(target, [memoryview(buffer)[:count]], offset)
             os.fsync(target)
             file.seek(0)

@@ -14,7 +14,7 @@ _TRUE: Final = frozenset({"on", "true", "yes", "1"})
 _FALSE: Final = frozenset({"off", "false", "no", "0"})
 _NUMBER: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)")
 
-# PostgreSQL's units are case-sensitive; memory in bytes, times in milliseconds (guc.c, *_unit_conversion_table).
+# PostgreSQL's units are case-sensitive. Converts memory to bytes and times to ms (guc.c, *_unit_conversion_table).
 _PG_UNITS: Final = {"B": 1, "kB": 2**10, "8kB": 2**13, "MB": 2**20, "16MB": 2**24, "GB": 2**30, "TB": 2**40,
                     "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}  # fmt: skip
 _MYSQL_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -120,7 +120,7 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
     if not found.unit and (_both(left, right, _TRUE) or _both(left, right, _FALSE)):
         return True
     if left in _TRUE and right not in _FALSE and not _NUMBER.fullmatch(right):
-        return True  # an enum that has an "on": wal_compression = on is reported as pglz
+        return True  # an enum accepts "on" but reports the value it stands for: wal_compression = on is pglz
     step = _PG_UNITS.get(found.unit, 1)
     quantity = _quantity(word(asked), {"": step, **_PG_UNITS})
     shown = _quantity(found.value, {"": step})

@@ -40,7 +40,8 @@ from dbbench.process import User
 
 __all__ = ["METHODS", "Golden", "Restored", "archive", "generated", "golden", "restored", "sources", "split"]
 FICLONE: Final = 0x40049409  # linux/fs.h
-_STREAM_S: Final = 24 * 3600.0  # a day: beyond it something hangs
+_STREAM_S: Final = 24 * 3600.0  # a day; a longer restore is stuck
+# Errors of FICLONE if the filesystem cannot share blocks.
 _CANNOT: Final = (errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
 
 
@@ -83,12 +84,12 @@ def _streamed(golden: Golden, datadir: Path, owner: User, advance: Advance, chec
         output = Path(name) / "said"
         with process.running(extract, stdin=subprocess.PIPE, stderr=output) as writer:
             assert writer.popen.stdin is not None
-            with writer.popen.stdin as stream, contextlib.suppress(BrokenPipeError):  # its status says why it ended
+            with writer.popen.stdin as stream, contextlib.suppress(BrokenPipeError):  # the exit status tells why
                 fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, BLOCK)
                 for entry in golden.manifest.of_kind("file"):
                     _send(golden, entry, owner, stream.fileno(), advance)
                     check(entry)
-                os.write(stream.fileno(), bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
+                os.write(stream.fileno(), bytes(2 * tarfile.BLOCKSIZE))  # two empty blocks end an archive
             failed = writer.wait(_STREAM_S)
         if failed:
             raise _failure(golden, datadir, output.read_text(errors="replace").strip())
@@ -110,7 +111,7 @@ def _send(golden: Golden, entry: Entry, owner: User, stream: int, advance: Advan
             sent += count
             advance(count)
         whole = -(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        while sent < whole:  # zeros up to a whole block; a file that has become short is found unequal
+        while sent < whole:  # zeros up to a whole block; `check` detects a file that became shorter than its entry
             sent += os.write(stream, bytes(min(BLOCK, whole - sent)))
 
 

@@ -49,7 +49,7 @@ def record(
     DatasetBuildFailed."""
     data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
     archive.mkdir(0o755)
-    if "wal_level" in settings:  # PostgreSQL keeps it in the control file: a standby refuses one of `minimal`
+    if "wal_level" in settings:  # a start stores it in PostgreSQL's control file; a standby refuses `minimal` there
         with engine.serving(data, settings, place):
             pass
     process.run(["cp", "-a", data, primary], timeout_s=6 * 3600.0)
@@ -71,7 +71,7 @@ def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None
     source = golden.path / ARCHIVE
     _verified(golden, source)
     seen, inbox, owner = scratch / ARCHIVE, scratch / INBOX, engine.account()
-    if namespaces.host_proc() != Path("/proc"):  # mounts of our own: the cache may lie where the account cannot go
+    if namespaces.host_proc() != Path("/proc"):  # in a private mount namespace; the account may not reach the cache
         seen.mkdir(0o755)
         namespaces.mount(source, seen, flags=namespaces.MS_BIND)
     else:
@@ -135,15 +135,15 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
             "--time=0", "--events=0", "run"]  # fmt: skip
 
     def files() -> list[Path]:
-        return sorted(primary.glob("binlog.[0-9]*[0-9]"))  # not .idx, MariaDB's index of a log by GTID
+        return sorted(primary.glob("binlog.[0-9]*[0-9]"))  # excludes .idx files, MariaDB's GTID indexes
 
     with _asking(server) as ask:
-        ask("FLUSH BINARY LOGS")  # in the first one the server made its own account, which the standby has
+        ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
         before = len(files()) - 1
         _drive(argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(parameters["log_bytes"]))
         _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
         ask("FLUSH BINARY LOGS")
-        names = [path.name for path in files()[before:-1]]  # the last one is new and empty
+        names = [path.name for path in files()[before:-1]]  # without the new, empty log
         sums = checksums_of(server)
     return Archive(server.engine, _taken(primary, archive, names), 0, sums)
 

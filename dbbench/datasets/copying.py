@@ -40,15 +40,15 @@ from dbbench.model import DatasetFacts
 from dbbench.process import User
 from dbbench.units import size_text
 
-ALLOCATION: Final = 4096  # bytes that a file takes at least, on all families' defaults
-LAG: Final = 512 * 2**20  # bytes written and not yet compared: a machine of 2 GiB still has them in its page cache
-CHECKERS: Final = 4  # threads that compare: 3 GB/s each, no disk of today is faster
-NAMED: Final = 5  # files that an error names
+ALLOCATION: Final = 4096  # bytes: files occupy multiples of this with the defaults of all filesystem families
+LAG: Final = 512 * 2**20  # bytes written but not yet compared; with 2 GiB of memory they are still in the page cache
+CHECKERS: Final = 4  # threads that compare, at 3 GB/s each; together faster than any disk of today
+NAMED: Final = 5  # files that an error message lists
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
-Progress = Callable[[int, int], None]  # bytes written, bytes in all
-Advance = Callable[[int], None]  # bytes more
-Check = Callable[[Entry], None]  # compare this file, which is written, some time from now
+Progress = Callable[[int, int], None]  # receives the bytes written so far and the total
+Advance = Callable[[int], None]  # receives the number of bytes written since the last call
+Check = Callable[[Entry], None]  # queues a written file for comparison
 
 
 class Writer(Protocol):
@@ -63,9 +63,9 @@ class Restored:
 
     bytes: int
     files: int
-    copy_s: float  # until all was written and synced: the restore rate is bytes ÷ copy_s
-    seconds: float  # with what the comparison took beyond that
-    datadir: Path | None = None  # the server's, where it is not where the files are; None: it is
+    copy_s: float  # until everything was written and synced; the restore rate is bytes ÷ copy_s
+    seconds: float  # copy_s and the time that the comparison took beyond it
+    datadir: Path | None = None  # the server's data directory if the files were restored elsewhere; otherwise None
     facts: DatasetFacts | None = None
 
 
@@ -74,7 +74,7 @@ def restored(
 ) -> Restored:
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
 
-    `write`: another method than plain copies (`methods`). On return everything is on the device and equal to the
+    `write`: another method than plain copies (`METHODS`). On return everything is on the device and equal to the
     manifest. Raises FilesystemFull, RestoreUnequal (the copy, or the golden copy itself, differs from the manifest) and
     RestoreFailed.
     """
@@ -112,7 +112,7 @@ def _make_root(datadir: Path) -> None:
 
 def _check_space(golden: Golden, datadir: Path) -> None:
     if _compresses(datadir):
-        return  # what it will need is not known before
+        return  # the space that compressed data will need is not known in advance
     needed, free = needed_bytes(golden.manifest), free_bytes(datadir)
     if needed > free:
         raise full(golden, datadir, needed, free, "before anything was written")
@@ -187,7 +187,7 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
             if count == 0:
                 break
             written = 0
-            while written < count:  # a filesystem that gets full writes less than asked once, then says so
+            while written < count:  # a filesystem that becomes full first writes less than requested, then fails
                 written += os.write(out, buffer[written:count])
             advance(count)
         if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
@@ -214,7 +214,7 @@ def _finish(manifest: Manifest, datadir: Path, owner: User) -> None:
         os.chown(datadir / entry.path, owner.uid, owner.gid)
         (datadir / entry.path).chmod(entry.mode)
     os.chown(datadir, owner.uid, owner.gid)
-    datadir.chmod(0o700)  # PostgreSQL takes no other but 0750
+    datadir.chmod(0o700)  # PostgreSQL accepts only this and 0750
 
 
 def _blamed(golden: Golden, wrong: list[Entry]) -> DbbenchError:
@@ -254,7 +254,7 @@ def reading(golden: Golden, entry: Entry) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # who it was read for has ended
+        raise  # the program that receives the data has ended; the golden copy can be read
     except OSError as error:
         condemn(golden)
         raise RestoreFailed(

@@ -28,35 +28,35 @@ from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED
 from dbbench.units import bytes_of
 
-TABLESPACE: Final = "tablespace"  # a parameter: the tables alone lie on the filesystem under test
+TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
-    # `rows` of clone-tables: 0 = as many as make `table_bytes`; `large_bytes`: of one more table that no load uses
+    # `rows` of clone-tables: 0 means as many as fill `table_bytes`. `large_bytes`: size of a table that no load uses.
     "pgbench": {"scale": 1, "fillfactor": 100, "large_bytes": 0},
     "sysbench": {"tables": 1, "table_size": 10000, "seed": 1, "large_bytes": 0},
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1, TABLESPACE: ""},
     "tpcc": tpcc.PARAMETERS,
-    # those of the dataset that the engine generates: `scale` of pgbench, `tables` and `table_size` of sysbench
+    # includes the parameters of the engine's generated kind: `scale` of pgbench, `tables` and `table_size` of sysbench
     "archive": {"scale": 1, "tables": 1, "table_size": 10000, "seed": 1, "log_bytes": 64 * 2**20},
     "none": {},
 }
 
-# Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: a scale of pgbench with its indexes at
-# fillfactor 100; a row of sysbench with both indexes (InnoDB; PostgreSQL needs 255); a row of a clone table
-# (PostgreSQL; on InnoDB 15 % more, for its pages are not full).
+# Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: one unit of pgbench's scale with indexes at
+# fillfactor 100; a row of sysbench with both indexes on InnoDB (PostgreSQL needs 255); a row of a clone table on
+# PostgreSQL (15 % more on InnoDB, whose pages are not full).
 SCALE_BYTES: Final = 15_700_000
 SYSBENCH_ROW_BYTES: Final = 305
 CLONE_ROW_BYTES: Final = 256
 
-# A program that loads less than this is stuck. Bytes a second; slow disks and machines reach ten times as much.
+# A program that loads fewer bytes per second than this is stuck; slow disks and machines load ten times as many.
 STUCK_RATE: Final = 500_000
 STUCK_S: Final = 600.0
 
 LARGE: Final = "large_table"
 KINDS: Final = PACKED
 NAME: Final = "compressibility"
-BODY: Final = 208  # bytes of a clone table's column: with PostgreSQL's 48 beside it a row has CLONE_ROW_BYTES
-COLUMNS: Final = (119, 59)  # characters of sysbench's c and pad
+BODY: Final = 208  # bytes in `body` of a clone table; with 48 others on PostgreSQL a row has CLONE_ROW_BYTES
+COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
 
 def completed(dataset: Dataset, engine: str) -> Dataset:
@@ -124,7 +124,7 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             loaded = _int(parameters, "tables") * _int(parameters, "rows") * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
             loaded = tpcc.loaded_bytes(parameters)
-        case "archive":  # what a standby is in the end: rows that the log adds are smaller than the log
+        case "archive":  # the standby's size at the end: rows added by the log are smaller than the log
             return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(parameters, "log_bytes")
         case "source":
             loaded = _int(parameters, "bytes")
@@ -163,7 +163,7 @@ def _none(_server: Server, _dataset: Dataset) -> None:
 
 
 def _pgbench(server: Server, dataset: Dataset) -> None:
-    # Client-side generation ("g"): its COPY FREEZE writes each page once and, with wal_level = minimal, no WAL.
+    # Step "g" sends rows with COPY FREEZE, which writes each page once and, with wal_level = minimal, no WAL.
     parameters = dataset.parameters
     process.run(
         [server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet", f"--scale={parameters['scale']}",
@@ -228,7 +228,7 @@ def _in_tablespace(server: Server, name: str) -> Iterator[None]:
 
 
 def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
-    """Make these tables. The distinct texts are sent from here; the server generates all rows."""
+    """Make these tables. dbbench sends a pool of distinct texts, from which the server generates all rows."""
     execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
     with cursor_of(server) as cursor:
         for number, text in enumerate(statements.pool(seed)):
@@ -241,7 +241,7 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
     execute(server, "DROP TABLE clone_pool")
 
 
-# 7919 is a prime, so that neighbouring rows have different texts; the hash makes each row different from all others.
+# 7919 is a prime, so that neighbouring rows use different texts of the pool; the hash makes every row unique.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
 _JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
 
@@ -255,7 +255,7 @@ def _building(dataset: Dataset) -> Iterator[None]:
     except (CommandFailed, DeadlinePassed) as error:
         raise DatasetBuildFailed(f"{what}: {error.evidence}", remedy=remedy) from error
     except Exception as error:
-        # PEP 249: the errors of every database module descend from a class called Error.
+        # By PEP 249, the errors of every database module descend from a class named Error.
         if not any(kind.__name__ == "Error" for kind in type(error).__mro__):
             raise
         raise DatasetBuildFailed(f"{what}: {str(error).strip()}", remedy=remedy) from error
@@ -282,7 +282,7 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "none": _none,
 }
 
-# What must hold of a dataset after any load, by kind: what was checked, or DataInconsistent.
+# Checks of a dataset after any load, by kind. Each returns what it checked, or raises DataInconsistent.
 CONSISTENCY: Final[dict[str, Callable[[Server, Dataset], str]]] = {"tpcc": tpcc.consistency}
 
 
@@ -294,7 +294,7 @@ def share_of(value: object) -> float:
 
 
 def noise(kind: str, engine: str, share: float) -> float:
-    """Return the share of the columns, 0 to 1, that has to be noise; the nearest possible one."""
+    """Return which share of the columns, 0 to 1, must be noise for the nearest possible compressibility to `share`."""
     all_noise, no_noise = profile_of(engine).compressed[kind]
     return min(1.0, max(0.0, (no_noise - share) / (no_noise - all_noise)))
 

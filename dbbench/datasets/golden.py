@@ -31,10 +31,10 @@ from dbbench.process import User
 from dbbench.results.fileio import lock_file, sha256, sync
 from dbbench.units import bytes_of, size_text
 
-Tell = Callable[[str], None]  # what is being done, in a few words
+Tell = Callable[[str], None]  # receives a few words about the current step
 
-_NOT_BYTES: Final = ("path", "bytes")  # of a user's own data: where it lay, and a guess of how large it becomes
-TABLESPACE_ROOM: Final = 1.5  # a tablespace on a bare device cannot grow: rows that a load adds need room
+_NOT_BYTES: Final = ("path", "bytes")  # parameters of a source that do not affect the copy: its path, estimated size
+TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Recipe:
     engine: EngineSpec
     version: str
     build: str  # SHA-256 of the server program
-    dataset: Dataset  # with all its parameters
+    dataset: Dataset  # completed: with all its parameters
     settings: Settings
     tablespace_bytes: int = 0  # see `engines.port.Place`
-    primary: Settings = dataclasses.field(default_factory=dict)  # of an archive's primary
+    primary: Settings = dataclasses.field(default_factory=dict)  # settings of the primary that writes an archive
 
     @property
     def locale(self) -> str:
@@ -86,7 +86,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
             'a raw device holds a single tablespace of generated data, so it cannot hold data from a "source"'
         )
     profile, defaults = engine.PROFILE, ("default", engine.defaults(None))
-    # Without any durability: the copy is synced as a whole afterwards, and a killed build is thrown away.
+    # The server need not be durable: the copy is synced as a whole afterwards, and a killed build is discarded.
     building = {**profile.building, **(profile.one_tablespace if raw else {})}
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
@@ -125,10 +125,10 @@ def ensure(
     with alone(lock_of(folder), tell):
         golden = load(folder)
         if golden is None:
-            shutil.rmtree(folder, ignore_errors=True)  # damaged
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
             make_room(cache, generated.building_bytes(made_of.dataset, spec.name))
             golden = _built(folder, made_of, place, tell)
-        if os.geteuid() != (golden.path / "data").lstat().st_uid:  # of a version that left it to the server's account
+        if os.geteuid() != (golden.path / "data").lstat().st_uid:  # earlier versions left it to the server's account
             _close(golden.path / "data")
         os.utime(golden.lock)
         return golden
@@ -139,7 +139,7 @@ def ensure(
 
 def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     began, making = time.monotonic(), folder.with_name(f".making-{folder.name}")
-    shutil.rmtree(making, ignore_errors=True)  # of a build that was killed; the lock says that nobody works there
+    shutil.rmtree(making, ignore_errors=True)  # left by a killed build: this process holds the lock of the copy
     making.mkdir(0o755)
     try:
         golden = _load(making, made_of, place, tell)
@@ -281,7 +281,7 @@ def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
 __all__ = ["Golden", "Recipe", "Restored", "cache_folder", "ensure", "exists", "in_use", "key", "recipe", "restored"]
 
 
-DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies of the size of a small server's memory
+DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
 
 
 def cache_folder() -> Path:
@@ -347,7 +347,7 @@ def evict(folder: Path) -> bool:
     """Remove the copy in `folder`; return False if a process uses or builds it."""
     with lock_file(lock_of(folder)) as (_, locked):
         if locked:
-            (folder / "manifest.json").unlink(missing_ok=True)  # first: an incomplete copy is invalid
+            (folder / "manifest.json").unlink(missing_ok=True)  # first, because a copy without a manifest is invalid
             shutil.rmtree(folder, ignore_errors=True)
     return locked
 
@@ -357,7 +357,7 @@ def _sweep(cache: Path) -> None:
     for making in cache.glob(".making-*"):
         folder = cache / making.name.removeprefix(".making-")
         with lock_file(lock_of(folder)) as (_, locked):
-            if locked:  # otherwise another process builds it
+            if locked:  # otherwise another process is building it
                 shutil.rmtree(making, ignore_errors=True)
 
 
@@ -377,6 +377,6 @@ def disk_bytes(folder: Path) -> int:
     """Return the space that the directory occupies on its disk."""
     blocks = 0
     for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # another process evicts it just now
+        with contextlib.suppress(FileNotFoundError):  # another process is evicting the copy
             blocks += path.lstat().st_blocks
     return blocks * 512

@@ -26,10 +26,10 @@ from dbbench.model import Dataset, SourceChange, plain
 from dbbench.results.fileio import write_json
 from dbbench.results.runs import source_change
 
-FORMAT: Final = 1  # of the manifest and of what the builders make; part of every key
-BLOCK: Final = 2**20  # bytes read at once: larger ones were no faster, smaller ones cost calls
-SAMPLE_BYTES: Final = 4 * 2**20  # for the compressibility: +-1 % of the whole on the datasets tried
-SAMPLE_PIECE: Final = 64 * 2**10  # half of what btrfs compresses at once (128 KiB), so that pieces come from everywhere
+FORMAT: Final = 1  # version of the manifest and of the builders' output; part of every key
+BLOCK: Final = 2**20  # bytes per read; larger reads were no faster, smaller ones need more system calls
+SAMPLE_BYTES: Final = 4 * 2**20  # sampled for the compressibility; within ±1 % of the whole in all datasets measured
+SAMPLE_PIECE: Final = 64 * 2**10  # half of btrfs's compression unit (128 KiB), so that more places are sampled
 SAMPLE_SEED: Final = 1
 
 Crc = Callable[[Path], int]
@@ -58,13 +58,13 @@ class Manifest:
     dataset: Dataset
     page_size: int | None
     locale: str
-    logical_bytes: int  # of all files
+    logical_bytes: int  # sum of the sizes of all files
     build_s: float
-    compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of the data files
+    compressibility: float | None  # size ÷ size after zlib level 1, for a sample of the data files
     entries: tuple[Entry, ...]
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the server while it was built
-    changes: tuple[SourceChange, ...] = ()  # of a user's own data: what was left out or changed
-    told: tuple[str, ...] = ()  # the same in sentences, of copies that earlier versions made
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the server that built the copy
+    changes: tuple[SourceChange, ...] = ()  # what was left out of a user's own data or changed in it
+    told: tuple[str, ...] = ()  # the changes as sentences, in manifests of earlier versions
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT
 
@@ -79,7 +79,7 @@ class Golden:
 
     path: Path
     manifest: Manifest
-    inside: str = ""  # of a part of a copy: the folder of `data` that its names begin at
+    inside: str = ""  # for a part of a copy (`split`): the directory in `data` that contains its entries
 
     @property
     def data(self) -> Path:
@@ -184,7 +184,7 @@ def crc_of(path: Path) -> tuple[int, int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         while count := os.readv(fd, [buffer]):
-            crc = zlib.crc32(buffer[:count], crc)  # releases the interpreter's lock
+            crc = zlib.crc32(buffer[:count], crc)  # without the GIL, so that threads run in parallel
             size += count
     finally:
         os.close(fd)

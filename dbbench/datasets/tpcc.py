@@ -27,10 +27,10 @@ from dbbench.model import Dataset, Scalar
 PARAMETERS: Final[dict[str, Scalar]] = {
     "warehouses": 1, "districts": 10, "customers": 3000, "items": 100_000, "seed": 1,
 }  # fmt: skip
-BATCH_ROWS: Final = 2000  # of one COPY or INSERT: half a megabyte, below every server's largest packet
+BATCH_ROWS: Final = 2000  # rows per COPY or INSERT: half a megabyte, which is below every server's packet limit
 
-# Bytes on disk with indexes, measured as `generated`'s on the larger engine: a customer with its order, ten lines and
-# payment; an item's row of stock; an item.
+# Bytes on disk with indexes, measured on the engine that needs more: a customer with its order, ten order lines and
+# payment; a row of stock; an item.
 CUSTOMER_BYTES: Final = 2300
 STOCK_BYTES: Final = 450
 ITEM_BYTES: Final = 150
@@ -38,7 +38,7 @@ ITEM_BYTES: Final = 150
 _ADDRESS: Final = (
     "{0}_street_1 varchar(20), {0}_street_2 varchar(20), {0}_city varchar(20), {0}_state char(2), {0}_zip char(9)"
 )
-TABLES: Final[dict[str, tuple[str, str]]] = {  # columns; primary key
+TABLES: Final[dict[str, tuple[str, str]]] = {  # table -> (columns, primary key)
     "item": ("i_id integer, i_im_id integer, i_name varchar(24), i_price numeric(5, 2), i_data varchar(50)", "i_id"),
     "warehouse": (
         f"w_id integer, w_name varchar(10), {_ADDRESS.format('w')}, w_tax numeric(4, 4), w_ytd numeric(12, 2)",
@@ -85,8 +85,9 @@ INDEXES: Final = (
     "CREATE INDEX orders_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
 )
 
-# 3.3.2.1 to 3.3.2.12: each a query for what violates it. A district whose orders were all delivered has no new_order.
-# Condition 11 is stated for the first population; every delivery afterwards takes an order off new_order.
+# Conditions 3.3.2.1 to 3.3.2.12 of the specification, each with a query that returns violations. A district has no rows
+# in new_order if all its orders were delivered. The specification states condition 11 for the initial population; its
+# query here also counts later deliveries, each of which removes a row from new_order.
 _ITS_NEW_ORDER: Final = "LEFT JOIN new_order ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id"
 _ITS_LINES: Final = "JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id"
 _DELIVERED_LINES: Final = (
@@ -170,16 +171,17 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
     ),
 )
-NAMED: Final = 3  # violations that an error shows
+NAMED: Final = 3  # violations that an error message lists
 Row = tuple[str, ...]
 
 SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")  # 4.3.2.3
-NAMES: Final = 1000  # last names that there are: three syllables
-C_LOAD: Final = 157  # of NURand for last names; workloads/tpcc.lua has the run's, which must be 65..119 away (2.1.6.1)
-PAID: Final = 10  # of each customer, once: history, c_ytd_payment, and so d_ytd and w_ytd follow from it
-DELIVERED: Final = 0.7  # share of the first orders that were delivered: 2100 of 3000
-BEGAN: Final = "2020-01-01 00:00:00"  # one date for all: the same bytes on every day
-_POOL: Final = 2**20  # letters that texts are cut out of: more than any filesystem compresses at once
+NAMES: Final = 1000  # number of different last names, each of three syllables
+# C of NURand for last names during the load; C of the run, in workloads/tpcc.lua, must differ by 65 to 119 (2.1.6.1).
+C_LOAD: Final = 157
+PAID: Final = 10  # amount of each customer's single payment in history, of which c_ytd_payment, d_ytd, w_ytd are sums
+DELIVERED: Final = 0.7  # share of the initial orders that are already delivered: 2100 of 3000
+BEGAN: Final = "2020-01-01 00:00:00"  # date of all rows, so that the dataset does not depend on the day of its build
+_POOL: Final = 2**20  # length of the string that texts are cut from; larger than any filesystem's compression unit
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -242,9 +244,9 @@ class Scale:
     """The numbers of rows; the defaults of the kind `tpcc` are those of the specification."""
 
     warehouses: int
-    districts: int  # of a warehouse
-    customers: int  # of a district; as many orders
-    items: int  # as many rows of stock a warehouse
+    districts: int  # per warehouse
+    customers: int  # per district, and orders per district
+    items: int  # and rows of stock per warehouse
     seed: int
 
 

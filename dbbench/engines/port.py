@@ -278,7 +278,7 @@ class Profile:
     banner: str = ""  # a word that the server program prints with --version
     release_numbers: int = 2  # versions with the same leading numbers, this many, can read each other's data files
     newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
-    counters: frozenset[str] = frozenset()  # status variables that it must have; empty for PostgreSQL (`SOURCES`)
+    counters: frozenset[str] = frozenset()  # status variables that it must have; see `SOURCES` for PostgreSQL
     native_password: bool = False  # new accounts log in with mysql_native_password
     plan: str = ""  # the commented [[engine]] table of a first plan
     locale: str = ""

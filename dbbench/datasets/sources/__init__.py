@@ -3,7 +3,7 @@ directory.
 
 The conversion copies or loads the source, chooses its database, and reports what was left out.
 
-Recognise a source: a dump, a backup or a data directory, and its server. Nothing is changed.
+`look` recognises a dump, a backup or a data directory, and the server that it comes from, without changing it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TEXTS: Final = {
     SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
     SourceChangeKind.OTHER: "{text}",
 }
-HEAD: Final = 64 * 2**10  # bytes: dumps tell who wrote them in their first lines
+HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
 _POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
 _POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
 _MYSQL: Final = re.compile(rb"^-- (MySQL|MariaDB) dump ", re.MULTILINE)
@@ -85,13 +85,13 @@ class Dialect(Protocol):
     """The functions of this module for the dumps and copies of one dialect."""
 
     def programs(self, source: Source) -> tuple[str, ...]: ...
-    def block_size(self, bin: Path | None) -> int: ...  # of the server here
+    def block_size(self, bin: Path | None) -> int: ...  # page size of the installed server
     def page_size(self, source: Source, bin: Path | None) -> int | None: ...
     def laid(self, source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]: ...
     def loaded(
         self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
     ) -> tuple[SourceChange, ...]: ...
-    def settled(self, server: Server) -> str: ...  # what was done to tables that were copied as files
+    def settled(self, server: Server) -> str: ...  # settles tables that were copied as files; returns what was done
     def sealed(self, data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]: ...
     def tablespaces_of(self, server: Server) -> dict[str, str]: ...
 

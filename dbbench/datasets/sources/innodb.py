@@ -22,7 +22,7 @@ from dbbench.engines.serving import own, remember_database
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 
-LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
+LOAD_S: Final = 24 * 3600.0  # a day; a longer load is stuck
 _LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.log", "*.pid", "*.err",
                 "*.sock", "*.sock.lock", "*.pem", "#innodb_temp", "master.info", "relay-log.info", "multi-master.info",
                 "*relay*.[0-9]*", "*relay*.index", "binlog.*", "*-bin.[0-9]*", "*-bin.index", "*-bin.state",
@@ -45,7 +45,7 @@ def programs(source: Source) -> tuple[str, ...]:
 
 
 def block_size(bin: Path | None) -> int:
-    """Return the page size of new servers; InnoDB servers are always asked for this one."""
+    """Return the page size of new servers; dbbench always uses InnoDB's default."""
     return innodb.PROFILE.page_bytes
 
 
@@ -71,7 +71,7 @@ def tablespaces_of(server: Server) -> dict[str, str]:
 
 
 def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
-    """Copy the source; links of tables that are stored elsewhere become files. See `building.laid`."""
+    """Copy the source; links of tables that are stored elsewhere become files. See `sources.laid`."""
     del place
     account = innodb.account()
     own(data, account)
@@ -119,7 +119,7 @@ def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: 
 
 
 def _client(source: Source, server: Server) -> None:
-    # Clients from 11.4 on ask for TLS on a socket too, which a private MySQL does not have.
+    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer.
     argv = ["mariadb", "--no-defaults", "--skip-ssl", f"--socket={server.socket}", f"--user={USER}",
             "--max-allowed-packet=1G", "--default-character-set=utf8mb4", f"--execute=source {source.path}",
             server.database]  # fmt: skip

@@ -25,21 +25,22 @@ from dbbench.engines.serving import own
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 
-LOAD_S: Final = 24 * 3600.0  # a day: beyond it something hangs
-# Nothing of these is needed to start, or it is another server's: slots hold back log, the rest is made anew.
+LOAD_S: Final = 24 * 3600.0  # a day; a longer load is stuck
+# Directories that are emptied: replication slots would keep log for other servers; the server recreates the rest.
 _EMPTIED: Final = ("pg_replslot", "pg_stat_tmp", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_subtrans")
 _LEFT: Final = ("postmaster.opts", "backup_manifest", "tablespace_map", "log", "pg_log", "standby.signal",
                 "recovery.signal", "current_logfiles", "server.key", "server.crt", "conf.d")  # fmt: skip
 _CONFIGURATION: Final = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
 _SETTING: Final = re.compile(r"^\s*([a-z_.]+)\s*=?\s*(.*?)\s*(?:#.*)?$")
-_SHOWN: Final = ("shared_preload_libraries", "session_preload_libraries")  # what a database may not work without
+_SHOWN: Final = ("shared_preload_libraries", "session_preload_libraries")  # a database may not work without these
 _ROLE: Final = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dbbench') THEN CREATE ROLE dbbench; END IF; "
     "ALTER ROLE dbbench SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL 'infinity'; "
     "ALTER ROLE dbbench RESET ALL; END $$;\n"
 )
 _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
-# A dump names owners and tablespaces that are not here: everything is then the superuser's, in the data directory.
+# A dump may name owners and tablespaces that do not exist here; its objects then belong to the superuser and are stored
+# in the default tablespace.
 _HARMLESS: Final = re.compile(r'role ".*" does not exist|invalid value for parameter "default_tablespace"')
 _LINES: Final = 6
 
@@ -72,7 +73,7 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 
 
 def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
-    """Copy or unpack the source and recover it. See `building.laid`."""
+    """Copy or unpack the source and recover it. See `sources.laid`."""
     account = postgres.account()
     own(data, account)
     if source.form == "pg_basebackup tar":
@@ -104,7 +105,7 @@ def _copy(source: Path, data: Path) -> None:
             return names
         return [name for name in names if name.startswith("pgsql_tmp") or name == "pg_internal.init"]
 
-    shutil.copytree(source, data, ignore=left, dirs_exist_ok=True)  # follows pg_wal, where it is a link
+    shutil.copytree(source, data, ignore=left, dirs_exist_ok=True)  # follows pg_wal if it is a link
 
 
 def _unpack(backup: Path, data: Path) -> None:
@@ -131,7 +132,7 @@ def _cleaned(data: Path) -> tuple[SourceChange, ...]:
         lines = (data / name).read_text(errors="replace").splitlines() if (data / name).is_file() else []
         asked |= {match[1]: match[2].strip("'") for line in lines if (match := _SETTING.match(line)) and match[2]}
     for name in _CONFIGURATION:
-        (data / name).write_text("")  # the server wants an auto.conf; all that counts is on its command line
+        (data / name).write_text("")  # emptied, not removed: the server expects postgresql.auto.conf
     settings = ", ".join(f"{name} = '{asked[name]}'" for name in _SHOWN if asked.get(name))
     return (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),) if settings else ()
 
@@ -173,7 +174,7 @@ def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChan
 
 
 def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
-    """Load the dump. See `building.loaded`."""
+    """Load the dump. See `sources.loaded`."""
     if not source.physical:
         _loaders()[source.form](source, server)
     oid = _tablespace(server, tablespace) if tablespace else ""
@@ -252,7 +253,7 @@ def _adopted(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[
         _rename(server, chosen, own_name, filled)
         renamed = (SourceChange(SourceChangeKind.RENAMED, {"database": chosen, "name": own_name}),)
     for extension in EXTENSIONS:
-        with contextlib.suppress(Exception):  # of the contrib package: used where they are there
+        with contextlib.suppress(Exception):  # the contrib package may not be installed
             execute(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
     return (*renamed, *_reset(server))
 
@@ -261,7 +262,7 @@ def _rename(server: Server, chosen: str, own_name: str, filled: bool) -> None:
     gone = f'ALTER DATABASE {own_name} RENAME TO "{own_name}_of_source"' if filled else f"DROP DATABASE {own_name}"
     quoted = chosen.replace('"', '""')
     execute(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {own_name}', database="template1")
-    if chosen == "postgres":  # servers are asked there whether they answer
+    if chosen == "postgres":  # dbbench connects to this database to find out whether a server answers
         execute(server, "CREATE DATABASE postgres", database="template1")
 
 

@@ -20,8 +20,8 @@ from dbbench.model import Dataset, Scalar
 
 UNTOUCHED: Final = "Nothing was changed."
 
-# Form -> (whether it is files as the server has them, how many times its own size a data directory has: a dump has no
-# indexes, and a custom one is compressed; sizes of the tables of pgbench and sysbench, rather too many).
+# Form -> (whether it consists of a server's files, size of the data directory ÷ size of the source). A dump contains no
+# indexes, and a custom one is compressed. Measured on tables of pgbench and sysbench, and rounded up.
 FORMS: Final[dict[str, tuple[bool, float]]] = {
     "pg_dump plain": (False, 2.0),
     "pg_dump custom": (False, 6.0),
@@ -44,10 +44,10 @@ class Source:
     path: Path
     form: str  # of FORMS
     engine: str
-    version: str  # of the server that it is of, as far as it tells: "15.18", "15", ""
+    version: str  # of the server that wrote it, as precisely as the source contains it: "15.18", "15", ""
     bytes: int
     identity: str
-    page_size: int | None = None  # of physical forms, where a file tells it
+    page_size: int | None = None  # of a physical form, if one of its files contains it
 
     @property
     def physical(self) -> bool:
@@ -83,7 +83,7 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
 
     Files of a server require the same release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one.
     """
-    if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # it does not tell its server
+    if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # does not name its server
         raise _foreign(
             source,
             f"made by {source.engine}, but the engine is {engine}",
@@ -158,18 +158,19 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-# pg_control.h: system identifier (8 bytes), versions of pg_control and catalogue (4 each), the cluster's state.
+# Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes) and the versions of
+# pg_control and of the catalogue (4 bytes each).
 _STATE_AT: Final = 16
 _STOPPED: Final = (1, 2)  # shut down; shut down in recovery (a standby)
 CHECKPOINTS: Final = ("xtrabackup_checkpoints", "mariadb_backup_checkpoints")
 INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
-_FLAGS_AT: Final = 54  # of page 0 of a tablespace: 38 of the page's header, 16 of the space's (fsp0fsp.h)
-_FULL_CRC32: Final = 0x10  # MariaDB from 10.5 on: the page size is in the lowest four bits then
+_FLAGS_AT: Final = 54  # offset in page 0: 38 bytes of page header, then 16 bytes of tablespace header (fsp0fsp.h)
+_FULL_CRC32: Final = 0x10  # flag of MariaDB since 10.5, with which the lowest four bits are the page size
 _FLOCK: Final = "hhqqi"  # struct flock
 MAGIC: Final = b"PGDMP"
 FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
-_DATE: Final = 7  # integers: seconds to year, daylight saving
-_BY_ALGORITHM: Final = (1, 15)
+_DATE: Final = 7  # integers in the header for its date: seconds to year, daylight saving
+_BY_ALGORITHM: Final = (1, 15)  # archive version since which a byte, not an integer, describes the compression
 
 
 def looked_at(path: Path) -> Source | None:
@@ -254,7 +255,7 @@ def _wal_is_there(wal: Path) -> None:
 def _tars(path: Path, base: Path) -> Source:
     suffix = base.name.removeprefix("base.tar")
     version = ""
-    if suffix in ("", ".gz"):  # what Python unpacks by itself; of the others the server tells
+    if suffix in ("", ".gz"):  # Python can read these; for others the server checks its version itself
         with tarfile.open(base, "r:*") as tar:
             names = (member for member in tar if member.name.removeprefix("./") == "PG_VERSION")
             file = tar.extractfile(base_name) if (base_name := next(names, None)) else None
@@ -311,7 +312,7 @@ def _innodb(path: Path) -> Source:
             effect=UNTOUCHED,
             remedy="Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
         )
-    is_mysql = (path / "mysql.ibd").is_file()  # its dictionary, from 8.0 on; MariaDB has none
+    is_mysql = (path / "mysql.ibd").is_file()  # MySQL's data dictionary since 8.0; MariaDB does not have one
     version = _mysql_version(path) if is_mysql else _mariadb_version(path)
     engine = "mysql" if is_mysql else "mariadb"
     return Source(path, "data directory", engine, version, *measured(path), _page_size(path / "ibdata1"))

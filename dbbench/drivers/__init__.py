@@ -22,7 +22,7 @@ DRIVERS: Final[dict[str, Driver]] = {
 }
 
 
-AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}  # can run on another host
+AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}  # drivers that can run on another host
 
 
 def sessions_of(cell: Cell) -> int | None:
@@ -34,7 +34,7 @@ def sessions_of(cell: Cell) -> int | None:
     if cell.workload.driver == "sysbench" and not sysbench.one_session_each(cell):
         return None
     return {
-        "pgbench": clients + 1,  # the first asks for the scale and ends
+        "pgbench": clients + 1,  # the additional one reads the scale, then ends
         "sysbench": clients,
-        "apply": 1,  # the client that a binary log is piped into
+        "apply": 1,  # the client that applies binary logs
     }.get(cell.workload.driver, 0)

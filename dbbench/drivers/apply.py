@@ -38,16 +38,17 @@ from dbbench.model import TrialWarning, plain
 from dbbench.results.fileio import write_json
 
 RATE: Final = "apply_kb_per_s"  # the column of the series
-STUCK_S: Final = 300.0  # a slow disk that writes out all dirty pages at a restartpoint stops for less
-FALLEN: Final = 0.05  # of the mean rate, from one end to the other: a smaller decay moves no verdict
+STUCK_S: Final = 300.0  # longer than the pause of a slow disk that writes all dirty pages at a restartpoint
+FALLEN: Final = 0.05  # decay from start to end as a share of the mean rate; a smaller one does not change a verdict
 _POLL_S: Final = 0.1
-_DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
-# A record may go on in the next segment, and what is decoded lies in a pipe for a moment.
+_DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
+# Log that may be missing while more files follow: a record can continue in the next segment, and decoded log can still
+# be in a pipe.
 CLOSE_BYTES: Final = 2**20
-SEGMENT: Final = 16 * 2**20  # as `engines.postgres.create` asks for
+SEGMENT: Final = 16 * 2**20  # the segment size that `engines.postgres.create` sets
 _CHUNK: Final = 256 * 2**10
 _AT: Final = re.compile(rb"^# at (\d+)\n", re.MULTILINE)
-_END_S: Final = 600.0  # what the client still has to do when all is written to it
+_END_S: Final = 600.0  # time for the client to finish after it has received everything
 
 
 def programs() -> tuple[str, ...]:
@@ -102,7 +103,7 @@ class ApplyLoad:
         self.begin_utc, self._began = task.clock.now_utc(), time.monotonic()
         self._points: list[tuple[float, int]] = [(0.0, 0)]  # second, bytes applied
         self._busy_s = 0.0
-        self._busy: set[int] = set()  # seconds in which some log was waiting
+        self._busy: set[int] = set()  # seconds in which some log was waiting to be applied
         self._grown_at = 0.0
         self._told = -1
         self._hand_over()
@@ -205,10 +206,10 @@ class Applier(Protocol):
     @property
     def pids(self) -> tuple[int, ...]: ...
     def offer(self, logs: Sequence[LogFile], last: bool) -> None: ...
-    def applied(self) -> int: ...  # bytes of log so far
-    def caught_up(self) -> bool: ...  # with what was offered; after the last: to the very end
-    def fault(self) -> str: ...  # why it goes on no more; "": it does
-    def left(self) -> str: ...  # what it waits for, for an error
+    def applied(self) -> int: ...  # bytes of log applied so far
+    def caught_up(self) -> bool: ...  # whether all offered log is applied, except for CLOSE_BYTES before the last file
+    def fault(self) -> str: ...  # why it has stopped; "": it has not
+    def left(self) -> str: ...  # the remaining work, for an error message
 
 
 @contextlib.contextmanager
@@ -225,7 +226,7 @@ def applying(server: Server, archive: Archive, scratch: Path, raw: Path, bin: Pa
 class Recovery:
     """A standby: a segment is offered as a link in its inbox."""
 
-    pids: tuple[int, ...] = ()  # the server's own process applies it
+    pids: tuple[int, ...] = ()  # the server itself applies the log
 
     def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
         self._connection, self._archive, self._scratch = connection, archive, scratch
@@ -286,7 +287,7 @@ class Replay:
         kind = mysqld.found(profile_of(server.engine), bin)
         decoder = _tool(kind, "mariadb-binlog", "mysqlbinlog")
         client = _tool(kind, "mariadb", "mysql")
-        plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # asks for TLS from 11.4 on
+        plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
         argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
                 "--max-allowed-packet=1G", server.database]  # fmt: skip
         out = raw / "client.out"
@@ -295,7 +296,7 @@ class Replay:
             try:
                 yield replay
             finally:
-                program.stop()  # one that still has to do is ended, and its decoder by that
+                program.stop()  # this also ends a decoder, because its pipe breaks
                 replay._offered.put(None)
                 replay.helper.join(_END_S)
 
@@ -326,7 +327,7 @@ class Replay:
     def _work(self) -> None:
         try:
             assert self._client.popen.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # its status and its last words say why
+            with contextlib.suppress(BrokenPipeError):  # the client's exit status and output give the cause
                 while (log := self._offered.get()) is not None:
                     self._decoded(log, self._client.popen.stdin)
                 self._client.popen.stdin.close()
@@ -334,7 +335,7 @@ class Replay:
                 output = tail(self._raw / "client.out", lines=4).strip()
                 self._fault = self._fault or f"the client ended with status {self._client.poll()}: {output}"
             self._ended = True
-        except BaseException as error:  # told by who watches
+        except BaseException as error:  # `ApplyLoad` reads and raises it
             self._fault = self._fault or str(error)
 
     def _decoded(self, log: LogFile, into: IO[bytes]) -> None:
@@ -400,8 +401,8 @@ class Archive:
 
     engine: str
     logs: tuple[LogFile, ...]
-    end: int  # PostgreSQL: the LSN up to which is replayed, as a number; InnoDB: 0, all of every file
-    checksums: dict[str, str]  # of every table of the primary at that point
+    end: int  # PostgreSQL: LSN at which replay ends, as a number; InnoDB: 0, because every file is applied as a whole
+    checksums: dict[str, str]  # checksum of every table of the primary at that point
 
 
 def load_archive(folder: Path) -> Archive:

@@ -23,10 +23,10 @@ from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import TrialWarning
 
-# What an unlink leaves to do is done later: ext4's journal commits every 5 s, and frees the blocks with it.
+# An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs every 5 s.
 AFTER_S: Final = 5
-AT: Final = 0.3  # of the window: enough of it before, to compare with, and most of it after
-STALL: Final = 0.10  # of the median second before, as `summary.STALL`
+AT: Final = 0.3  # share of the window: enough before the statement for a comparison, and most of the window after it
+STALL: Final = 0.10  # share of the median rate before the statement, like `summary.STALL`
 _CANCEL_S: Final = 10.0
 
 
@@ -72,7 +72,7 @@ class _Beside:
         """Return the load's outcome with the duration and effect of the statement."""
         outcome = self.load.outcome()
         if self.began_utc is None or self.ended_utc is None:
-            return outcome  # it never began: the load's own error is on its way
+            return outcome  # the statement never began, because the load failed, which raises an error of its own
         began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)

@@ -24,7 +24,7 @@ from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell
 
 MIB: Final = 2**20
-BEYOND: Final = 2  # × the memory: smaller files are read again from the page cache
+BEYOND: Final = 2  # × the memory; smaller files would be read from the page cache
 
 
 def programs() -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
             server=task.server,
             clock=task.clock,
             begin_utc=begin_utc,
-            seconds=0,  # it ends when it is done
+            seconds=0,  # no fixed duration
             printed=(stdout, stderr),
             live=lambda line: None,
             aborted=lambda line: False,
@@ -61,7 +61,7 @@ def file_bytes(cell: Cell, memory: int) -> int:
 
 
 def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
-    """Return the argv. The memory that it is given is half of the file's size; W116 reports whether this is true."""
+    """Return the argv. Its memory size (-r) is half of the file's; W116 reports if the real memory is larger."""
     size = file_bytes(cell, memory) // MIB
     return [
         "bonnie++", "-d", str(folder), "-s", str(size), "-r", str(size // BEYOND), "-m", "dbbench", "-q",
@@ -83,14 +83,15 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
         series=Series(math.ceil(lived), {name: [] for name in FIRST}),
         histogram=None,
         figures={"duration_s": lived, **figures},
-        # By blocks and again by the rewrite; tests by single characters come on top.
+        # The lower limit: the block test and the rewrite transfer the whole file, and so do tests by single characters.
         claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
         warnings=tool.cached_warnings(size, memory, BEYOND),
     )
 
 
-_KIB: Final = 1024 / 1e6  # MB
-# (metric of the rate, stem of its CPU share and latency, in MB/s), in the order of the line; the files' tests follow.
+_KIB: Final = 1024 / 1e6  # 1 KiB in MB
+# (metric of the rate, stem of the metrics of CPU share and latency, factor to the metric's unit), in the order of the
+# result line; FILES follows DATA.
 DATA: Final = (
     ("char_write_mb_per_s", "char_write", _KIB),
     ("block_write_mb_per_s", "block_write", _KIB),
@@ -107,9 +108,9 @@ FILES: Final = (
     ("random_stats_per_s", "random_stat", 1.0),
     ("random_deletes_per_s", "random_delete", 1.0),
 )
-# Where the first rate stands, by the format's version. 1.98 has the size of a chunk and the number of seekers too.
+# Index of the first rate by version of the format; 1.98 adds the chunk size and the number of seekers before it.
 _FIRST: Final = {"1.96": 7, "1.97": 7, "1.98": 9}
-_BETWEEN: Final = 5  # fields between the data's tests and the files': their number, sizes and folders
+_BETWEEN: Final = 5  # fields between the tests of DATA and FILES: number of files, their sizes and directories
 _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from dbbench.machine.pagecache import drop, resident_bytes, syncfs
 
-PIECE: Final = 2**20  # bytes a write of `copy`; what cp and dd of today take
-POOL: Final = 64 * PIECE  # bytes of different content: more than any filesystem's window of compression
-PAGE: Final = 4096  # bytes of which a share is zero: so much of every block can be compressed away
-TOLD_S: Final = 0.25  # between two lines of the rate
-FOLDER_FILES: Final = 1000  # files in one folder
-DROPS: Final = 3
-SAMPLED: Final = 1000  # files of which residency is asked after the drop
+PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blocks
+POOL: Final = 64 * PIECE  # bytes before the content repeats; more than any filesystem's compression window
+PAGE: Final = 4096  # the same share of each page of this size is zero, so that all blocks compress equally
+TOLD_S: Final = 0.25  # seconds between two lines with the bytes so far
+FOLDER_FILES: Final = 1000  # files per directory
+DROPS: Final = 3  # attempts to empty the page cache
+SAMPLED: Final = 1000  # files whose residency in the page cache is checked after the drop
 
 
 class Printer:
@@ -57,7 +57,7 @@ def at_once(clients: int, work: Callable[[int], None]) -> None:
     if clients == 1:
         work(0)
         return
-    fork = multiprocessing.get_context("fork")  # the content in memory is shared
+    fork = multiprocessing.get_context("fork")  # forked processes share the content in memory
     writers = [fork.Process(target=_guarded, args=(work, number)) for number in range(clients)]
     for writer in writers:
         writer.start()
@@ -75,7 +75,7 @@ def _guarded(work: Callable[[int], None], number: int) -> None:
 
 
 def share(of: int, clients: int, number: int) -> tuple[int, int]:
-    """Begin and end of one client's part of `of` items; the parts differ by one item at most."""
+    """Return begin and end of one client's part of `of` items; the parts differ by one item at most."""
     return of * number // clients, of * (number + 1) // clients
 
 
@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
 
 
 def _failure(error: OSError, folder: str = "") -> int:
-    """Print the error; the exit status."""
+    """Print the error; return the exit status."""
     print(f"error: {error.filename or folder}: {error.strerror}", file=sys.stderr)
     return 1
 

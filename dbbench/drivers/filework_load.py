@@ -102,7 +102,7 @@ def _spread(column: Column, begin_s: float, end_s: float, amount: float) -> None
         column[second] = (column[second] or 0.0) + amount * max(0.0, share)
 
 
-_KEPT: Final = ("PYTHONPATH",)  # without it a checkout that is not installed would not be found
+_KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
 
 
 @contextlib.contextmanager
@@ -130,7 +130,7 @@ def working(work: str, task: LoadTask, asked: dict[str, Any], judged: Callable[[
             server=task.server,
             clock=task.clock,
             begin_utc=begin_utc,
-            seconds=0,  # it ends when it is done
+            seconds=0,  # no fixed duration
             printed=(stdout, stderr),
             live=live,
             aborted=lambda line: False,

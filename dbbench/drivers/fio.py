@@ -29,9 +29,9 @@ from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell, Scalar
 from dbbench.storage.devices import condition
 
-INTERVAL_S: Final = 0.5  # of a log's entries: fio leaves out one that is not whole at its end
-LAYOUT_S: Final = 6 * 3600.0  # as a restore's deadline
-_KIB: Final = 1024 / 1e6  # MB; the unit of a bandwidth log
+INTERVAL_S: Final = 0.5  # seconds per log entry; short, because fio omits an incomplete interval at its end
+LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
+_KIB: Final = 1024 / 1e6  # 1 KiB, the unit of a bandwidth log, in MB
 _LOG: Final = "fio"
 
 
@@ -44,11 +44,11 @@ def programs() -> tuple[str, ...]:
 def driving(task: LoadTask) -> Iterator[Load]:
     """Lay out the files, then run the jobs. See `protocol.Driver`."""
     folder, account = files.folder_of(task.server), files.account()
-    task.scratch.chmod(0o777)  # fio writes its logs there under another account
+    task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
     job, env = task.raw / "fio.job", _variables(task.cell)
     text = located(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
-    given = task.scratch / "fio.job"  # the trial's own folders are closed to other accounts
+    given = task.scratch / "fio.job"  # that account cannot enter the trial's directories
     given.write_text(job.read_text())
     argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
     write_command(task.raw / "fio.command", [*argv, str(given)], env)
@@ -81,8 +81,8 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
     lines = {
         "directory": folder, "time_based": 1, "ramp_time": warmup, "runtime": measure, "randseed": seed,
         "write_iops_log": log, "write_bw_log": log, "log_avg_msec": int(1000 * INTERVAL_S), "log_unix_epoch": 1,
-        "fallocate": "none",  # data is written, not reserved: its extents are those of a file that grew
-        "overwrite": 1,  # without it the files of a load that writes are laid out as holes
+        "fallocate": "none",  # the extents are those of a file that grew, not reserved in advance
+        "overwrite": 1,  # otherwise fio lays out the files of a writing load as holes
     }  # fmt: skip
     return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
 
@@ -154,7 +154,7 @@ def _logs(scratch: Path, raw: Path, kind: str) -> list[str]:
     return texts
 
 
-READ: Final = "0"  # the direction in a log; writes are 1, trims 2
+READ: Final = "0"  # directions in a log; trims are "2"
 WRITE: Final = "1"
 _SIDES: Final = ("read", "write")
 _IOPS: Final = re.compile(r"\[(?:[rwt]=\d+(?:\.\d+)?[kM]?,?)+ IOPS\]")
@@ -166,7 +166,7 @@ _TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
 
 @dataclass(frozen=True)
 class FioSummary:
-    """All jobs together, over the measured time alone."""
+    """The sum over all jobs, of the measured time only."""
 
     seconds: float  # of the longest job
     ios: int
@@ -175,7 +175,7 @@ class FioSummary:
     histogram: Histogram  # completion latencies of reads and writes
     longest_ms: float | None
     errors: int
-    counted: bool = False  # the kernel counts the jobs' bytes by process
+    counted: bool = False  # the kernel attributes the jobs' bytes to their processes
 
 
 @process.understood("fio")

@@ -43,7 +43,7 @@ _OWN: Final = {
     "scale",
     "large_bytes",
     "during_at",
-}  # what is left are variables of a custom script
+}  # all other parameters are variables of a custom script
 _PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
 # "client 3 script 0 aborted in command 2 query 0: ERROR: ..." (15), "client 3 aborted in command 2 (SQL) of ..." (12)
 _ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
@@ -67,7 +67,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
     stdout, stderr = _printed(task.raw)
     with process.running(argv, stdout=stdout, stderr=stderr, role="client") as program:
-        # The logs have the time of the system clock; ours is anchor + monotonic time.
+        # pgbench's logs have the time of the system clock, which may have been set since the trial's clock began.
         yield _load(task, program, begin_utc, begin_utc + set_by_s)
 
 
@@ -112,7 +112,7 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
         f"--host={client.spec.address if client else server.socket_dir}",
         f"--port={client.spec.port if client else port}",
         f"--username={ROLE if client else server.user}",
-        "--no-vacuum",  # the golden copy is vacuumed
+        "--no-vacuum",  # the golden copy is already vacuumed
         f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
         f"--time={sum(whole_seconds(cell.window))}",
@@ -195,11 +195,11 @@ def aborted(line: str) -> bool:
     return _ABORTED.search(line) is not None
 
 
-CHUNK_BYTES: Final = 4 << 20  # some 120 000 lines: large enough for numpy, small enough for any machine
+CHUNK_BYTES: Final = 4 << 20  # about 120 000 lines: large enough for numpy, small enough for any memory
 _NUMERIC: Final = b"0123456789- \n"
 _WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
 _FAILED, _SKIPPED = -1, -2
-_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns; those after them depend on the options
+_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend on the options
 
 
 def log_files(folder: Path, prefix: str) -> list[Path]:
@@ -252,12 +252,12 @@ def _columns(chunk: bytes) -> Ints:
     """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number. Raises ValueError."""
     try:
         return _numbers(chunk)
-    except ValueError:  # a word: rare, and looking for one in every chunk would cost more than reading it twice
+    except ValueError:  # the chunk contains a word; this is rare, and searching every chunk for words would cost more
         return _numbers(_WORDS.sub(lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk))
 
 
 def _numbers(chunk: bytes) -> Ints:
-    if chunk.translate(None, _NUMERIC):  # damaged files have brought numpy's reader down with all of Python
+    if chunk.translate(None, _NUMERIC):  # damaged files have made numpy's reader crash the interpreter
         raise ValueError("a line holds something else than numbers")
     if not chunk.strip():
         return np.empty((0, 3), np.int64)

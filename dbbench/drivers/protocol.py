@@ -19,7 +19,7 @@ from dbbench.remote import Client
 
 @dataclass(frozen=True)
 class Live:
-    """The last second as the tool printed it, only for progress. None: nothing known yet."""
+    """The last second as the tool printed it, only for progress. None: not printed yet, or never."""
 
     second: int
     tps: float | None
@@ -38,15 +38,15 @@ class LoadTask:
     cell: Cell
     seed: int
     clock: Clock
-    raw: Path  # keeps what the tool printed
-    scratch: Path  # in memory, not on the device under test: for large logs
+    raw: Path  # directory of the trial for the tool's output
+    scratch: Path  # directory for large logs, in memory and not on the device under test
 
 
 class Load(Protocol):
     """A running load generator."""
 
     @property
-    def pids(self) -> tuple[int, ...]: ...  # of the tool's own processes, for CPU accounting
+    def pids(self) -> tuple[int, ...]: ...  # of the tool's processes, for CPU accounting
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second.
@@ -93,7 +93,7 @@ class Away(Protocol):
 
 def located(script: str) -> Path:
     """Return the file of a workload's script: an absolute path, or one of dbbench's workloads. Raises FileMissing."""
-    path = shipped() / "workloads" / script  # a full path stays what it is
+    path = shipped() / "workloads" / script  # an absolute `script` replaces the directory
     if not path.is_file():
         raise FileMissing(
             f"the script {script} is neither a built-in one nor a file",

@@ -27,7 +27,7 @@ from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning
 
 _CANCEL_S: Final = 10.0
-_NAMED: Final = 8  # tables that an error names
+_NAMED: Final = 8  # tables that an error message lists
 
 
 def programs() -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
             connection = stack.enter_context(contextlib.closing(task.server.connect()))
             statement, repeat_s = sql.scan(connection, table.name), float(task.cell.parameters.get("repeat_for", 0))
             sessions.append(_Session(sql, connection, table, statement, repeat_s))
-        task.server.settle()  # no autovacuum, purge or write-back of the start beside the scan
+        task.server.settle()  # so that no autovacuum, purge or write-back from the start runs during the scan
         load = ScanLoad(task.server, task.clock, sessions, task.raw)
         try:
             yield load
@@ -56,7 +56,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 
 def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
-    """Return all tables of a generated dataset; of a user's own data those named, or so many of the largest."""
+    """Return all tables of a generated dataset; of a user's own data those that `tables` names, or as many of the
+    largest."""
     tables, asked = sql.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
@@ -90,9 +91,9 @@ class _Session:
     def __init__(self, sql: Sql, connection: Any, table: Table, statement: str, repeat_s: float) -> None:
         self.sql, self.connection, self.table, self.statement = sql, connection, table, statement
         self.repeat_s = repeat_s
-        self.plan = ""  # of the first scan, the cold one
+        self.plan = ""  # of the first scan, which is cold
         self.scans = 0
-        self.ended: float | None = None  # monotonic; None: not read to the end
+        self.ended: float | None = None  # monotonic time; None: the table was not read to the end
         self.helper = threads.Helper(f"scan-{table.name}", self._scan)
 
     def _scan(self) -> None:
@@ -112,7 +113,7 @@ class ScanLoad:
 
     def __init__(self, server: Server, clock: Clock, sessions: list[_Session], raw: Path) -> None:
         self.server, self.clock, self.sessions, self.raw = server, clock, sessions, raw
-        self.begin_utc = self._began = 0.0  # not begun
+        self.begin_utc = self._began = 0.0  # set when the scan begins
         self._told = -1
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
@@ -172,7 +173,7 @@ class ScanLoad:
             (self.raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")
 
     def _dirtied(self) -> tuple[TrialWarning, ...]:
-        """W118 for scans that changed pages."""
+        """Return W118 if scans changed pages."""
         counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
         changed = [f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks]
         return (TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {', '.join(changed)}"),) if changed else ()

@@ -11,7 +11,7 @@ from dbbench.errors import DbbenchError, DriverFailed, EngineDied
 from dbbench.metrics.clock import wait_while
 
 POLL_S: Final = 0.1
-_DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
+_DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 
 
 def cancelled(server: Server, connection: Any) -> None:

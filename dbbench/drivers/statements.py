@@ -39,7 +39,7 @@ from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, Scalar
 
 _CANCEL_S: Final = 10.0
-_READ: Final = 1 << 20  # bytes that the client sends at once
+_READ: Final = 1 << 20  # bytes that the client reads and sends at a time
 _HEADING: Final = re.compile(r"^-- step\b(.*)$", re.MULTILINE)
 _END: Final = re.compile(r";[ \t]*$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*$", re.MULTILINE)
@@ -103,7 +103,7 @@ class Done:
     seconds: float
     rows: int | None = None
     bytes: int | None = None
-    statements: list[dict[str, Any]] = field(default_factory=list)  # sql, seconds, rows
+    statements: list[dict[str, Any]] = field(default_factory=list)  # each with `sql`, `seconds`, `rows`
 
 
 class _Worker:
@@ -119,7 +119,7 @@ class _Worker:
         for session in sessions:
             self.free.put(session)
         self.done: list[Done] = []
-        self.at = ""  # the step that is going on
+        self.at = ""  # the current step
         self.left = False
 
     def run(self, timed: bool) -> None:
@@ -280,7 +280,7 @@ class SqlStep:
     name: str
     statements: tuple[str, ...]
     engines: tuple[str, ...] = SERVERS
-    each_table: bool = False  # once for each table, by as many sessions as there are clients
+    each_table: bool = False  # runs once per table, in as many sessions as there are clients
     timed: bool = True
 
     def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
@@ -355,13 +355,13 @@ def rows_written(path: Path, size_bytes: int, seed: int) -> Sent:
     with path.open("w", encoding="ascii") as file:
         while size < size_bytes:
             rows += 1
-            # 7919 is a prime: neighbours have different texts; the hash makes each row different from all others
+            # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every row unique.
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
             size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
     return Sent(path, rows, size)
 
 
-POOL_ROWS: Final = 1024  # different texts; 200 kB, more than any filesystem's compression window
+POOL_ROWS: Final = 1024  # number of different texts; in all 200 kB, more than any filesystem's compression window
 
 
 def pool(seed: int) -> list[str]:

@@ -37,7 +37,7 @@ from dbbench.model.base import shipped
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
-# The scripts of sysbench 1.0 that drive a dataset made by `oltp_* prepare`; bulk_insert has one of its own.
+# The scripts of sysbench 1.0 that use the tables of `oltp_* prepare`; bulk_insert makes tables of its own.
 BUNDLED: Final = (
     "oltp_delete",
     "oltp_insert",
@@ -54,11 +54,11 @@ BUNDLED: Final = (
 _EXPLICIT: Final = ("oltp_read_only", "oltp_read_write", "oltp_write_only")
 _CHANGING: Final = ("oltp_insert", "oltp_read_write", "oltp_update_index", "oltp_update_non_index", "oltp_write_only")
 _WRAPPER: Final = "dbbench_events.lua"
-_OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # of dbbench
+_OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # shipped with dbbench
 _OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compressibility"}
-_OF_DATASET: Final = {"tables", "table_size"}  # of its parameters, those that every script knows
-_NEW_ORDER: Final = 1  # the kind of workloads/tpcc.lua
-_LARGEST_SEED: Final = 2**31 - 1  # an int of C; 0 would mean "take the time"
+_OF_DATASET: Final = {"tables", "table_size"}  # parameters of the dataset that every script has as options
+_NEW_ORDER: Final = 1  # the kind of a new-order transaction in workloads/tpcc.lua
+_LARGEST_SEED: Final = 2**31 - 1  # the seed is a C int; 0 would seed from the current time
 # [ 1s ] thds: 4 tps: 1273.01 qps: ... lat (ms,95%): 4.82 err/s: 0.00 reconn/s: 0.00
 _SECOND: Final = re.compile(r"\[ (\d+)s \] thds: \d+ tps: (\d+(?:\.\d+)?) .*lat \(ms,95%\): (\d+(?:\.\d+)?)")
 _COUNTS: Final = {
@@ -68,7 +68,7 @@ _COUNTS: Final = {
     "reconnects": re.compile(r"^ +reconnects: +(\d+) ", re.MULTILINE),
 }
 _BAR: Final = re.compile(r"^ *(\d+(?:\.\d+)?) \|[* ]* (\d+)$", re.MULTILINE)
-# sysbench.c, OPER_LOG_*: 1024 buckets from 0.001 ms to 100 s, counted from the middle of the first to that of the last
+# Histogram of sysbench.c (OPER_LOG_*): 1024 buckets; the middle of the first is 0.001 ms, that of the last 100 s.
 _LEAST_MS: Final = 1e-3
 _STEP: Final = math.log(1e8) / 1023
 
@@ -101,7 +101,7 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     users.
     """
     script = _script(task.cell)
-    if "/" in script:  # what it loads lies beside it
+    if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.placed(Path(path)) for path in (script, *task.cell.workload.beside)]
     argv = command(task.server, task.cell, task.seed, client)
     env = _environment(task.cell, script, client.at)
@@ -206,7 +206,7 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
     totals = summary(printed)
     counts = parse(files, load.seconds)
     same("transactions", counts.all_transactions, totals.transactions, "sysbench")
-    same("ignored errors", counts.all_errors, totals.errors, "sysbench", slack=threads)  # the last attempts
+    same("ignored errors", counts.all_errors, totals.errors, "sysbench", slack=threads)  # the threads' last attempts
     if totals.reconnects:
         raise ClientErrors(f"sysbench reconnected {totals.reconnects} times", effect=FAILED)
     keep(files, raw / "sysbench_events.txt.gz")
@@ -217,7 +217,7 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
     outcome = outcome_of(load, cell.window, counts, reconnects=float(totals.reconnects or 0), **_tpcc(cell, counts))
-    if cell.workload.primary == "rows_per_s":  # an event is a statement of `rows` rows
+    if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
     statements = (totals.queries or 0) / max(1, totals.transactions or 0)
     return replace(outcome, claims=claims(cell, counts.all_transactions, statements))
@@ -226,7 +226,7 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
 def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     """Return the work of all events in the server's units. `statements`: per event, as sysbench counted them."""
     script, options = _script(cell), _script_options(cell)
-    generated = cell.dataset.kind != "source"  # the rows that a script looks for exist
+    generated = cell.dataset.kind != "source"  # then the rows that a script changes exist
     if cell.workload.primary == "rows_per_s":
         rows = events * int(cell.parameters["rows"])
         return (Claim("statements", events, changes=True), Claim("rows", rows))
@@ -238,7 +238,7 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     single = any(_written(options.get(name, "off")) in ("on", "1", "true") for name in ("skip_trx", "skip-trx"))
     if script in _EXPLICIT and not single:
         return (Claim("transactions", events, changes=changes),)
-    if script in _EXPLICIT:  # most of its statements only read
+    if script in _EXPLICIT:  # with skip_trx: statements, most of which only read
         return (Claim("statements", events * max(1.0, statements)),)
     return (Claim("statements", events, changes=changes),)
 
@@ -264,7 +264,7 @@ class SysbenchSummary:
     """sysbench's totals over its whole life. None: it did not finish."""
 
     transactions: int | None
-    errors: int | None  # ignored ones: the event was begun again
+    errors: int | None  # ignored errors, after which sysbench repeated the event
     reconnects: int | None
     queries: int | None = None
 
@@ -292,8 +292,10 @@ def printed_ms(bucket: int) -> str:
     return f"{math.exp(bucket * _STEP + math.log(_LEAST_MS)):.3f}"
 
 
-_ERRORS, _LONGEST, _KIND = -1, -2, -10  # in the place of a bucket; below _KIND: events of a kind, 1 at -11
-_KIND_BUCKETS, _MOST_KINDS = 10_000, 9  # -what of a bucket of a kind: 10000 * kind + bucket
+# The second column of a line is a latency bucket, or one of these values; -10 - kind counts the events of a kind, and
+# -(10000 * kind + bucket) those of a kind in a bucket. See `workloads/dbbench_events.lua`.
+_ERRORS, _LONGEST, _KIND = -1, -2, -10
+_KIND_BUCKETS, _MOST_KINDS = 10_000, 9
 _COLUMNS: Final = 3
 QUEUE: Final = "queue"
 
@@ -345,7 +347,7 @@ def _add(rows: Ints, counts: Counts) -> None:
     counts.errors_outside += int(value[errors & ~inside].sum())
 
 
-COUNTED_TWICE = 0.005  # share of events; on a busy machine 1 of 382 was
+COUNTED_TWICE = 0.005  # tolerated share of events in two intervals; 1 of 382 was on a busy machine
 
 
 def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], lived_s: float) -> None:

@@ -21,9 +21,9 @@ from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
-_POLL_S: Final = 0.1  # how soon a dead tool or server is noticed; ten looks a second cost nothing
-_DEATH_S: Final = 1.0  # a server that was killed is seen dead this much later than its clients notice it, at most
-_EARLY_S: Final = 0.5  # by so much a tool may end before its time: it starts its own clock, we ours
+_POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
+_DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
+_EARLY_S: Final = 0.5  # a tool may end this much early, because its clock does not start exactly with dbbench's
 
 
 class Program(Protocol):
@@ -32,7 +32,7 @@ class Program(Protocol):
     @property
     def argv(self) -> tuple[str, ...]: ...
     @property
-    def pids(self) -> tuple[int, ...]: ...  # of its processes on this machine
+    def pids(self) -> tuple[int, ...]: ...  # its processes on this machine
 
     def poll(self) -> int | None:
         """Return its exit status, or None while it runs."""
@@ -46,13 +46,13 @@ class ToolLoad:
     program: Program
     server: Server
     clock: Clock
-    begin_utc: float  # second 0: when the tool was started
-    seconds: int  # whole seconds of warm-up and window together
-    printed: tuple[Path, ...]  # files that its output goes to
-    live: Callable[[str], Live | None]  # of a printed line
-    aborted: Callable[[str], bool]  # a line that says that a client gave up
+    begin_utc: float  # time of second 0, when the tool was started
+    seconds: int  # whole seconds of warm-up and window together; 0: no fixed duration
+    printed: tuple[Path, ...]  # files with its output
+    live: Callable[[str], Live | None]  # parses a printed line
+    aborted: Callable[[str], bool]  # whether a printed line reports that a client gave up
     judged: Callable[[ToolLoad], Outcome]
-    lived_s: float | None = None  # None: it runs
+    lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
 
     @property
@@ -181,7 +181,7 @@ def could_hold(cell: Cell) -> int:
 
 
 def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWarning, ...]:
-    """W116 for files of `size` bytes that are smaller than `beyond` times the memory."""
+    """Return W116 for files of `size` bytes if that is less than `beyond` times the memory."""
     if size >= beyond * memory:
         return ()
     text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could hold them"

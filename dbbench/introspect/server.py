@@ -26,7 +26,7 @@ from dbbench.machine.namespaces import Mount
 from dbbench.plan.catalog import Catalog
 from dbbench.units import size_text
 
-STATEMENT_S: Final = 60  # a size of a database with very many files takes its time; more would be a burden
+STATEMENT_S: Final = 60  # enough for the size of a database with very many files; longer would burden the server
 PLACES: Final = (
     "/run/postgresql/.s.PGSQL.*", "/tmp/.s.PGSQL.*", "/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock",
 )  # fmt: skip
@@ -125,8 +125,9 @@ def _unreadable(socket: Path, error: Exception) -> DbbenchError:
     )
 
 
-TABLES: Final = 10  # of the largest
-# Paths, sources of replication and names of this one server: they would break a private server, or say nothing of I/O.
+TABLES: Final = 10  # how many of the largest tables are listed
+# Settings that the plan does not contain: paths, replication and names of this server would break a private server; the
+# others do not affect I/O.
 _FOREIGN: Final = re.compile(
     r"archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names|cluster_name|.*_(file|directory|library"
     r"|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
@@ -143,11 +144,11 @@ class ServerFacts:
 
     engine: str
     version: str
-    settings: dict[str, str]  # other than the server's default, and of matter to storage
+    settings: dict[str, str]  # those that differ from the server's defaults and matter to storage
     data_bytes: int | None
-    tables: tuple[tuple[str, int], ...]  # the largest, with indexes
+    tables: tuple[tuple[str, int], ...]  # the largest: name and bytes, with indexes
     datadir: str | None
-    mount: Mount | None  # below the data directory
+    mount: Mount | None  # the mount that contains the data directory
 
 
 def facts_of(live: LiveServer) -> ServerFacts:
@@ -202,8 +203,8 @@ def _mount_of(datadir: str | None) -> Mount | None:
         return None
 
 
-SYSBENCH_TABLES: Final = 8  # of sysbench's
-OTHERS: Final = ("ext4", "xfs", "btrfs")  # that the baseline is compared with
+SYSBENCH_TABLES: Final = 8  # of the workload in the plan
+OTHERS: Final = ("ext4", "xfs", "btrfs")  # setups that the baseline is compared with
 _QUIET: Final = {
     "noatime",
     "relatime",
@@ -212,8 +213,8 @@ _QUIET: Final = {
     "nodiscard=async",
     "rw",
     "defaults",
-}  # of no setup alone
-FREE: Final = 2.5  # device ÷ data: the copy, its log, and room to grow
+}  # mount options that do not characterise a setup
+FREE: Final = 2.5  # size of the device ÷ size of the data: space for the copy, its log and growth
 LEAST_BYTES: Final = 8 * 2**30
 
 _PLAN: Final = """\

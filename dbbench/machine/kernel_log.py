@@ -17,21 +17,21 @@ from types import TracebackType
 from typing import Final, Self
 
 KMSG: Final = Path("/dev/kmsg")
-_RECORD_BYTES: Final = 8192  # CONSOLE_EXT_LOG_MAX: a record is never longer
-_ERROR: Final = 3  # KERN_ERR and worse
-# Filesystems tell of some faults at a lower level than KERN_ERR.
+_RECORD_BYTES: Final = 8192  # the kernel's limit for a record (CONSOLE_EXT_LOG_MAX)
+_ERROR: Final = 3  # KERN_ERR; smaller numbers are more severe
+# Filesystems report some faults with a less severe level than KERN_ERR; these are recognised by their text.
 _FAULT: Final = re.compile(
     r"I/O error|\berror\b|shut ?down|corrupt|abort|read-?only|beyond end of device", re.IGNORECASE
 )
 
-# Of the machine as a whole. A kill by somebody's own control group ("Memory cgroup out of memory") is not among them.
+# Problems of the whole machine. A kill within a control group ("Memory cgroup out of memory") is not one of them.
 _MACHINE: Final = re.compile(
     r"^Out of memory: |\b(?:soft|hard) lockup\b|self-detected stall|^mce: |Hardware Error|clock throttled"
     r"|^INFO: task .* blocked for more than",
     re.IGNORECASE,
 )
 
-_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # a message of two lines has \x0a between them
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # a line break within a message is written as \x0a
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Watch:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno == errno.EPIPE:  # the ring ran over us; the next read starts at its oldest record
+                if error.errno == errno.EPIPE:  # unread records were overwritten; the next read is the oldest one
                     self._overrun = True
                     continue
                 raise
@@ -113,7 +113,7 @@ class Watch:
                 return
             try:
                 self._lines.append(parsed(record.decode(errors="replace")))
-            except ValueError:  # nothing that the kernel writes: what it meant to say is lost
+            except ValueError:  # the kernel does not write such records: the message is damaged
                 self._overrun = True
 
     def _close(self) -> None:
@@ -127,7 +127,7 @@ def parsed(record: str) -> KernelMessage:
     head, body = record.split(";", 1)
     priority, sequence = head.split(",")[:2]
     message = _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), body.split("\n")[0])
-    return KernelMessage(int(sequence), int(priority) & 7, message)  # above the low bits: the facility
+    return KernelMessage(int(sequence), int(priority) & 7, message)  # the higher bits are the facility
 
 
 def has_gap(lines: list[KernelMessage]) -> bool:

@@ -30,8 +30,8 @@ from typing import Final, NoReturn
 from dbbench.errors import DbbenchError, NamespacesRefused
 from dbbench.machine import libc
 
-RUNTIME: Final = Path("/run/dbbench")  # short: the path of a unix socket has at most 107 bytes
-PARENT: Final = "DBBENCH_PARENT"  # environment: the pid of who starts this process, so that it can miss it
+RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a unix socket has at most 107 bytes
+PARENT: Final = "DBBENCH_PARENT"  # environment variable: the expected parent's pid, see `die_with_parent`
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWIPC: Final = 0x08000000
@@ -46,7 +46,7 @@ MNT_DETACH: Final = 0x2
 UMOUNT_NOFOLLOW: Final = 0x8
 _PR_SET_PDEATHSIG: Final = 1
 
-# Filesystems of the kernel itself: nobody waits for the end of our copy of them.
+# Filesystems of the kernel itself: a copy of such a mount keeps no device busy.
 _KERNEL: Final = frozenset(
     [
         "autofs",
@@ -73,7 +73,7 @@ _KERNEL: Final = frozenset(
         "tracefs",
     ]
 )
-_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # what a container binds into place
+_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # a container's mounts below these are kept
 _NEEDED: Final = [
     "/",
     "/usr",
@@ -91,7 +91,7 @@ _NEEDED: Final = [
 ]
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
-_private = False  # whether this process's mounts are its own: known by who made them so, as /proc may hide pid 1
+_private = False  # whether this process has private mounts; set where they are made, because /proc may hide pid 1
 
 
 def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
@@ -145,7 +145,7 @@ def isolated(
     except OSError as error:
         raise _refused(str(error)) from None
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # what is buffered would be printed by each process
+        stream.flush()  # otherwise each process would print what is buffered
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     alive, hold = os.pipe()  # `hold` closes when the middle process ends
     complaint, complain = os.pipe()
@@ -158,7 +158,7 @@ def isolated(
     os.close(complain)
     try:
         with os.fdopen(complaint) as reader:
-            complaint_text = reader.read()  # ends when the first process has made its rooms, or has ended
+            complaint_text = reader.read()  # returns when the first process has made its mounts or has ended
         status = _supervise(first, first)
     finally:
         os.close(hold)
@@ -192,7 +192,7 @@ def apart() -> Iterator[None]:
             yield
         finally:
             _private = outer
-            libc.call("setns", before, CLONE_NEWNS)  # back, at the root folder
+            libc.call("setns", before, CLONE_NEWNS)  # this sets the working directory to the root
             os.chdir(folder)
     finally:
         os.close(before)
@@ -209,7 +209,7 @@ def detach_foreign(keep: Iterable[Path]) -> list[str]:
         try:
             unmount(entry.point, lazy=True)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOENT):  # gone with the mount above it
+            if error.errno not in (errno.EINVAL, errno.ENOENT):  # these: it is gone with the mount above it
                 left.append(f"{entry.point}: {error.strerror}")
     return left
 
@@ -223,7 +223,7 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
         while holds is not None and holds.id not in needed:
             needed.add(holds.id)
             holds = by_id.get(holds.parent)
-    devices = {by_id[number].device for number in needed}  # busy through us in any case: bind mounts, subvolumes
+    devices = {by_id[number].device for number in needed}  # busy in any case, also with other bind mounts or subvolumes
 
     def stays(entry: Mount) -> bool:
         in_place = any(tree == entry.point or tree in entry.point.parents for tree in _TREES)
@@ -235,11 +235,12 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 def _first_process(
     work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
 ) -> NoReturn:
-    """Run as pid 1 of the namespace. It waits only for the worker; a second level keeps its reaping away from Popen."""
+    """Run as pid 1 of the namespace. It waits for the worker and reaps orphans; the worker is a process of its own, so
+    that this does not reap the children of its Popen objects."""
     status = 1
     try:
         _ask_for_death()
-        if select.select([alive], [], [], 0)[0]:  # the end of the file: the middle one died before prctl
+        if select.select([alive], [], [], 0)[0]:  # end of file: the middle process died before prctl
             os._exit(128 + signal.SIGKILL)
         os.setsid()
         try:
@@ -281,7 +282,7 @@ def _worker(work: Callable[[], int], mask: Iterable[int]) -> NoReturn:
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a reader that is gone, a stream that was closed
+            with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
                 stream.flush()
         os._exit(status)
 
@@ -322,7 +323,7 @@ class Mount:
     point: Path
     fstype: str
     source: str  # as given to mount: /dev/sdb1, tmpfs
-    options: tuple[str, ...]  # of the mount and of the superblock, in the kernel's order, without doubles
+    options: tuple[str, ...]  # of the mount and of the superblock, in the kernel's order, without duplicates
 
 
 def mounts_of(process: Path) -> tuple[Mount, ...]:
@@ -331,7 +332,7 @@ def mounts_of(process: Path) -> tuple[Mount, ...]:
 
 
 def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    r"""Parse a mountinfo file. Its lines end only with \ : the kernel allows other line ends in names."""
+    r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in names."""
     return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
 
 
@@ -343,7 +344,7 @@ def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
 
 
 def _line(words: list[str]) -> Mount:
-    dash = words.index("-", 6)  # optional fields stand before it
+    dash = words.index("-", 6)  # optional fields precede it
     options = dict.fromkeys(f"{words[5]},{words[dash + 3]}".split(","))
     return Mount(
         id=int(words[0]),

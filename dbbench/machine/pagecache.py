@@ -27,16 +27,16 @@ from dbbench.metrics.clock import wait_while
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
-_COUNT: Final = "drop_pagecache"  # in /proc/vmstat
+_COUNT: Final = "drop_pagecache"  # the counter in /proc/vmstat
 SAMPLE_BYTES: Final = 64 * 2**20
-LEAST_SHARE: Final = 0.9  # of the sample must come from the device; less where the filesystem compresses
+LEAST_SHARE: Final = 0.9  # share of the sample that must come from the device; less if the filesystem compresses
 _PIECE: Final = 2**20
-_CANDIDATES: Final = 2**16  # ranges that are looked at; enough for 64 MiB in files of one page each
-_TRIES: Final = 3  # pages on their way (per-CPU lists, write-back just ended) go with the second try
+_CANDIDATES: Final = 2**16  # ranges that are considered; enough for 64 MiB in files of one page each
+_TRIES: Final = 3  # pages in per-CPU lists or just written back survive the first try
 _PAUSE_S: Final = 0.02
-_OWN_S: Final = 2.0  # OpenZFS frees an exported pool's buffers in a thread of its own
-_SECTOR: Final = 512  # the unit of /sys/block/*/stat, whatever the device's own
-_CACHESTAT: Final = 451  # cachestat(2), Linux 6.5; the same number on every architecture but alpha
+_OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
+_SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors
+_CACHESTAT: Final = 451  # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     for path in files:
         fd = os.open(path, os.O_RDONLY)
         try:
-            size = os.lseek(fd, 0, os.SEEK_END)  # of a bare device too
+            size = os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
             pages = _cachestat(fd) if size else 0
             if pages is None:
                 pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
@@ -109,10 +109,11 @@ def _cachestat(fd: int) -> int | None:
 
 
 def _mincore(fd: int, size: int) -> int:
-    """Return the resident pages through a mapping that is never touched. For a read-only file the kernel says "all"."""
+    """Return the resident pages through a mapping that is never accessed. For a file that this user may not write, the
+    kernel reports all pages."""
     address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:
-        resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte a page
+        resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte per page
         libc.call("mincore", address, size, resident)
         return sum(byte & 1 for byte in resident.raw)
     finally:
@@ -202,7 +203,7 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
             try:
                 offset = os.lseek(fd, offset, os.SEEK_DATA)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+                if error.errno == errno.ENXIO:  # a hole up to the end of the file
                     return
                 if error.errno == errno.EINVAL:  # a bare device has no holes
                     yield Piece(path, offset, end - offset)
@@ -283,7 +284,7 @@ def _emptied(files: Sequence[Path], root: bool, control: Path) -> tuple[str, boo
                 counted = drop(files[0], control)
             return "drop_caches", counted
         except OSError:
-            pass  # a container's root may not; its own files it may evict
+            pass  # root in a container may not drop caches, but it may evict its files
     evict(files)
     _resident_after_tries(files)
     return "posix_fadvise", None
@@ -326,7 +327,7 @@ def _first_reason(
         return "the kernel does not tell which pages of these files are resident"
     if before == 0 and not own_before and keeps_data:
         return "nothing of the data files was resident before, not even after reading them"
-    if own_before and own_after is not None and own_after >= own_before:  # others' data may be in it too
+    if own_before and own_after is not None and own_after >= own_before:  # it may also hold other data
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
 

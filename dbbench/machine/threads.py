@@ -15,7 +15,7 @@ from typing import Final, ParamSpec
 from dbbench.errors import DbbenchError, HelperDied
 
 P = ParamSpec("P")
-_dead: Final[list[Helper]] = []  # whose errors were neither read nor raised yet
+_dead: Final[list[Helper]] = []  # helpers whose errors were neither read nor raised yet
 
 
 class Helper:
@@ -96,7 +96,7 @@ def all_checked() -> Iterator[None]:
     before = threading.excepthook
 
     def noted(args: threading.ExceptHookArgs) -> None:
-        before(args)  # which prints the traceback
+        before(args)  # prints the traceback
         name = args.thread.name if args.thread is not None else "unknown"
         of_libraries.append(_died(name, args.exc_value))
 

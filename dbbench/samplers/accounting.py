@@ -78,7 +78,7 @@ class CpuClock:
             return None
         if all(pid in after.processes for pid in self._client):
             return all_s
-        return all_s - (mine_after.reaped_s - mine_before.reaped_s)  # that is the client's, who has ended
+        return all_s - (mine_after.reaped_s - mine_before.reaped_s)  # without the time of the client that has ended
 
     def _client_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
         """Return None if a client has ended and another process has reaped it with its CPU time."""
@@ -91,7 +91,7 @@ class CpuClock:
         mine_before, mine_after = before.processes.get(me), after.processes.get(me)
         if mine_before is None or mine_after is None or any(pid not in before.processes for pid in gone):
             return None
-        # In our children's time is the whole life of those that ended: their time up to `before` is off.
+        # The time of reaped children includes their whole life, so their time up to `before` is subtracted.
         reaped = mine_after.reaped_s - mine_before.reaped_s
         lived = sum(before.processes[pid].all_s for pid in tree(gone, before.processes))
         return (alive or 0.0) + reaped - lived if reaped >= lived else None
@@ -115,7 +115,7 @@ def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float 
         "cpus": after.cpus,
         "system_cpu_s": after.busy_s - before.busy_s,
         "steal_s": after.steal_s - before.steal_s,
-        "iowait_s": max(0.0, after.iowait_s - before.iowait_s),  # the kernel lets it go back at times, proc(5)
+        "iowait_s": max(0.0, after.iowait_s - before.iowait_s),  # the kernel's value can decrease, see proc(5)
         "guest_s": after.guest_s - before.guest_s,
     }
 
@@ -180,7 +180,7 @@ class TreeIoClock:
         self._before = self._read()
 
     def difference(self) -> int | None:
-        """Bytes read and written; None if the kernel does not count them."""
+        """Return the bytes read and written; None if the kernel does not count them."""
         after = self._read()
         return None if self._before is None or after is None else max(0, after - self._before)
 
@@ -194,7 +194,8 @@ class TreeIoClock:
 
 
 def _moved_bytes(file: Path) -> int | None:
-    """`read_bytes` and `write_bytes` of one process; None where it has ended or is another's."""
+    """Return the sum of `read_bytes` and `write_bytes` of one process; None if it has ended or belongs to another
+    user."""
     try:
         values = dict(line.split(": ") for line in file.read_text().splitlines())
         return int(values["read_bytes"]) + int(values["write_bytes"])
@@ -213,10 +214,10 @@ class TaskClock:
         self._server = () if server is None else (server,)
         self._roots, self._proc = (*client, *self._server), proc
         self._foreign: set[int] = set()
-        self._switches: dict[tuple[int, int], int] | None = None  # by number and start, at the last reading
+        self._switches: dict[tuple[int, int], int] | None = None  # by thread id and start time, at the last reading
         self._at = 0.0
         self._counted, self._seconds = 0, 0.0
-        self.server_bytes: int | None = None  # the most of all readings
+        self.server_bytes: int | None = None  # the largest of all readings
 
     def work(self, ended: Event) -> None:
         """Read once a second until `ended` is set. Raises OSError if /proc cannot be read."""

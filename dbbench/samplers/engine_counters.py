@@ -25,14 +25,14 @@ from dbbench.metrics.series import Series, on_the_second
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling, gap_warning
 
-# Words of a name that say "as it is now", against counters that only grow. `wait_free` and the like grow.
+# Words in the name of a gauge. All other values are counters that only grow, also `wait_free` and the like.
 _GAUGE: Final = re.compile(
     r"(^|_)(dirty|history|length|age|lag|running|connected|active|backlog|depth|current|size|limit)(_|$)"
     r"|pages_(data|free|misc|total)$"
 )
-_LONGEST_S: Final = 1.5  # a difference over more than that is not the value of any one second
-_SHOWN: Final = 3  # sessions
-_JOIN_S: Final = 1.0  # the block's end waits no longer for a reading that hangs
+_LONGEST_S: Final = 1.5  # a difference over more seconds is not the value of a single second
+_SHOWN: Final = 3  # sessions that a warning lists
+_JOIN_S: Final = 1.0  # seconds that the end of the block waits for a reading that hangs
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Counters:
         if self._server is None:
             yield
             return
-        with contextlib.suppress(Exception):  # the first reading of the thread tells of it
-            self._server.sessions()  # before the load generator begins: what is opened from here on is counted
+        with contextlib.suppress(Exception):  # the thread's first reading reports the error
+            self._server.sessions()  # sessions are counted from now on, before the load generator opens any
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
             yield
         if helper.alive:
@@ -124,7 +124,7 @@ class Counters:
             while not ended.wait(max(0.0, began + tick - time.monotonic())):
                 if not self._read(log, began_utc + tick, ended):
                     return
-                # A reading that took longer than a second costs its ticks; it does not move the schedule.
+                # A reading that took longer than a second skips readings; the schedule stays the same.
                 tick = max(tick + 1, math.ceil(time.monotonic() - began))
 
     def _read(self, log: IO[str], due_utc: float, ended: Event) -> bool:
@@ -138,11 +138,11 @@ class Counters:
             line["counters"] = counters
             sessions = self._server.sessions()
             line["sessions"] = {"present": len(sessions.present), "opened": sessions.opened}
-        except Exception as error:  # every driver has its own family; none may end the trial from here
+        except Exception as error:  # each database module has errors of its own; none may end the trial here
             self._fault = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             line["error"] = self._fault
         if ended.is_set() and counters is None:
-            return False  # the server was asked while it stopped: no fault of this trial
+            return False  # the server was already stopping, which is not a fault
         self.readings.append(CountersReading(due_utc, time.monotonic(), counters, sessions))
         log.write(json.dumps(line) + "\n")
         log.flush()

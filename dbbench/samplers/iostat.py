@@ -36,10 +36,10 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
         yield _Nothing()
         return
     disk, document, log = target.disk, raw / "iostat.json", raw / "iostat.log"
-    # LC_ALL=C: decimal points. ISO time with its zone. -y: no first report of the time since boot.
+    # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the time since boot.
     env = {"LC_ALL": "C", "S_TIME_FORMAT": "ISO", "TZ": "UTC"}
     argv = ["iostat", "-x", "-t", "-y", "-o", "JSON", "1", disk, *([target.log] if target.log else [])]
-    # SIGINT: iostat closes the JSON document.
+    # On SIGINT iostat completes the JSON document.
     with running(argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT) as program:
         began = time.time()
         recording = Recorder("iostat", "util_pct", began, lambda: _read(document, disk))
@@ -75,7 +75,7 @@ class _WithLog:
 
 
 class _Nothing:
-    """No known disk: nothing is promised, so nothing is missing."""
+    """Without a known disk there are no columns, so no data is missing."""
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         return Series(seconds)
@@ -88,7 +88,7 @@ _RATES: Final = {
     "r/s": "r_per_s", "w/s": "w_per_s", "f/s": "f_per_s", "d/s": "d_per_s",
     "rkB/s": "r_kb_per_s", "wkB/s": "w_kb_per_s", "aqu-sz": "aqu_sz", "util": "util_pct",
 }  # fmt: skip
-# A time per request exists only where there were requests: key of the time -> (key of the rate, column).
+# Key of a time per request, which exists only if there were requests -> (key of their rate, column).
 _AWAITS: Final = {
     "r_await": ("r/s", "r_await_ms"),
     "w_await": ("w/s", "w_await_ms"),

@@ -40,11 +40,11 @@ from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 
 _EVERY_S: Final = 1.0
-_MOUNTS_EVERY_S: Final = 0.25  # where the kernel does not announce a change
-_LATE_S: Final = 3.0  # beyond its turn: no load of a machine that still measures anything does this to a thread
-_STILL: Final = 2  # seconds in a row without a step: in one of them dbbench itself may have been late to ask
-_STEP_S: Final = 0.25  # chrony slews by at most 0.1 s a second; two readings lie less than that apart
-_SHOWN: Final = 3  # findings of one kind
+_MOUNTS_EVERY_S: Final = 0.25  # for changes that the kernel does not announce
+_LATE_S: Final = 3.0  # delay of a reading that load alone does not cause on a machine that can still measure
+_STILL: Final = 2  # consecutive seconds without a step; in a single one, dbbench's own query may have been late
+_STEP_S: Final = 0.25  # more than chrony's slewing (0.1 s per second) and the time between reading the two clocks
+_SHOWN: Final = 3  # findings of one kind that a warning lists
 _STANDING: Final = "W129"
 KINDS: Final = ("W018", "W023", _STANDING, "W132", "W133", "W134")  # each makes the trial suspect
 
@@ -101,11 +101,11 @@ class Machine:
         self._files = SettingFiles({**host.watched(), **host.block_files(target.disks, target.mounts)})
         self._found: list[Disturbance] = []
         self._began = clocks()
-        self._turn = self._began  # both clocks at the last look
+        self._turn = self._began  # both clocks at the last reading
         self._values: Values = {}
         self._options: Values = {}
-        self._still = 0  # seconds without a step of the server
-        self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, requests that ended
+        self._still = 0  # consecutive seconds without a step of the server
+        self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, completed disk requests
         self._warnings: tuple[TrialWarning, ...] = ()
 
     def close(self) -> None:
@@ -189,10 +189,10 @@ class Machine:
             self._note(_STANDING, f"the server (pid {self._server}) made no step", lasted)
 
     def _note(self, kind: str, text: str, lasted_s: float = 0.0, ago_s: float = 0.0) -> None:
-        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s  # a clock that is set does not move it
+        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s  # monotonic: not affected if the clock is set
         self._found.append(Disturbance(utc, kind, text, lasted_s))
         line = {"utc": iso(utc), "id": kind, "what": text, **({"seconds": round(lasted_s, 3)} if lasted_s else {})}
-        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:  # it is reported all the same
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:  # the warning needs no file
             log.write(json.dumps(line) + "\n")
 
 
@@ -219,13 +219,13 @@ def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWa
 
 Values = Mapping[tuple[str, str], str]
 
-_STOPPED: Final = "Tt"  # by a signal, by a tracer (proc_pid_stat(5))
+_STOPPED: Final = "Tt"  # states of a process that a signal or a tracer has stopped (proc_pid_stat(5))
 _CHUNK: Final = 65536
-_SHORT: Final = 32  # characters of two values that are shown whole
-_YOUNG_S: Final = 0.5  # a program chooses its own CPUs when it starts
+_SHORT: Final = 32  # two values with at most this many characters together are shown whole
+_YOUNG_S: Final = 0.5  # a younger thread may still be choosing its CPUs
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_IN_FLIGHT: Final = 8  # in /sys/block/DISK/stat (Documentation/block/stat.rst)
-_COUNTED: Final = (0, 4, 11, 15)  # requests that ended: reads, writes, discards, flushes
+_IN_FLIGHT: Final = 8  # index in /sys/block/DISK/stat (Documentation/block/stat.rst)
+_COUNTED: Final = (0, 4, 11, 15)  # indexes of the completed reads, writes, discards and flushes
 
 
 class Mounts:
@@ -266,7 +266,7 @@ class Mounts:
     def _read(self) -> bytes:
         os.lseek(self._fd, 0, os.SEEK_SET)
         chunks = []
-        while chunk := os.read(self._fd, _CHUNK):  # the kernel gives a page at a time
+        while chunk := os.read(self._fd, _CHUNK):  # the kernel returns at most a page per read
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -288,12 +288,12 @@ class Processes:
 
     def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
         self._roots, self._groups, self._proc = roots, groups, proc
-        self._ours: dict[int, int] = {}  # pid -> start: also of those whose parent has ended meanwhile
+        self._ours: dict[int, int] = {}  # pid -> start time; also of processes whose parent has since ended
         self._foreign: set[int] = set()
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
         self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
-        self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by number and start
+        self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by thread id and start time
 
     def read(self) -> None:
         """Read the table of processes."""

@@ -21,9 +21,9 @@ class Sampled:
     disk: str | None  # "loop7", "nvme0n1"
     server: Server | None
     log: str | None = None
-    disks: tuple[str, ...] = ()  # all whole disks below, by kernel name: also those that hold the images
-    mounts: tuple[Path, ...] = ()  # folders on the filesystems under test
-    sessions: int | None = None  # how many the load generator may open in the server; None: not limited
+    disks: tuple[str, ...] = ()  # kernel names of all whole disks below the filesystems, also those with loop images
+    mounts: tuple[Path, ...] = ()  # directories on the filesystems under test
+    sessions: int | None = None  # how many the load generator may open on the server; None: any number
 
 
 class Sampling(Protocol):

@@ -77,7 +77,7 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
     return document
 
 
-# sysstat's key -> (our column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
+# sysstat's key -> (dbbench's column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
 _CPU: Final = {
     "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
     "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
@@ -92,7 +92,7 @@ _PER_REQUEST: Final = {"await": ("disk_await_ms", 1), "areq-sz": ("disk_request_
 _READS: Final = {"bread": ("total_read_kb_per_s", 0.5)}  # blocks of 512 bytes
 _WRITES: Final = {"bwrtn": ("total_write_kb_per_s", 0.5)}
 _IO: Final = {"tps": ("total_io_per_s", 1)}
-_MEMORY: Final = {  # kB
+_MEMORY: Final = {  # sysstat prints kB
     "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
     "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
     "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
@@ -108,9 +108,8 @@ _QUEUE: Final = {
     "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
     "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
 }  # fmt: skip
-_PSI: Final[
-    dict[str, _Table]
-] = {  # `some_avg`: of this interval; `some_avg10` and the like are the kernel's running means
+# `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running means.
+_PSI: Final[dict[str, _Table]] = {
     "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
     "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
     "psi-mem": {"some_avg": ("psi_memory_some_pct", 1), "full_avg": ("psi_memory_full_pct", 1)},
@@ -188,7 +187,7 @@ def _values(sections: _Sections) -> Iterator[tuple[str, float | None]]:
         row = sections[name]
         if name == "disk" and row is not None:
             yield from _taken(row, _DISK)
-            # Without a request there is no time per request: unknown, not 0 ms.
+            # Without requests, the time per request is unknown, not 0 ms.
             yield from _taken(row if row.get("tps") else {}, _PER_REQUEST)
         elif row is not None:
             yield from _taken(row, table)

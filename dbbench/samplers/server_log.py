@@ -18,11 +18,11 @@ from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 
-# PostgreSQL's `%m [%p] ` with log_timezone UTC, MySQL's ISO time, MariaDB's local time (servers run with TZ=UTC).
+# Begins with PostgreSQL's `%m [%p] ` in UTC, MySQL's ISO time, or MariaDB's local time (servers run with TZ=UTC).
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T]+(\d{1,2}:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)? (.*)")
 _BAD: Final = re.compile(r"\b(?:ERROR|FATAL|PANIC):  |\[ERROR\]")
 _VACUUM: Final = re.compile(r"LOG:  automatic (?:aggressive )?(?:vacuum|analyze)")
-_SHOWN: Final = 160  # characters of a line that are quoted
+_SHOWN: Final = 160  # characters of a line that a warning quotes
 
 
 @dataclass(frozen=True)

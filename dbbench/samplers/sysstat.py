@@ -14,12 +14,12 @@ from dbbench.model import TrialWarning
 from dbbench.process import Running
 from dbbench.samplers.sampler import gap_warning
 
-# sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over more than that is not the
-# value of any one second: after a stall of the recorder, or where one was started again on the same file.
+# sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over a longer interval is not the value of
+# a single second. It occurs after a stall of the recorder, or if a recorder was started again on the same file.
 LONGEST_INTERVAL_S: Final = 2
 
 
-FIRST_SAMPLE_S: Final = 2  # a load that is shorter may have ended before the recorder's first interval did
+FIRST_SAMPLE_S: Final = 2  # a shorter load may have ended before the recorder's first interval
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class SysstatDocument(NamedTuple):
 
     entries: Sequence[Interval] = ()
     whole: bool = True
-    unexpected: str = ""  # what was read, and what was expected in its place; "": all was as expected
-    fault: str = ""  # why the file could not be read to its end
+    unexpected: str = ""  # what was expected and what was read instead; "": everything was as expected
+    fault: str = ""  # why the file could not be read to its end; "": it could
 
 
 def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:

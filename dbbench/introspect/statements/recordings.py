@@ -1,8 +1,7 @@
 """Read recordings: an export of pg_stat_statements (CSV, JSON), or the slow log of MariaDB or MySQL.
 
-Split SQL into tokens: enough to find parameters and literals, and to be sure where a statement ends.
-
-The grammar is not parsed. Text that two parsers could split differently (see `faults`) is refused: it comes from an
+SQL is split into tokens, without parsing its grammar: this is enough to find parameters and literals, and to be sure
+where a statement ends. Text that two parsers could split differently (see `faults`) is refused: it comes from an
 unknown source and goes into scripts that pgbench and sysbench read.
 """
 
@@ -26,12 +25,12 @@ _ENDS: Final = re.compile(
     r"^(?:# (?:Time|User@Host|Query_time|Thread_id|Schema|Bytes_sent|Rows_affected|QC_hit|Full_scan|Filesort|explain"
     r"|administrator command)\b|\S*mysqld\S*, Version: |\S*mariadbd\S*, Version: |Tcp port: |Time\s+Id Command)"
 )
-LARGEST: Final = 2**28  # bytes: some hours of a busy server's slow log, and some seconds of reading
+LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some seconds
 _LARGEST_TABLE: Final = 2**24  # bytes of an export: pg_stat_statements keeps some thousand statements
-_HEAD: Final = 2**20  # bytes in which a slow log has its first statement
+_HEAD: Final = 2**20  # bytes: a slow log must have its first heading within these
 _LINE: Final = re.compile(r"([^\n]*?)\r?(?:\n|\Z)")
-_STRINGS: Final = 16  # different texts that are kept of one parameter: a choice, not a copy of the data
-_LONGEST: Final = 200  # letters of one of them
+_STRINGS: Final = 16  # different texts kept per parameter: a sample, not a copy of the data
+_LONGEST: Final = 200  # characters; a longer text is not kept
 _KINDS: Final = {
     "blank": r"\s+",
     "comment": r"--(?=\s|$)[^\n]*|#[^\n]*|/\*.*?\*/",
@@ -53,7 +52,7 @@ class SeenValues:
 
     least: float | None = None
     most: float | None = None
-    apart: tuple[float, float] | None = None  # least and most of what it was more than the literal before it
+    apart: tuple[float, float] | None = None  # smallest and largest difference to the literal before it
     texts: list[str] = field(default_factory=list)  # literals as written, with their quotes
 
     def add(self, token: Token, before: Token | None) -> None:
@@ -170,13 +169,13 @@ def _slow_log(text: str) -> list[Statement]:
         try:
             tokens = tokens_of(written, "mysql")
         except ValueError:
-            tokens = [Token("word", written)]  # told later, as what was left out
+            tokens = [Token("word", written)]  # `sorted_out` reports it as left out
         literals = [token for token in tokens if token.kind in ("string", "number")]
         whole = "".join("?" if token.kind in ("string", "number") else token.text for token in tokens)
         shape = _shortened(whole)
         statement = statements.setdefault(shape, Statement(shape, 0, [SeenValues() for _ in range(shape.count("?"))]))
         statement.calls += 1
-        if shape == whole:  # of a shortened one it is not known which value stood where
+        if shape == whole:  # in a shortened statement, values cannot be assigned to parameters
             for seen, token, before in zip(statement.seen, literals, [None, *literals], strict=False):
                 seen.add(token, before)
     return list(statements.values())
@@ -201,7 +200,7 @@ def _written(text: str) -> Iterator[str]:
             whole = whole[match.end() :]
         return whole
 
-    for match in _LINE.finditer(text):  # one after another: a list of them would be as large as the log again
+    for match in _LINE.finditer(text):  # not splitlines(), whose list would be as large as the log
         if not _ENDS.match(match[1]):
             lines.append(match[1])
         elif whole := finish():
@@ -224,12 +223,12 @@ _PATTERNS: Final = {
 }
 
 
-_OPEN: Final = ("'", '"', "`", "$")  # as signs of their own: what they begin has no end
+_OPEN: Final = ("'", '"', "`", "$")  # a token of one of these begins a quote that does not end
 
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a statement. `kind` is a key of the table above."""
+    """A piece of a statement. `kind` is a key of `_KINDS`."""
 
     kind: str
     text: str

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from dbbench.introspect.statements.recordings import RecordedStatements, SeenValues, Token, faults, tokens_of
 
-LEAST: Final = 1  # of a number that nobody knows anything of; marked in the file
+# Range of a number about which nothing is known; the script marks it as GUESSED.
+LEAST: Final = 1
 MOST: Final = 100_000
-SPAN_S: Final = 6 * 365 * 86400  # of times: six years from 2020 on
-ROWS: Final = 10  # LIMIT
-WIDTH: Final = 99  # of BETWEEN, in values of its column: a hundred, as in sysbench's ranges
-WIDTH_S: Final = 86_399  # of times: a day
-# Types of PostgreSQL -> the expression, {} being a whole number that was drawn. Others are left out.
+SPAN_S: Final = 6 * 365 * 86400  # seconds: times are in the six years from 2020 on
+ROWS: Final = 10  # the largest LIMIT
+WIDTH: Final = 99  # end - start of BETWEEN: a hundred values of a column, as in sysbench's ranges
+WIDTH_S: Final = 86_399  # end - start of BETWEEN for times, in seconds: a day
+# PostgreSQL's type -> expression, in which {} is a random whole number. A parameter of another type has no rule.
 EXPRESSIONS: Final[dict[str, str]] = {
     **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision", "oid"), "{}"),
     **dict.fromkeys(("text", "character varying", "character", "name", "unknown"), "{}"),
@@ -54,7 +55,7 @@ class Rule:
     texts: tuple[str, ...] = ()
     guessed: bool = False
     note: str = ""
-    after: str = ""  # the parameter that [least, most] is added to: BETWEEN $1 AND $2
+    after: str = ""  # the parameter to which the number is added: $1 of BETWEEN $1 AND $2
 
 
 def rule_of(kept: Kept, index: int, told: ParameterType | None) -> Rule | None:
@@ -145,7 +146,7 @@ def tables_of(kept: Kept) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises what the server does
+Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises the server's own errors
 
 
 def told(ask: Ask, kept: Kept) -> list[ParameterType]:
@@ -172,24 +173,25 @@ def _told(ask: Ask, kept: Kept, parameter: str, type_: str) -> ParameterType:
     return ParameterType(type_, min(values), max(values)) if values else ParameterType(type_)
 
 
-MOST_STATEMENTS: Final = 100  # statements of a workload: pgbench takes 128 scripts
+MOST_STATEMENTS: Final = 100  # statements of a workload; pgbench accepts 128 scripts
 ON_ROWS: Final = ("select", "insert", "update", "delete", "with", "values", "merge", "replace", "table")
-# What asks or steers the server itself, reaches out of the database or only waits: no work of an application.
+# Names in statements that query or control the server itself, reach out of the database, or only wait: these are not an
+# application's work.
 _SERVER: Final = re.compile(
     r"pg_\w*|lo_\w*|dblink\w*|information_schema|performance_schema|outfile|dumpfile|load_file|set_config"
     r"|current_setting|query_to_xml\w*|sleep|benchmark|get_lock|release_lock",
     re.IGNORECASE,
 )
-SHOWN: Final = 100  # letters of a statement that is told
+SHOWN: Final = 100  # characters of a statement in a message
 
 
 @dataclass(frozen=True)
 class Kept:
     """A statement that can be run again. `parameters` in the order of first use: "$1", or "?1", "?2" for each ?."""
 
-    tokens: tuple[Token, ...]  # each ? has its number
+    tokens: tuple[Token, ...]  # each ? is numbered
     calls: int
-    seen: tuple[SeenValues, ...]  # of the slow log, one a parameter
+    seen: tuple[SeenValues, ...]  # values in the slow log, one entry per parameter
 
     @property
     def parameters(self) -> tuple[str, ...]:

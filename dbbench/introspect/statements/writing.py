@@ -15,8 +15,8 @@ from dbbench.engines import profile_of
 from dbbench.introspect.statements.recordings import Token
 from dbbench.introspect.statements.rules import Kept, Rule, Sorted
 
-WEIGHTS: Final = 10_000  # that calls are scaled to: pgbench adds them up in an int
-Ruled = tuple[Kept, tuple[Rule, ...]]  # a rule a parameter
+WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled: pgbench adds weights in an int
+Ruled = tuple[Kept, tuple[Rule, ...]]  # a statement with a rule per parameter
 
 _TOML: Final = """\
 # Made of {source}: {kept} statements of {all}, {share:.1%} of the calls.
@@ -109,7 +109,7 @@ def written(
     name: str, source: str, found: Sorted, ruled: Sequence[Ruled], engines: Sequence[str], dataset: str
 ) -> Written:
     """Return the files of the workload `name`. `dataset`: the line that defines what is loaded."""
-    source = re.sub(r"[^A-Za-z0-9._-]", "_", source)  # stands in comments and in a string
+    source = re.sub(r"[^A-Za-z0-9._-]", "_", source)  # becomes part of comments and of a string
     whole = sum(kept.calls for kept, _ in ruled)
     weights = [max(1, round(WEIGHTS * kept.calls / whole)) for kept, _ in ruled]
     by_pgbench = profile_of(engines[0]).generated == "pgbench"
@@ -190,7 +190,7 @@ def _forgiving_duplicates(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _forgiving_conflicts(tokens: Sequence[Token]) -> list[Token]:
-    """Return the same in PostgreSQL's syntax."""
+    """Return an insert that does nothing if its key already exists, in PostgreSQL's syntax."""
     whole = list(tokens)
     if not whole[0].is_word("insert") or _has_word(tokens, "conflict"):
         return whole

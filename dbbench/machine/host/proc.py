@@ -51,7 +51,7 @@ class ProcessTimes:
     pid: int
     name: str
     parent: int
-    started: int  # ticks since boot: with the pid an identity
+    started: int  # ticks since boot; identifies a process together with the pid
     kernel: bool
     own_s: float
     reaped_s: float
@@ -88,7 +88,7 @@ def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
     """Return the times of a process, or None if it is gone or hidden."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
-        head, _, tail = text.rpartition(")")  # a name may hold spaces and brackets
+        head, _, tail = text.rpartition(")")  # a name may contain spaces and parentheses
         number, _, name = head.partition(" (")
         rest = tail.split()
         used, reaped = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
@@ -160,7 +160,7 @@ def common(paths: Iterable[Path]) -> str | None:
     return ", ".join(sorted(contents)) or None
 
 
-# The number of ioprio_get(2), which has no wrapper in libc; on other processors the I/O priority is not compared.
+# System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O priority is not read.
 _IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
 _IOPRIO_WHO_PROCESS: Final = 1
 _READ_BYTES: Final = 65536
@@ -170,14 +170,14 @@ _READ_BYTES: Final = 65536
 class Task:
     """A process or one of its threads, from its line in proc_pid_stat(5)."""
 
-    pid: int  # of a thread: its own number
+    pid: int  # the thread id of a thread
     name: str
     state: str  # "R", "S", "D", "T" ...
     parent: int
     nice: str
     threads: int
-    started: int  # ticks since boot: with the pid an identity
-    policy: str  # "0" normal ... with the real-time priority: "1/50"
+    started: int  # ticks since boot; identifies a task together with the pid
+    policy: str  # "0" is normal; "1/50" is policy 1 with the real-time priority 50
 
 
 def content(path: str | Path) -> str | None:
@@ -200,7 +200,7 @@ def content(path: str | Path) -> str | None:
 
 def task(folder: str) -> Task | None:
     """Return the process or thread of this directory in /proc, or None if it is gone."""
-    head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")  # a name may hold spaces and brackets
+    head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")  # a name may contain spaces and parentheses
     number, _, name = head.partition(" (")
     rest = tail.split()
     try:

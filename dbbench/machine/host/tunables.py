@@ -108,8 +108,8 @@ def _swap_kb(proc: Path) -> int | None:
         return None
 
 
-# Documentation/ABI/stable/sysfs-block of the kernel. Those that are properties of the disk and those that anybody may
-# set: each has moved a comparison, read_ahead_kb and scheduler first. Loop numbers are reused and keep what was set.
+# Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of them can change a
+# comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and keep earlier settings.
 _QUEUE: Final = (
     "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "logical_block_size",
     "physical_block_size", "minimum_io_size", "optimal_io_size", "max_sectors_kb", "write_cache", "fua",
@@ -147,13 +147,13 @@ def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path(
         paths[f"{path}: read_ahead_kb"] = root / "sys/class/bdi" / volume / "read_ahead_kb"
         folder = root / "sys/dev/block" / volume
         if folder.resolve().name not in disks:
-            for attribute in ("scheduler", "nr_requests"):  # a snapshot beside the load changes its origin's limits
+            for attribute in ("scheduler", "nr_requests"):  # not its limits, which a snapshot during the load changes
                 paths[f"{path}: {attribute}"] = folder / "queue" / attribute
     for disk in disks:
         folder = root / "sys/class/block" / disk
         paths.update({f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE})
         paths.update({f"{disk}: {name}": folder / name for name in _DISK})
-        for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # its device number has no bdi
+        for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # a btrfs mount's device number has no bdi
             paths["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
     return paths
 

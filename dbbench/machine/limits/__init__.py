@@ -46,7 +46,7 @@ class Confined:
     cores: Cores
     memory: MemoryGroup | None = None
     reason: str = ""
-    asked: bool = False  # the plan named cores; else they are shared or split by our own rule
+    asked: bool = False  # the plan names the cores; otherwise `chosen_cores` shares or splits them
 
     def memory_read(self) -> MemoryReading | None:
         """Return the current counters of the control group, or None if there is none."""
@@ -76,7 +76,7 @@ def confined(
     """
     chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=alone)
     asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))
-    give_back(journal)  # a killed trial's, in a hierarchy that only such a namespace sees
+    give_back(journal)  # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     with contextlib.ExitStack() as stack:
         group, reason = _group(stack, memory_bytes, name, journal, at)
         stack.enter_context(process.placing({"server": _entering(group, chosen), "client": _on(chosen)}))
@@ -97,7 +97,7 @@ def _group(
     if isinstance(where, str):
         return None, where
     try:
-        group_name = f"dbbench-{name}-{journal.tag}"  # runs of other folders may have that name too
+        group_name = f"dbbench-{name}-{journal.tag}"  # runs in other results folders may have the same name
         return stack.enter_context(cgroup.limited(where, group_name, memory_bytes, journal)), ""
     except OSError as error:
         return None, f"the kernel refused a control group: {error}"
@@ -135,13 +135,13 @@ def _refuse_killed(group: MemoryGroup | None, seen_as: Exception | None) -> None
     ) from seen_as
 
 
-APART_FROM: Final = 4  # cores: below, a core taken from the server would be a third or half of it
-CLIENT_SHARE: Final = 4  # one core in so many is the load generator's: pgbench and sysbench need 10-25 % of a server's
+APART_FROM: Final = 4  # with fewer CPUs, one for the load generator would be a third or half of the machine
+CLIENT_SHARE: Final = 4  # one CPU in 4 is the load generator's: pgbench and sysbench need 10-25 % of a server's time
 _SYSTEM: Final = Path("/sys/devices/system")
 _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
 _MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
 
-MOST: Final = 2**16  # cores; the kernel is built for 8192 at most
+MOST: Final = 2**16  # a limit for CPU numbers in lists; kernels support at most 8192 CPUs
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Cores:
 
     server: frozenset[int]
     client: frozenset[int]
-    numa_node: int | None = None  # the server's memory comes from it alone
+    numa_node: int | None = None  # the server's memory comes only from this node
 
     @property
     def shared(self) -> frozenset[int]:

@@ -19,8 +19,8 @@ from dbbench.machine.namespaces import Mount, mounts_of
 from dbbench.metrics.clock import wait_while
 from dbbench.results.journal import Journal
 
-WHAT: Final = "cgroup"  # in the journal
-_GONE_S: Final = 5.0  # a group is busy until the last of its processes has been reaped
+WHAT: Final = "cgroup"  # the kind of its entries in the journal
+_GONE_S: Final = 5.0  # a group cannot be removed before the last of its processes has been reaped
 _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
 
@@ -31,7 +31,7 @@ class Hierarchy:
 
     version: int
     home: Path
-    parent: Path  # new groups are made in it
+    parent: Path  # the directory in which groups are made
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,13 @@ def _parent(point: Path, home: Path, version: int) -> Path:
     """
     parent = home if version == 1 or home == point else home.parent
     if version == 2:
-        with contextlib.suppress(OSError):  # most often it is on; where it is refused, memory.max is missing
+        with contextlib.suppress(OSError):  # usually already enabled; if it is refused, memory.max does not exist
             (parent / "cgroup.subtree_control").write_text("+memory")
     return parent
 
 
 def _move(group: Path) -> None:
-    (group / "cgroup.procs").write_text("0")  # 0: who writes
+    (group / "cgroup.procs").write_text("0")  # 0 means the writing process
 
 
 def _removed(path: Path) -> bool:
@@ -190,7 +190,7 @@ def _field(path: Path, name: str) -> int | None:
     return None
 
 
-# cgroups(7) and Documentation/admin-guide/cgroup-v1, -v2: what slows down or stops the processes of a group.
+# Files that can slow down or stop the processes of a group: cgroups(7), Documentation/admin-guide/cgroup-v1 and -v2.
 _V1: Final = (
     "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
     "cpu.rt_runtime_us", "cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "memory.limit_in_bytes",
@@ -211,9 +211,9 @@ class Groups:
 
     def __init__(self, table: Sequence[Mount]) -> None:
         self._mounts = [mount for mount in table if mount.fstype in ("cgroup", "cgroup2")]
-        self._folders: dict[str, tuple[str, ...]] = {}  # of a process's own list: the folders of its groups
-        self._frozen_us: dict[str, str | None] = {}  # of a folder: how long it was frozen so far
-        self._files: dict[str, tuple[str, ...]] = {}  # of a folder: its limits and those above it that are there
+        self._folders: dict[str, tuple[str, ...]] = {}  # /proc/PID/cgroup -> directories of these groups
+        self._frozen_us: dict[str, str | None] = {}  # directory -> its line about the time that it has been frozen
+        self._files: dict[str, tuple[str, ...]] = {}  # directory -> existing files with its limits and those above it
 
     def frozen(self, listed: str) -> bool:
         """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above.
@@ -248,7 +248,7 @@ class Groups:
             for mount in self._mounts:
                 if _is_of(mount, controllers):
                     folder = mount.point / path.lstrip("/")
-                    yield str(folder if folder.is_dir() else mount.point)  # in a container its own group is the root
+                    yield str(folder if folder.is_dir() else mount.point)  # in a container, its group is the root
                     break
 
     def _limits_of(self, folder: str) -> tuple[str, ...]:

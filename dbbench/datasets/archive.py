@@ -149,7 +149,7 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
 
 
 def _drive(argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load until `grown` returns so many bytes."""
+    """Run the load until `grown` returns at least `wanted` bytes. Raises DatasetBuildFailed."""
     until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
     with process.running(argv) as load:
         while (so_far := grown()) < wanted:

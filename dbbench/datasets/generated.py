@@ -97,7 +97,7 @@ def _value(kind: str, name: str, value: Scalar) -> Scalar:
 
 
 def _check_tablespace(name: str, engine: str) -> None:
-    """Raise PlanInvalid if the engine has no tablespaces, or none by that name."""
+    """Raise PlanInvalid if the engine has no tablespaces, or if the name is not valid."""
     if not profile_of(engine).tablespaces:
         raise PlanInvalid(f'{engine} cannot have its tables in a "tablespace"')
     if name.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
@@ -217,7 +217,7 @@ def _clone_tables(server: Server, dataset: Dataset) -> None:
 
 @contextlib.contextmanager
 def _in_tablespace(server: Server, name: str) -> Iterator[None]:
-    """Create PostgreSQL's tablespace within the data directory, and all tables of the block in it."""
+    """Create PostgreSQL's tablespace within the data directory; tables that the block creates are in it."""
     if not name:
         yield
         return

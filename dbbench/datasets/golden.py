@@ -254,7 +254,7 @@ def way_to(making: Path, account: User, open_place: Path) -> Path:
 
 def _own_mounts() -> bool:
     """Whether this process has a private mount namespace, so that other processes do not see its mounts."""
-    return namespaces.host_proc() != Path("/proc")  # kept only by `isolated`
+    return namespaces.host_proc() != Path("/proc")  # `isolated` keeps the machine's /proc; otherwise it is the only one
 
 
 def _page_size(effective: dict[str, str]) -> int | None:

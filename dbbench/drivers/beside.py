@@ -93,7 +93,7 @@ class _Beside:
             self._helper.join(_CANCEL_S)
 
     def _carry_out(self) -> None:
-        """Run the statement. The window has just begun."""
+        """Run the statement at its time in the window, which has just begun."""
         if self._left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
             return
         self.began_utc = self.clock.now_utc()

@@ -83,7 +83,7 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
         series=Series(math.ceil(lived), {name: [] for name in FIRST}),
         histogram=None,
         figures={"duration_s": lived, **figures},
-        # The lower limit: the block test and the rewrite transfer the whole file, and so do tests by single characters.
+        # A lower limit: the block test and the rewrite transfer the whole file; tests by single characters do so again.
         claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
         warnings=tool.cached_warnings(size, memory, BEYOND),
     )

@@ -45,7 +45,8 @@ _OWN: Final = {
     "during_at",
 }  # all other parameters are variables of a custom script
 _PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
-# "client 3 script 0 aborted in command 2 query 0: ERROR: ..." (15), "client 3 aborted in command 2 (SQL) of ..." (12)
+# pgbench 15: "client 3 script 0 aborted in command 2 query 0: ERROR: ..."
+# pgbench 12: "client 3 aborted in command 2 (SQL) of ..."
 _ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
 _COUNTS: Final = {
     "processed": re.compile(r"^number of transactions actually processed: (\d+)", re.MULTILINE),

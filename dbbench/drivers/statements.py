@@ -262,7 +262,7 @@ class StatementsLoad:
 
 
 def _claims(statements: Sequence[dict[str, Any]]) -> tuple[Claim, ...]:
-    """Return the statements and the rows of the file that they loaded. A procedure has statements of its own."""
+    """Return the number of statements and of rows loaded from the file. A procedure may run further statements."""
     sent = sum(statement["rows"] or 0 for statement in statements if statement.get("file"))
     rows = (Claim("rows", total=sent),) if sent else ()
     return (Claim("statements", total=len(statements), custom=True), *rows)

@@ -117,7 +117,7 @@ def _reserved(number: int) -> bool:
 
 
 def _name(table: Path, line: str) -> None:
-    """Add the line to the file, only in this mount namespace; a system without that file uses other means."""
+    """Add the line to the file, only in this mount namespace. Do nothing if the system has no such file."""
     if not table.is_file():
         return
     whole = table.read_text(errors="surrogateescape").rstrip("\n") + "\n" + line

@@ -231,7 +231,7 @@ def _unknown_defaults(
 
 
 def _role(network: Network | None) -> str:
-    """Return the SQL that creates dbbench's account; to create another account it passes on some of its privileges."""
+    """Return the SQL that creates dbbench's account, which may grant privileges to the account for another host."""
     return _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost WITH GRANT OPTION;\n"
 
 

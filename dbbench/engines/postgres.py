@@ -336,7 +336,7 @@ def data_bytes(file: Path) -> int:
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the durability flags: fsync=off writes in any order, like a disk without barriers; others as in METHOD.
+    """Return the durability flags: fsync=off writes in any order, like a disk without barriers.
 
     synchronous_commit may lose the last commits; full_page_writes=off leaves torn pages on filesystems on which pages
     can tear.

@@ -254,7 +254,7 @@ class TaskClock:
 def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
     """Return the memory of these processes: their private pages, and once the most that one of them shares.
 
-    Files that are mapped, such as the program, do not count. The proportional set size would say the same, but reading
+    Files that are mapped, such as the program, do not count. The proportional set size would be the same, but reading
     it walks all page tables while the server runs.
     """
     private = shared = huge = 0

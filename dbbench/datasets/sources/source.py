@@ -83,7 +83,7 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
 
     Files of a server require the same release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one.
     """
-    if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # does not name its server
+    if engine != source.engine and (source.form, engine) != ("mydumper", "mysql"):  # mydumper names no server
         raise _foreign(
             source,
             f"made by {source.engine}, but the engine is {engine}",

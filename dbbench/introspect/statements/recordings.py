@@ -163,7 +163,7 @@ def _counted(rows: list[dict[str, Any]], path: Path) -> list[Statement]:
 
 
 def _slow_log(text: str) -> list[Statement]:
-    """Return statements with `?` instead of literals, and the values of those."""
+    """Return statements with `?` instead of literals, and the values of the literals."""
     statements: dict[str, Statement] = {}
     for written in _written(text):
         try:

@@ -75,7 +75,7 @@ def rule_of(kept: Kept, index: int, told: ParameterType | None) -> Rule | None:
 
 
 def _width(kept: Kept, index: int, told: ParameterType | None, first: str) -> Rule | None:
-    """Derive the end of a range from its start: two independent ends would cover a third of the table."""
+    """Derive the end of a range from its start: two independent ends would on average cover a third of the table."""
     if told is not None:
         rule = _by_type(told)
         most = WIDTH_S if rule and ("interval" in rule.expression or told.type == "date") else WIDTH

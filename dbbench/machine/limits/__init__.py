@@ -260,7 +260,7 @@ def _of_node(node: int, system: Path) -> frozenset[int]:
 
 
 def _clients(usable: frozenset[int], system: Path) -> frozenset[int]:
-    """Return the last quarter of the cores, with all threads of each."""
+    """Return the last quarter of the CPUs, with all threads of each core."""
     count, cpus = max(1, len(usable) // CLIENT_SHARE), set[int]()
     for core in sorted(usable, reverse=True):
         if len(cpus) >= count:

@@ -40,9 +40,9 @@ class WalDevice:
 
     __pydantic_config__ = STRICT
     fs_setup: str
-    size_bytes: Annotated[Bytes, Field(alias="size")] = 4 * 2**30  # kind loop
+    size_bytes: Annotated[Bytes, Field(alias="size")] = 4 * 2**30  # only for kind loop
     at: str | None = None
-    path: str | None = None  # kind block
+    path: str | None = None  # only for kind block
     identity: str | None = None
 
 
@@ -62,7 +62,7 @@ class DeviceSpec:
     paths: dict[str, str] | tuple[str, ...] = ()
     identity: str | None = None
     wal: WalDevice | None = None
-    condition: Literal["none", "discard", "precondition"] = "none"  # kind block: the history of an SSD
+    condition: Literal["none", "discard", "precondition"] = "none"  # only for kind block: preparation of an SSD
 
     @property
     def existing(self) -> bool:
@@ -139,8 +139,8 @@ class EngineSpec:
     settings: dict[str, Scalar] = field(default_factory=dict)
     cpus_server: str | None = None
     cpus_client: str | None = None
-    numa_node: int | None = None  # of the server's cores and memory
-    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that were given as a list
+    numa_node: int | None = None  # the node of the server's CPUs and memory
+    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that the plan gives as a list
 
     @property
     def bin(self) -> str | None:
@@ -160,7 +160,7 @@ class ClientSpec:
     host: str
     address: str
     password_file: str
-    port: int = 15432  # none that a server has by default
+    port: int = 15432  # no server uses this port by default
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class WorkloadSpec:
     engines: tuple[EngineName, ...] = ()
     warmup_s: float | None = None
     measure_s: float | None = None
-    source: Annotated[dict[str, str], ONE_FOR_ALL] = field(default_factory=dict)  # engine ("": each) -> path
+    source: Annotated[dict[str, str], ONE_FOR_ALL] = field(default_factory=dict)  # engine ("" for every engine) -> path
     tablespace: str = ""
     database: str = ""
     settle: bool = True
@@ -205,27 +205,27 @@ class Plan:
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
-    factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # of the engines: name -> levels
-    half_fraction: bool = False  # of the combinations of at least four factors with two levels
-    study: StudyOf | None = None  # of `dbbench study`
-    baseline: str = ""  # an arm's label; default: the first
+    factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings of the engines: name -> levels
+    half_fraction: bool = False  # run half of the combinations; needs four factors with two levels
+    study: StudyOf | None = None  # set by `dbbench study`
+    baseline: str = ""  # the label of an arm; "": the first arm
     blocks: int = 5
-    budget_s: Annotated[Seconds | None, Field(alias="budget")] = None  # of the whole run; decides the number of blocks
+    budget_s: Annotated[Seconds | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
     seed: int = 1
     warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
-    memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # several: each a cell of its own
-    checkpoints: Literal["time", "log"] = "time"  # what starts them: two in a window, or the log's size
-    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # of every filesystem
+    memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell
+    checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
+    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # set on every filesystem
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
-    client: ClientSpec | None = None  # the load generator is on another host
-    restore: Literal["copy", "tar", "reflink"] = "copy"  # how a golden copy comes onto the filesystem
+    client: ClientSpec | None = None  # None: the load generator runs on this machine
+    restore: Literal["copy", "tar", "reflink"] = "copy"  # how the golden copy is written to the filesystem
     age: Ageing | None = None
-    snapshots: SnapshotSpec | None = None  # taken beside the load
+    snapshots: SnapshotSpec | None = None  # taken during the load
     age_engine: EngineAgeing | None = None
-    operations: tuple[str, ...] = ()  # of `operations.OPERATIONS`, timed on the filled filesystem after the load
-    deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # over the table in record.py
+    operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
+    deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # override the default deadlines in run/record.py
 
 
 @dataclass(frozen=True)
@@ -274,13 +274,13 @@ class Layer:
 
     __pydantic_config__ = STRICT
     kind: Literal["md", "lvm", "crypt"]
-    level: Literal[0, 1, 10] | None = None  # md
-    chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None  # md; lvm: the stripe size
+    level: Literal[0, 1, 10] | None = None  # md only
+    chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None  # for lvm the size of a stripe
     groups: Annotated[int, Field(ge=1)] = 1
-    stripes: Annotated[int, Field(ge=1)] = 1  # lvm
-    snapshot: Literal["", "classic", "thin"] = ""  # lvm: held while the trial runs
-    snapshot_size: Annotated[str, Field(pattern=r"^[1-9]\d{0,2}%$")] = "20%"  # room for what changes, of the volume
-    cipher: str = "aes-xts-plain64"  # crypt
+    stripes: Annotated[int, Field(ge=1)] = 1  # lvm only
+    snapshot: Literal["", "classic", "thin"] = ""  # lvm only; kept during the whole trial
+    snapshot_size: Annotated[str, Field(pattern=r"^[1-9]\d{0,2}%$")] = "20%"  # share of the volume
+    cipher: str = "aes-xts-plain64"  # crypt only
 
 
 @dataclass(frozen=True)
@@ -288,8 +288,8 @@ class Volume:
     """A part of the filesystem with its own options: a btrfs subvolume, a ZFS dataset."""
 
     __pydantic_config__ = STRICT
-    options: tuple[str, ...] = ()  # "compression=zstd", "recordsize=8K": the family's own properties
-    attributes: tuple[str, ...] = ()  # "+C"
+    options: tuple[str, ...] = ()  # properties of the family: "compression=zstd", "recordsize=8K"
+    attributes: tuple[str, ...] = ()  # arguments of chattr: "+C"
 
 
 @dataclass(frozen=True)
@@ -299,12 +299,12 @@ class FsSetup:
     __pydantic_config__ = STRICT
     title: str
     mkfs: Mkfs
-    name: str = ""  # the file's; given by the catalogue
+    name: str = ""  # the name of the file; set by the catalogue
     claims: tuple[Durability, ...] = ()
     devices: DeviceCount = DeviceCount()
-    layers: tuple[Layer, ...] = ()  # bottom first
+    layers: tuple[Layer, ...] = ()  # from bottom to top
     mount: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()  # of the data directory
+    attributes: tuple[str, ...] = ()  # set on the data directory with chattr
     volumes: dict[Literal["data", "wal"], Volume] = field(default_factory=dict)
     needs: Needs = Needs()
     tuning: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
@@ -353,7 +353,7 @@ class Workload:
     script: str = ""
     beside: tuple[str, ...] = ()
     weights: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    during: str = ""  # SQL that is carried out once in the window, beside the load
+    during: str = ""  # SQL that is executed once, during the window
     options: dict[str, Scalar] = field(default_factory=dict)
     parameters: dict[str, Parameter] = field(default_factory=dict)
     settings: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)

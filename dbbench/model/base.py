@@ -14,21 +14,21 @@ from pydantic_core import PydanticCustomError
 
 from dbbench.units import bytes_of, seconds_of
 
-SCHEMA: Final = 1  # of run.json and trial.json; raised when the meaning of a key changes
+SCHEMA: Final = 1  # of run.json and trial.json; increased when the meaning of a key changes
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Scalar = bool | int | float | str
-STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # of what is read from TOML
+STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # for dataclasses that are read from TOML
 
-# Profiles of server settings: what a server in production runs with, and a server alone, without logs for others.
+# Profiles of server settings: as in production, and for a standalone server that writes no log for replicas or backups.
 PRODUCTION, STANDALONE = "production", "standalone"
 
-# A name becomes part of file names and of trial IDs.
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")  # a file's name may have 255 bytes
-# By which parameter a dataset of that kind grows; `size` sets it.
+# Names become part of file names, which have at most 255 bytes, and of trial IDs.
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")
+# kind of dataset -> the parameter that `size` sets
 SIZE_PARAMETERS: Final = {"pgbench": "scale", "sysbench": "table_size", "tpcc": "warehouses"}
-# Kinds whose rows can be made so that a given share of them compresses away; without it they are as they come.
+# The kinds of datasets whose rows can be generated with a given compressibility.
 PACKED: Final = ("sysbench", "clone-tables")
 
 
@@ -46,8 +46,8 @@ def _one_for_all(given: Any) -> Any:
 
 
 def _engine(name: str, info: ValidationInfo) -> str:
-    """Refuse an engine that the validation context does not list. Results pass no list: other versions have other
-    engines."""
+    """Refuse an engine that the validation context does not list. Results are read without such a list, because other
+    versions of dbbench have other engines."""
     engines = (info.context or {}).get("engines", (name,))
     if name not in engines:
         expected = ", ".join(f"'{engine}'" for engine in engines)
@@ -56,18 +56,18 @@ def _engine(name: str, info: ValidationInfo) -> str:
 
 
 EngineName = Annotated[str, AfterValidator(_engine)]
-ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # one value, or a table
-SEVERAL: Final = BeforeValidator(_several)  # one value, or a list of them
+ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # accepts one value or a table
+SEVERAL: Final = BeforeValidator(_several)  # accepts one value or a list
 
 
 class Phase(StrEnum):
     """A named stage of a trial, in the order in which a trial runs them."""
 
     CANARY = "canary"
-    CONDITION = "condition"  # only where the plan asks for it
+    CONDITION = "condition"  # only if the plan sets `condition`
     MKFS = "mkfs"
     MOUNT = "mount"
-    AGE = "age"  # only where the plan asks for an aged filesystem
+    AGE = "age"  # only if the plan has [age]
     RESTORE = "restore"
     SETTLE = "settle"
     DROP_CACHE = "drop_cache"
@@ -78,8 +78,8 @@ class Phase(StrEnum):
     STOP = "stop"
     CHECK = "check"
     SPACE = "space"
-    AGE_ENGINE = "age_engine"  # only where the plan asks for it
-    OPERATIONS = "operations"  # only where the plan asks for some
+    AGE_ENGINE = "age_engine"  # only if the plan has [age_engine]
+    OPERATIONS = "operations"  # only if the plan lists operations
 
 
 class Status(StrEnum):

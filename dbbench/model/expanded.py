@@ -25,8 +25,8 @@ class EarlierLoad:
 
     load_s: float
     write_bytes_per_s: float  # to the devices, during the load
-    drain_bytes: float  # to the devices, after it
-    log_bytes_per_s: float | None = None  # of the write-ahead log; None: not counted
+    drain_bytes: float  # written to the devices after the load
+    log_bytes_per_s: float | None = None  # write-ahead log; None: not counted
     binlog_bytes_per_s: float | None = None
 
 
@@ -39,16 +39,16 @@ class Cell:
     setup: FsSetup
     engine: EngineSpec
     workload: Workload
-    parameters: dict[str, Scalar]  # the workload's, defaults filled in
+    parameters: dict[str, Scalar]  # of the workload, including the defaults
     dataset: Dataset
     window: Window
-    wal_setup: FsSetup | None = None  # of `[device.wal]`
+    wal_setup: FsSetup | None = None  # for `[device.wal]`
     memory_bytes: int | None = None
-    checkpoints: str = "time"  # what starts them: time or log
-    variant: str = ""  # what of the plan's lists it takes: "clients=8", "clients=8+memory=1GiB"
-    client: ClientSpec | None = None  # where the load generator is, if not here
-    earlier: EarlierLoad | None = None  # None: no earlier trial of such a cell, or not looked up
-    levels: dict[str, Scalar] = field(default_factory=dict)  # of the plan's factors: name -> level
+    checkpoints: str = "time"  # what starts a checkpoint: time or log
+    variant: str = ""  # the cell's values from lists in the plan: "clients=8", "clients=8+memory=1GiB"
+    client: ClientSpec | None = None  # None: the load generator runs on this machine
+    earlier: EarlierLoad | None = None  # None: no earlier trial of this cell, or not looked up
+    levels: dict[str, Scalar] = field(default_factory=dict)  # factor of the plan -> the cell's level
 
     @property
     def raw(self) -> bool:
@@ -79,7 +79,7 @@ class TrialSpec:
     cell: str  # Cell.id
     block: int  # from 1
     attempt: int  # from 1
-    position: int  # in the run's order, from 1
+    position: int  # in the order of the run, from 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Question:
 
     kind: Literal["open", "settled", "given-up"]
     pairs: int | None = None
-    half_width: float | None = None  # half the interval, as a share; None: too few pairs
+    half_width: float | None = None  # half the width of the interval, as a share; None: too few pairs
 
 
 BudgetEnd = Literal["", "time", "cut", "first", "precision", "most"]
@@ -103,10 +103,10 @@ class Budget:
     `most`: a run cannot have more blocks. "": it goes on.
     """
 
-    step: int = 1  # between the numbers of its blocks: N of --share K/N; 0: the coordinator of a fleet adds blocks
-    used_s: float = 0.0  # by preparations and trials, of all sittings
-    cell_s: dict[str, float] = field(default_factory=dict)  # cell -> how long its trials take, process and all
-    blocks: int | None = None  # whole ones; None until no block is added any more
+    step: int = 1  # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the blocks
+    used_s: float = 0.0  # preparation and trials, including those before an interruption
+    cell_s: dict[str, float] = field(default_factory=dict)  # cell -> wall-clock time of a trial, including its process
+    blocks: int | None = None  # complete blocks; None while blocks may still be added
     ended: BudgetEnd = ""
 
 
@@ -123,12 +123,12 @@ class Run:
     host: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     dbbench_version: str = ""
-    precision: float | None = None  # of --until-precision, as a share: 0.02
-    questions: dict[str, Question] = field(default_factory=dict)  # cell -> what became of its question, with precision
-    settled: dict[str, str] = field(default_factory=dict)  # the same in words
-    budget: Budget | None = None  # what became of the plan's budget
-    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run, or not with each engine
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # its trials came from others: name -> facts
+    precision: float | None = None  # --until-precision as a share: 0.02
+    questions: dict[str, Question] = field(default_factory=dict)  # cell -> state of its question, if `precision` is set
+    settled: dict[str, str] = field(default_factory=dict)  # cell -> the same in words
+    budget: Budget | None = None  # None: the plan has no budget
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run with all or some engines
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> facts, for trials from other hosts
     schema: int = SCHEMA
 
     def trial(self, trial_id: str) -> TrialSpec:
@@ -167,7 +167,7 @@ class Setting:
 Settings = dict[str, Setting]
 
 
-DROPPED: Final = "default"  # as a setting's value: the server's own default, whatever an earlier layer says
+DROPPED: Final = "default"  # this value of a setting means the server's default, even if an earlier layer sets another
 
 
 def merged(*layers: tuple[str, dict[str, Scalar]]) -> Settings:

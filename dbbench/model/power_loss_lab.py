@@ -16,17 +16,17 @@ class CutFacts:
     """
 
     number: int
-    aim: str  # checkpoint, commit, drop, subset; kill: the server's processes instead of the power
+    aim: str  # checkpoint, commit, drop, subset; kill: the processes of the server are killed instead
     seed: str
-    position: int  # in the recording's log
-    unit_bytes: int  # what is written whole or not at all; 0: a kill
-    unflushed_bytes: int  # in the disk's cache when the power went
-    acknowledged: int  # commits before the cut, each looked up
+    position: int  # index in the log of the recording
+    unit_bytes: int  # size that the disk writes as a whole or not at all; 0: a kill
+    unflushed_bytes: int  # in the cache of the disk at the cut
+    acknowledged: int  # commits before the cut; each is looked up afterwards
     lost: int
-    seconds: float  # of the recovery and the looking
-    invalid: str = ""  # why it says nothing; it is counted nowhere else then
+    seconds: float  # recovery and checks
+    invalid: str = ""  # why the cut shows nothing; it is then not counted elsewhere
     harms: dict[str, str] = field(default_factory=dict)
-    kept: str = ""  # its image, in the run's folder
+    kept: str = ""  # path of its disk image in the run folder
 
 
 class Conclusion(StrEnum):
@@ -35,7 +35,7 @@ class Conclusion(StrEnum):
     UNHARMED = "unharmed"
     HARMED = "harmed"
     NONE = "none"  # too few valid cuts, or the recordings failed
-    BLIND = "blind"  # the controls did not lose
+    BLIND = "blind"  # the controls did not lose data, so the lab would not notice a loss
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,25 @@ class LabRow:
     fs_setup: str
     engine: str
     engine_version: str
-    settings: dict[str, Scalar]  # that durability hangs on, where they are not the engine's default here
+    settings: dict[str, Scalar]  # that affect durability and differ from the engine's default in the lab
     durability_flags: tuple[Durability, ...]
-    durability_class: str  # computed from what kernel and server say
+    durability_class: str  # computed from what the kernel and the server report
     valid: int
     invalid: int
     harmed: int
     acknowledged: int  # commits looked up, over all valid cuts
     lost: int
     torn: int  # cuts with torn pages
-    failed_recoveries: int  # cuts after which mount or server did not come up
+    failed_recoveries: int  # cuts after which the mount or the server failed
     recordings: int
     commits: int  # in the recordings
     flushes: int
     flushes_per_commit: float | None
     seconds: float
     statement: str
-    contradiction: str = ""  # harm that the class does not allow
+    contradiction: str = ""  # damage that the durability class excludes
     cuts: tuple[CutFacts, ...] = ()
-    conclusion: Conclusion | None = None  # `statement` is what is said of it; None: of an earlier version
+    conclusion: Conclusion | None = None  # `statement` in words; None: written by an earlier version
 
 
 @dataclass(frozen=True)

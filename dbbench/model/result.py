@@ -27,7 +27,7 @@ class PhaseTime:
     name: Phase
     start: str  # UTC, ISO 8601 with ms
     end: str
-    seconds: float  # by the monotonic clock
+    seconds: float  # measured with the monotonic clock
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class FilesystemFacts:
     family: str
     mkfs: tuple[tuple[str, ...], ...] = ()
     mount_options_asked: tuple[str, ...] = ()
-    mount_options_effective: tuple[str, ...] = ()  # of mount and superblock, from mountinfo
+    mount_options_effective: tuple[str, ...] = ()  # of mount and superblock, read from mountinfo
     geometry: dict[str, Scalar] = field(default_factory=dict)
-    read_ahead_kb: int | None = None  # of the mounted filesystem's own bdi
-    queue: dict[str, str] = field(default_factory=dict)  # /sys/block/DEV/queue attributes at attach
+    read_ahead_kb: int | None = None  # from the backing device info (bdi) of the mounted filesystem
+    queue: dict[str, str] = field(default_factory=dict)  # attributes in /sys/block/DEV/queue when attached
     claims: tuple[Durability, ...] = ()
-    durability_flags: tuple[Durability, ...] = ()  # computed: filesystem and server together
+    durability_flags: tuple[Durability, ...] = ()  # computed for the filesystem and the server together
     durability_class: str = "full"
-    layers: tuple[dict[str, Scalar], ...] = ()  # as made: kind, and what its own tool reads back (level, chunk_kb ...)
-    tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or pool: txg_timeout_s, sync ...
-    wal: FilesystemFacts | None = None  # of `[device.wal]`
-    syncs: tuple[SyncFacts, ...] = ()  # after the load; earlier versions: ()
-    syncs_note: str = ""  # why there are none
-    atomic_write_min_bytes: int | None = None  # of a file, as statx(2) reports it; 0: none. None: not reported
+    layers: tuple[dict[str, Scalar], ...] = ()  # kind, and what its tool reports (level, chunk_kb ...)
+    tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or the pool: txg_timeout_s, sync ...
+    wal: FilesystemFacts | None = None  # the filesystem of `[device.wal]`
+    syncs: tuple[SyncFacts, ...] = ()  # measured after the load; () in results of earlier versions
+    syncs_note: str = ""  # why `syncs` is empty
+    atomic_write_min_bytes: int | None = None  # reported by statx(2) for a file; 0: not possible. None: not reported
     atomic_write_max_bytes: int | None = None
 
     @property
@@ -89,10 +89,10 @@ class CacheFacts:
     method: str = ""
     before_bytes: int | None = None  # resident before the drop
     after_bytes: int | None = None
-    sample_bytes: int | None = None  # of the seeded sample that was read afterwards
-    sample_read_bytes: int | None = None  # what the device delivered for it
+    sample_bytes: int | None = None  # size of the seeded sample that was read after the drop
+    sample_read_bytes: int | None = None  # read from the device for the sample
     proved: bool = False
-    reason: str = ""  # why not proved
+    reason: str = ""  # why `proved` is false
 
 
 @dataclass(frozen=True)
@@ -119,17 +119,17 @@ class DrainFacts:
 class MemoryFacts:
     """The size of the dataset compared with memory, and the share of reads that the server's own cache served."""
 
-    limit_bytes: int | None = None  # the plan's
+    limit_bytes: int | None = None  # `memory` of the plan
     dataset_bytes: int | None = None
-    dataset_ratio: float | None = None  # ÷ effective_bytes
+    dataset_ratio: float | None = None  # dataset_bytes ÷ effective_bytes
     hit_ratio: float | None = None
-    direct: str | None = None  # "direct", "buffered-fallback" (direct I/O was asked for), "buffered"
-    effective_bytes: int | None = None  # what could hold data at most: the limit; without one, the machine's
+    direct: str | None = None  # "direct", "buffered-fallback" (although direct I/O was requested), "buffered"
+    effective_bytes: int | None = None  # limit_bytes, or the machine's memory without a limit
     label: str | None = None  # "cached", "edge", "io-bound"
-    enforced: str = ""  # "cgroup v2" or "cgroup v1": by the kernel; "": the caches are sized, no more
-    peak_bytes: int | None = None  # of the control group: the server's memory and page cache
-    resident_bytes: int | None = None  # of the data files in the page cache when the window ended
-    server_bytes: int | None = None  # of the server's processes, shared memory once: the most of the window
+    enforced: str = ""  # by the kernel: "cgroup v2" or "cgroup v1"; "": only the server's caches are sized for it
+    peak_bytes: int | None = None  # peak of the control group: memory of the server and page cache
+    resident_bytes: int | None = None  # data files in the page cache at the end of the window
+    server_bytes: int | None = None  # peak of the server's processes in the window; shared memory counts once
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class CoresFacts:
 
     server: str | None = None
     client: str | None = None
-    shared: int = 0  # cores that both may use
+    shared: int = 0  # CPUs that both may use
     numa_node: int | None = None
-    client_share: float | None = None  # of the time of the cores that it could use at once, in the window
+    client_share: float | None = None  # used share of the CPU time that the load generator had, in the window
 
 
 @dataclass(frozen=True)
@@ -149,27 +149,27 @@ class ClientFacts:
 
     host: str  # as the plan names it
     hostname: str
-    peer: str  # its address as it is seen here
-    address: str  # of this machine, where the server listened
+    peer: str  # its address, as this machine sees it
+    address: str  # address of this machine on which the server listened
     port: int
-    tool: str  # what the load generator there says of itself
-    tool_here: str = ""  # the same of this machine's
+    tool: str  # version of the load generator there
+    tool_here: str = ""  # version of the load generator on this machine
     kernel: str = ""
-    cpus: int = 0  # that the load generator could use
-    round_trip_ms: float | None = None  # median of TCP connections from there to the server's address
-    clock_offset_s: float | None = None  # of its clock, ahead of ours; its seconds were put into our clock
-    clock_error_s: float | None = None  # of the offset, at most
-    clock_drift_s: float | None = None  # by so much the offset was another one after the load
-    others_share: float | None = None  # of its processors' time in the window, used by others
+    cpus: int = 0  # number of CPUs that the load generator could use
+    round_trip_ms: float | None = None  # median time of a TCP connection from there to the server's address
+    clock_offset_s: float | None = None  # how far its clock is ahead of this machine's; its times were corrected
+    clock_error_s: float | None = None  # largest possible error of the offset
+    clock_drift_s: float | None = None  # change of the offset during the load
+    others_share: float | None = None  # share of its CPU time in the window that other processes used
 
 
 @dataclass(frozen=True)
 class FileShape:
     """A data file and its extents."""
 
-    path: str  # below the filesystem's mount point
+    path: str  # relative to the mount point
     bytes: int
-    extents: int | None = None  # as the filesystem counts them: btrfs has one for each 128 KiB that it compressed
+    extents: int | None = None  # counted by the filesystem: compressed data on btrfs has one per 128 KiB
 
 
 @dataclass(frozen=True)
@@ -177,31 +177,31 @@ class Extents:
     """The extents of a file, or of its end from an offset on, by FIEMAP. Bytes are those of the file's content."""
 
     count: int
-    compressed_bytes: int = 0  # in extents that do not hold the bytes as they are read
-    preallocated_bytes: int = 0  # allocated and not written yet
+    compressed_bytes: int = 0  # in extents that store the bytes encoded
+    preallocated_bytes: int = 0  # allocated but not yet written
 
 
 @dataclass(frozen=True)
 class GrownFile:
     """A file that grew during the load: what it was, and how the new end is stored."""
 
-    path: str  # below the filesystem's mount point
+    path: str  # relative to the mount point
     bytes: int
     grown_bytes: int
-    extents: Extents | None = None  # of the new end; None: the filesystem reports none (ZFS)
+    extents: Extents | None = None  # of the new end; None: the filesystem does not report extents (ZFS)
 
 
 @dataclass(frozen=True)
 class GrowthFacts:
     """The files that grew during the load, by kind; shares are of bytes, None where nothing grew or nothing tells."""
 
-    data_bytes: int | None = None  # of tables and indexes; None: the load did not end
-    log_bytes: int | None = None  # of write-ahead and binary logs
-    extents: int | None = None  # of the new ends of tables and indexes
-    compressed_share: float | None = None  # of the new ends of tables and indexes
-    restored_share: float | None = None  # of the largest tables and indexes as they were restored
+    data_bytes: int | None = None  # growth of tables and indexes; None: the load did not end
+    log_bytes: int | None = None  # growth of write-ahead logs and binary logs
+    extents: int | None = None  # in the new ends of tables and indexes
+    compressed_share: float | None = None  # compressed part of the new ends of tables and indexes
+    restored_share: float | None = None  # compressed part of the largest tables and indexes, before the load
     preallocated_share: float | None = None
-    largest: tuple[GrownFile, ...] = ()  # tables, indexes and logs that grew most
+    largest: tuple[GrownFile, ...] = ()  # the tables, indexes and logs that grew most
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class FreeExtents:
 
     from_bytes: int  # a power of two
     extents: int
-    bytes: int  # of all of them
+    bytes: int  # total size of these extents
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class ConditionFacts:
 class WearFacts:
     """Wear and health that the first disk reports."""
 
-    written_bytes: int | None = None  # in its life
-    used_share: float | None = None  # of its life; above 1: beyond what its maker promises
+    written_bytes: int | None = None  # since the disk was made
+    used_share: float | None = None  # of the rated endurance; may be above 1
     temperature_c: float | None = None
 
 
@@ -240,7 +240,7 @@ class CeilingRow:
     name: str
     iops: float
     mb_per_s: float  # 10^6 bytes
-    mean_ms: float  # of one access, its flush included
+    mean_ms: float  # latency of an access, including its flush
 
 
 @dataclass(frozen=True)
@@ -248,40 +248,40 @@ class CeilingFacts:
     """What the bare device achieved before the run, and how close to it the trial came."""
 
     rows: tuple[CeilingRow, ...] = ()
-    note: str = ""  # why there are none
-    tps_share: float | None = None  # transactions ÷ single writes of the engine's page size that the device flushes
-    limited: str = ""  # what of the window stood flat at the ceiling; "": nothing
+    note: str = ""  # why `rows` is empty
+    tps_share: float | None = None  # tps ÷ rate of single flushed writes of the engine's page size on the device
+    limited: str = ""  # which metrics stayed at the limit of the device during the window
 
 
 @dataclass(frozen=True)
 class SpaceFacts:
     """The space that the dataset occupies, and the fragmentation of the data and of the free space."""
 
-    logical_bytes: int | None = None  # sum of the data files' sizes
-    disk_bytes: int | None = None  # used on the filesystem
+    logical_bytes: int | None = None  # sum of the sizes of the data files
+    disk_bytes: int | None = None  # used space of the filesystem
     free_bytes: int | None = None
-    compression_ratio: float | None = None  # logical ÷ on disk
-    metadata_bytes: int | None = None  # of the device, that is neither free nor the content of files
-    metadata_share: float | None = None  # of all that is taken
-    largest: tuple[FileShape, ...] = ()  # of the data files, the largest first
-    free: tuple[FreeExtents, ...] | None = None  # the smallest first; None: no tool tells
-    unread: tuple[str, ...] = ()  # what is None because its tool was missing, failed or printed something else, and why
+    compression_ratio: float | None = None  # logical size ÷ size on disk
+    metadata_bytes: int | None = None  # space on the device that is neither free nor content of files
+    metadata_share: float | None = None  # metadata_bytes ÷ (metadata_bytes + content of files)
+    largest: tuple[FileShape, ...] = ()  # the largest data files, largest first
+    free: tuple[FreeExtents, ...] | None = None  # smallest first; None: no tool reports it
+    unread: tuple[str, ...] = ()  # which values are None because their tool was missing or failed, and the reason
 
 
 class SourceChangeKind(StrEnum):
     """A kind of difference between the user's data and the copy that dbbench uses."""
 
-    CONFIGURATION = "configuration"  # of the server's files: `settings` were taken out
-    PERSISTED = "persisted-settings"  # mysqld-auto.cnf was taken out
+    CONFIGURATION = "configuration"  # `settings` were removed from the configuration files of the server
+    PERSISTED = "persisted-settings"  # mysqld-auto.cnf was removed
     DATABASE_SETTINGS = "database-settings"  # `settings` of ALTER DATABASE were reset
-    RENAMED = "database-renamed"  # `database` is called `name`
-    CHOSEN = "database-chosen"  # `database`, the largest
+    RENAMED = "database-renamed"  # `database` was renamed to `name`
+    CHOSEN = "database-chosen"  # `database` was selected because it is the largest
     CHECKSUMS = "checksums-added"
     CHECKSUMS_REMOVED = "checksums-removed"
     NO_CHECKSUMS = "no-checksums"  # neither the source nor the copy has them
-    SETTLED = "settled"  # what was `done` once, before the copy became golden
+    SETTLED = "settled"  # `done` was executed once, before the copy became golden
     NOT_SETTLED = "not-settled"  # settle = false
-    OTHER = "other"  # of an earlier version: `text`
+    OTHER = "other"  # written by an earlier version, as `text`
 
 
 @dataclass(frozen=True)
@@ -297,14 +297,14 @@ class DatasetFacts:
     """What was restored, and how."""
 
     kind: str
-    key: str  # of the golden copy
+    key: str  # key of the golden copy
     bytes: int  # on the filesystem under test
-    compressibility: float | None  # bytes ÷ bytes after zlib level 1, of a sample of tables and indexes
+    compressibility: float | None  # size ÷ size after zlib level 1, for a sample of tables and indexes
     restore: str  # copy, tar, reflink
-    source: str = ""  # of the user's own data: form, engine, version
-    tablespace: str = ""  # the only one on the filesystem under test
+    source: str = ""  # form, engine and version of the user's data
+    tablespace: str = ""  # the only tablespace on the filesystem under test
     told: tuple[str, ...] = ()  # `changes` in words
-    changes: tuple[SourceChange, ...] = ()  # what of the source was left out or changed; earlier versions: () always
+    changes: tuple[SourceChange, ...] = ()  # differences from the source; () in results of earlier versions
 
 
 @dataclass(frozen=True)
@@ -312,13 +312,13 @@ class AgeFacts:
     """How the filesystem was aged before the restore, and its free space afterwards."""
 
     seed: int
-    fill: float  # as asked
-    churn: float
-    files: int  # that stayed
+    fill: float  # `fill` of the plan
+    churn: float  # `churn` of the plan
+    files: int  # files that were left
     files_written: int
     written_bytes: int
-    digest: str  # of the sequence: equal means the same names, sizes and bytes in the same order
-    filled: float  # share of the space that was taken in the end
+    digest: str  # of the sequence: equal digests mean the same names, sizes and bytes in the same order
+    filled: float  # share of the space that was used in the end
     before: tuple[FreeExtents, ...] | None = None
     after: tuple[FreeExtents, ...] | None = None
 
@@ -327,11 +327,11 @@ class AgeFacts:
 class WrittenPoint:
     """A window of the load while the engine ages its tables; the other fields are set at the plan's factors."""
 
-    factor: float  # bytes written before it ÷ bytes of the data at the begin
+    factor: float  # bytes written before this window ÷ size of the data at the beginning
     tps: float
     p99_ms: float | None
-    asked: float | None = None  # the plan's factor
-    extents: int | None = None  # of all data files
+    asked: float | None = None  # the factor in the plan
+    extents: int | None = None  # in all data files
     logical_bytes: int | None = None
     disk_bytes: int | None = None
 
@@ -354,7 +354,7 @@ class AgedScan:
     duration_s: float
     mb_per_s: float | None
     device_read_mb_per_s: float | None
-    cold: bool  # by proof
+    cold: bool  # the cache was proved empty before the scan
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ class EngineAgeFacts:
     scans: tuple[AgedScan, ...] = ()
     repairs: tuple[OperationFacts, ...] = ()
     checked: str = ""
-    note: str = ""  # why it did not come as far as asked
+    note: str = ""  # why it ended before the last factor
 
 
 @dataclass(frozen=True)
@@ -381,8 +381,8 @@ class IoFacts:
     flushes_note: str = ""  # "not measurable (reason)"
     engine_write_bytes: int | None = None
     write_amplification: float | None = None
-    wal: IoFacts | None = None  # of the log's device by itself: bytes, flushes and operations
-    read_operations: int | None = None  # completed by the device, after merging; earlier versions: None
+    wal: IoFacts | None = None  # bytes, flushes and operations of the log device alone
+    read_operations: int | None = None  # completed by the device, after merging; None in results of earlier versions
     write_operations: int | None = None
 
     @property
@@ -405,24 +405,24 @@ class Work:
     """Work counted by the server and the kernel between two readings; None for what is not counted."""
 
     transactions: int | None = None  # ended by COMMIT or ROLLBACK; PostgreSQL: also single statements
-    statements: int | None = None  # received from clients; PostgreSQL: transactions
+    statements: int | None = None  # received from clients; PostgreSQL: the number of transactions
     rows: int | None = None  # inserted
-    table_bytes: int | None = None  # of pages that were read, from the server's cache or not
-    log_bytes: int | None = None  # of the write-ahead log
+    table_bytes: int | None = None  # size of the pages that were read, including those in the server's cache
+    log_bytes: int | None = None  # written to the write-ahead log
     writes: int | None = None  # commits of transactions that changed something; a lower bound
-    read_bytes: int | None = None  # by the load generator's own system calls, over its whole life
+    read_bytes: int | None = None  # by system calls of the load generator, from its start to its end
     write_bytes: int | None = None
-    binlog_bytes: int | None = None  # of the binary log; None: there is none, or it is not counted
+    binlog_bytes: int | None = None  # written to the binary log; None: there is none, or it is not counted
 
 
 @dataclass(frozen=True)
 class WorkFacts:
     """A count of the load generator, compared with that of the server or the kernel."""
 
-    count: str  # a field of `Work`; "flushes"
-    claimed: int | None  # by the load generator; of flushes and log: the commits that need them
+    count: str  # a field of `Work`, or "flushes"
+    claimed: int | None  # count of the load generator; for flushes and log bytes: the commits that need them
     counted: int | None  # None: not counted
-    least: int | None = None  # bounds of `counted`; None: no bound, or not compared
+    least: int | None = None  # lower bound of `counted`; None: no bound, or not compared
     most: int | None = None
 
 
@@ -436,14 +436,14 @@ class DeviceFacts:
     size_bytes: int
     serial: str = ""
     model: str = ""
-    direct_io: bool | None = None  # of a loop device
+    direct_io: bool | None = None  # only for a loop device
     image: str = ""
     image_blocks_before: int | None = None
     image_blocks_after: int | None = None
     image_extents_before: int | None = None
     image_extents_after: int | None = None
-    members: tuple[DeviceFacts, ...] = ()  # where the filesystem lies on several
-    wal: DeviceFacts | None = None  # of `[device.wal]`
+    members: tuple[DeviceFacts, ...] = ()  # the devices, if the filesystem is on several
+    wal: DeviceFacts | None = None  # the device of `[device.wal]`
 
     @property
     def existing(self) -> bool:
@@ -460,13 +460,13 @@ class DeviceFacts:
 class SnapshotTaken:
     """A snapshot during the load, and the second server started on it. Seconds count from the start of the load."""
 
-    at_s: float  # when it was begun
-    until_s: float  # when the second server had stopped, and the oldest was dropped
+    at_s: float  # when the snapshot began
+    until_s: float  # when the second server had stopped and the oldest snapshot was dropped
     snapshot_s: float
-    ready_s: float  # from the writable copy's begin to its first answer, recovery included
-    drop_s: float | None = None  # of the oldest; None: fewer than `keep` were there
-    bytes: int | None = None  # what only it and its copy hold, after the window; None: dropped before, or not known
-    text: str = ""  # what the second server answered
+    ready_s: float  # from the start of making a writable copy to the first answer of its server, including recovery
+    drop_s: float | None = None  # time to drop the oldest snapshot; None: there were at most `keep`
+    bytes: int | None = None  # space used only by it and its copy, after the window; None: dropped or unknown
+    text: str = ""  # answer of the second server
 
 
 @dataclass(frozen=True)
@@ -478,20 +478,20 @@ class SnapshotFacts:
     how: str = ""  # "btrfs", "zfs", "lvm", "reflink"; "": not possible here
     note: str = ""  # why it was not possible, or ended early
     taken: tuple[SnapshotTaken, ...] = ()
-    rate_within: float | None = None  # mean of the seconds with one under way: tx/s, or kB/s of an apply
-    rate_beside: float | None = None  # of the other seconds of the window
-    cost_ratio: float | None = None  # the first ÷ the second
+    rate_within: float | None = None  # mean rate in seconds with a snapshot: tx/s, or kB/s of an apply
+    rate_beside: float | None = None  # mean rate in the other seconds of the window
+    cost_ratio: float | None = None  # rate_within ÷ rate_beside
 
 
 @dataclass(frozen=True)
 class OperationFacts:
     """A timed operation on the filled filesystem: snapshot, clone, fsck, adding a device ..."""
 
-    name: str  # "snapshot", and its step: "snapshot: create"
-    seconds: float | None
-    bytes: int | None = None  # what it took on the filesystem
+    name: str  # of the operation, or of a step of it: "snapshot", "snapshot: create"
+    seconds: float | None  # None: not possible here, failed, or not tried after a failure
+    bytes: int | None = None  # space that it used on the filesystem
     text: str = ""
-    failed: bool = False  # it was begun and did not end; `text` says why. Not possible here: `seconds` is None
+    failed: bool = False  # it was started and failed; `text` is the reason
 
 
 @dataclass(frozen=True)
@@ -510,7 +510,7 @@ class Trial:
     id: str
     run: str
     host: str
-    fs_setup: str  # the arm's label
+    fs_setup: str  # label of the arm
     engine: str
     workload: str
     block: int
@@ -518,12 +518,12 @@ class Trial:
     position: int
     status: Status
     engine_version: str = ""
-    engine_features: dict[str, str] = field(default_factory=dict)  # what of its version decides how it reads and writes
-    profile: str = STANDALONE  # of the server's settings; "": there is no server
-    setup: str = ""  # the fs setup's name in the catalogue
-    variant: str = ""  # "clients=8": its cell's, where the plan has lists
+    engine_features: dict[str, str] = field(default_factory=dict)  # how this version reads and writes
+    profile: str = STANDALONE  # profile of the server settings; "": there is no server
+    setup: str = ""  # name of the fs setup in the catalogue
+    variant: str = ""  # the cell's values from lists in the plan: "clients=8"
     window: Window | None = None
-    anchor_utc: str = ""  # of second 0, the start of warm-up
+    anchor_utc: str = ""  # time of second 0, the start of warm-up
     error: Fault | None = None
     warnings: tuple[TrialWarning, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
@@ -541,9 +541,9 @@ class Trial:
     wear: WearFacts | None = None
     wear_end: WearFacts | None = None
     space: SpaceFacts | None = None
-    growth: GrowthFacts | None = None  # None: not looked at
+    growth: GrowthFacts | None = None  # None: not measured
     io: IoFacts | None = None
-    writes: WriteFacts | None = None  # from the first access to the last
+    writes: WriteFacts | None = None  # from the first access to the device to the last
     work: tuple[WorkFacts, ...] = ()  # empty: the driver has nothing to compare
     device: DeviceFacts | None = None
     dataset: DatasetFacts | None = None
@@ -554,8 +554,8 @@ class Trial:
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)
     canary: dict[str, float] = field(default_factory=dict)
-    checked: str = ""  # what the integrity check looked at
-    host_state: dict[str, Any] = field(default_factory=dict)  # of host and block layer, when the device was attached
+    checked: str = ""  # what the integrity check examined
+    host_state: dict[str, Any] = field(default_factory=dict)  # host and block layer when the device was attached
     host_state_end: dict[str, Any] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...] = ()
     dbbench_version: str = ""

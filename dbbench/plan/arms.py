@@ -19,11 +19,12 @@ from dbbench.model import Arm, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, 
 from dbbench.plan.server_settings import defaults
 from dbbench.units import size_text
 
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")  # what a label may not have, and the "+" and "=" of a variant
+# Characters that are invalid in a label, and "+" and "=", which separate the parts of a variant.
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 Factors = Mapping[str, tuple[Scalar, ...]]
 PROFILE: Final = "profile"
-HALVED_FROM: Final = 4  # factors of two levels: of fewer, a half would confuse a factor with a pair of others
+HALVED_FROM: Final = 4  # factors with two levels; with fewer, a half fraction confounds a factor with a pair of others
 
 
 class Variant(NamedTuple):
@@ -33,7 +34,7 @@ class Variant(NamedTuple):
     parameters: dict[str, Scalar]
     memory_bytes: int | None
     engine: EngineSpec
-    levels: dict[str, Scalar]  # of the engine's factors
+    levels: dict[str, Scalar]  # factor of the engine -> level
 
 
 def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str, Parameter]) -> Iterator[Variant]:

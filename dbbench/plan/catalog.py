@@ -26,7 +26,7 @@ from dbbench.units import bytes_of, seconds_of
 
 Item = TypeVar("Item", FsSetup, Workload)
 
-MOST_SCRIPT: Final = 16 * 2**20  # bytes of a script beside a workload's file
+MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
 
 _SIZE: Final = {
     "size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"), help="of the dataset, by the memory")
@@ -138,7 +138,7 @@ def _converted(parameter: Parameter, value: Any) -> Scalar:
         "string": str,
         "boolean": bool,
     }
-    is_flag = isinstance(value, bool) and parameter.type != "boolean"  # true is an int to Python
+    is_flag = isinstance(value, bool) and parameter.type != "boolean"  # isinstance(True, int) is true
     if is_flag or not isinstance(value, kinds[parameter.type]):
         raise ValueError(f"must be of type {parameter.type}, not {value!r}")
     taken: Scalar = value

@@ -27,10 +27,10 @@ from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of, seconds_of
 
 MOST_CELLS: Final = 2000
-MOST_TRIALS: Final = 20_000  # of ten seconds each: more than two days; each is a line of run.json and of many tables
-_MOST_DEVICES: Final = 256  # loop devices of one run
+MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is a line of run.json and of many tables
+_MOST_DEVICES: Final = 256  # loop devices of a run
 Workloads = Mapping[Key, tuple[WorkloadSpec, Workload]]
-LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs makes nothing below 300 MiB
+LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
 
 
 @dataclass
@@ -42,7 +42,7 @@ class PlanParts:
     engines: dict[Key, EngineSpec]
     workloads: dict[Key, tuple[WorkloadSpec, Workload]]
     device: DeviceSpec | None
-    whole: bool  # no part of the lists above is missing, so that a name that they do not contain does not exist
+    whole: bool  # the parts above are complete, so a name that is missing there does not exist
 
 
 def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
@@ -84,7 +84,7 @@ def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
 def _known_setups(arms: Mapping[Key, Arm], catalog: Catalog) -> list[FsSetup]:
     setups = []
     for arm in arms.values():
-        with contextlib.suppress(UnknownName, PlanInvalid):  # told with its arm
+        with contextlib.suppress(UnknownName, PlanInvalid):  # `_check_arms` reports it
             setups.append(catalog.setup(arm.use))
     return setups
 
@@ -171,7 +171,7 @@ def _check_dataset(
     document: Document, key: Key, spec: WorkloadSpec, workload: Workload, engines: Mapping[Key, EngineSpec]
 ) -> None:
     """Note whether the dataset, with each of the plan's sizes, can be loaded into each engine."""
-    if spec.source:  # looked at when the plan is expanded
+    if spec.source:  # inspected when the plan is expanded
         return
     values = {**defaults(workload), **spec.parameters}
     each = [{**values, name: value} for name, several in spec.sweeps.items() for value in several] or [values]
@@ -220,11 +220,11 @@ def _check_figures(document: Document) -> None:
     if "budget" in document.data:
         _check_budget(document)
     if isinstance(memory := document.data.get("memory"), list):
-        with contextlib.suppress(ValueError):  # told already, by its type
+        with contextlib.suppress(ValueError):  # an invalid size is reported when the plan is converted to its types
             check_list(document, ("memory",), memory, [bytes_of(value) for value in memory], "size")
     times: dict[str, float | None] = {}
     for key in ("warmup", "measure"):
-        with contextlib.suppress(ValueError):  # told already, by its type
+        with contextlib.suppress(ValueError):  # an invalid duration is reported when the plan is converted to its types
             times[key] = seconds_of(document.data[key]) if key in document.data else None
     _check_window(document, (), times.get("warmup"), times.get("measure"))
 
@@ -232,13 +232,13 @@ def _check_figures(document: Document) -> None:
 def _check_budget(document: Document) -> None:
     if "blocks" in document.data:
         document.flaw(("budget",), '"budget" and "blocks" cannot be combined: both decide the number of blocks')
-    with contextlib.suppress(ValueError):  # told already, by its type
+    with contextlib.suppress(ValueError):  # an invalid duration is reported when the plan is converted to its types
         if seconds_of(document.data["budget"]) <= 0:
             document.flaw(("budget",), '"budget" must be more than 0 s')
 
 
 def _check_window(document: Document, key: Key, warmup_s: float | None, measure_s: float | None) -> None:
-    # A driver reports whole seconds; warm-up may be 0.
+    # Drivers report whole seconds. The warm-up may be 0.
     if measure_s is not None and measure_s < 1:
         document.flaw((*key, "measure"), f'"measure" must be 1 s or more, not {measure_s:g} s')
     for name, value in (("warmup", warmup_s), ("measure", measure_s)):
@@ -314,7 +314,7 @@ def check_logs(
     for key, arm in arms.items():
         if device is not None and device.wal is None and value_at(document, key, "wal") is not None:
             document.flaw((*key, "wal"), '"wal" has no effect without [device.wal]; remove it')
-        with contextlib.suppress(UnknownName, PlanInvalid):  # told already
+        with contextlib.suppress(UnknownName, PlanInvalid):  # `_check_arms` reports it
             setup = catalog.setup(arm.use)
             _check_arm(document, key, arm, setup, device)
             if setup.mkfs.family == "raw":
@@ -353,7 +353,7 @@ def _check_arm(document: Document, key: Key, arm: Arm, setup: FsSetup, device: D
     if elsewhere and volume:
         document.flaw(key, (f'fs setup "{setup.name}" already has a volume for the log; with [device.wal] use {{ use = '
             f'"{arm.use}", wal = false }}'))  # fmt: skip
-    # A copy of the data alone is no database: its log lies elsewhere, and belongs to the server that runs.
+    # A copy of the data without its log cannot be started, and the log is still used by the running server.
     asked = document.data.get("operations")
     copies = [name for name in ("snapshot", "clone") if isinstance(asked, list) and name in asked]
     if copies and (elsewhere or volume):

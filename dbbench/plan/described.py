@@ -109,7 +109,7 @@ def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 def _memory(cells: Sequence[Cell]) -> Iterator[str]:
     machine = host.memory_bytes()
     where = cgroup.hierarchy()
-    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # these make their own files
+    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # without a server there are no tables
         limit, size = cell.memory_bytes, dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
         held = limit is not None and not isinstance(where, str)
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
@@ -207,7 +207,7 @@ def promised(cell: Cell) -> str:
 
 
 def of_setup(setup: FsSetup) -> str:
-    """Return the class of a setup with its own tuning, on servers that are otherwise durable."""
+    """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
     flags = _on_disk(setup)
     for engine, tuning in setup.tuning.items():
         settings = merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
@@ -217,7 +217,7 @@ def of_setup(setup: FsSetup) -> str:
 
 
 def _on_disk(setup: FsSetup) -> tuple[Durability, ...]:
-    """Return what the filesystem itself, with the driver available here, may lose."""
+    """Return the durability flags of the filesystem itself, with the driver that is available here."""
     return (*setup.claims, *filesystems.driver_flags(setup))
 
 
@@ -247,7 +247,7 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
-    """Return the disks below each of the first `most` devices and below that of the log; () if not known."""
+    """Return the disks below each of the first `most` devices and below the log device; () for unknown disks."""
     if device.imaged:
         there = _below(Path(device.at or "."))
         log = [_below(Path(device.wal.at)) if device.wal.at else there] if device.wal else []
@@ -259,7 +259,7 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
 
 
 def _below(folder: Path) -> tuple[str, ...]:
-    """Return the disks below a directory, or below the one that it would be made in."""
+    """Return the disks below a directory, or below its nearest existing parent."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent

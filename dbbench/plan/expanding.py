@@ -40,7 +40,7 @@ class Expanded(NamedTuple):
 
     cells: tuple[Cell, ...]
     order: tuple[TrialSpec, ...]
-    skipped: Mapping[str, str] = MappingProxyType({})  # arm -> why
+    skipped: Mapping[str, str] = MappingProxyType({})  # arm -> why it has no cell with an engine
 
 
 def expand(plan: Plan, catalog: Catalog) -> Expanded:
@@ -54,7 +54,7 @@ def expand(plan: Plan, catalog: Catalog) -> Expanded:
         raise PlanInvalid(many, effect="Nothing was changed.")
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
     for cell in cells:
-        if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # it becomes the name of a folder
+        if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
             raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names',
                               effect="Nothing was changed.")  # fmt: skip
     return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)), skipped)
@@ -70,7 +70,7 @@ def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for name in ("factors", "half_fraction"):
-        if not whole["plan"][name]:  # as of versions without it
+        if not whole["plan"][name]:  # versions without these keys compute the same identity
             del whole["plan"][name]
     for cell in whole["cells"]:
         cell.pop("earlier")
@@ -103,7 +103,7 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
 
 
 def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Cell, ...], dict[str, str]]:
-    """Return the cells without those that repeat another setup under the name of their own, and why, by arm.
+    """Return the cells without those that repeat another setup under a different name, and why, by arm.
 
     A cell is compared with the plan's other cells of its engine, workload and variant, the baseline first. If its
     setup's tuning has no effect there, it is compared with the setups of the catalogue that have none.
@@ -138,7 +138,7 @@ def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Ce
 
 
 def _untuned(catalog: Catalog) -> Iterator[FsSetup]:
-    """Yield the catalogue's setups without settings of a server; one that cannot be read is not of this plan."""
+    """Yield the catalogue's setups without server settings. An invalid setup is skipped: the plan does not use it."""
     for name in catalog.setups:
         with contextlib.suppress(PlanInvalid):
             if not (setup := catalog.setup(name)).tuning:

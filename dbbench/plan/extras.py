@@ -29,10 +29,10 @@ from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.storage.filesystems import FAMILIES, devices_to_add
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
-ONLY_READ = (*OF_FILES, "scan")  # and those that a standby can run
+ONLY_READ = (*OF_FILES, "scan")  # operations that a read-only standby can run
 ANYWHERE = ("clone", "base-backup", "crash-recovery", "scan")  # operations that change no filesystem
 OWN = 'requires a filesystem of its own: set kind = "loop" or "block" in [device]'
-_MOST_FACTOR: Final = 1000  # times the data's bytes
+_MOST_FACTOR: Final = 1000  # multiples of the size of the data
 
 
 def check_extras(
@@ -68,7 +68,7 @@ def check_extras(
 
 
 def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) -> None:
-    """Note an operation that writes into the server: after an apply, PostgreSQL is still a standby."""
+    """Note an operation that writes to the server: after an apply workload, PostgreSQL is still a standby."""
     if name in OPERATIONS and name not in ONLY_READ:
         document.flaw(
             key,
@@ -149,7 +149,7 @@ def _check_operation(
     setups: Iterable[FsSetup],
 ) -> None:
     if not isinstance(name, str):
-        return  # told already, by its type
+        return  # reported when the plan is converted to its types
     if name not in OPERATIONS:
         hint = did_you_mean(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
         document.flaw(key, f'unknown operation "{name}"{hint}')
@@ -170,7 +170,7 @@ def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceS
                 f'"{setup.name}", but the plan has {device.given}'))  # fmt: skip
 
 
-_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # of ssh: a first "-" would be an option
+_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh would take a leading "-" as an option
 
 
 def check_client(

@@ -25,12 +25,14 @@ from dbbench.plan.preview import preview
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text
 
-DEFAULT_CV: Final = 0.03  # between trials of one cell on a quiet machine; shared virtual machines have 5 to 10 %
+DEFAULT_CV: Final = 0.03  # of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
 POWER: Final = 0.9
 _T = TypeVar("_T")
 MOST_RUNS: Final = 5  # earlier runs that are read
 ALPHA: Final = 0.05
-SHARED: Final = 1 / 2  # of the degrees of freedom that equal variances would share: few blocks make them look unlike
+# Share of the pooled degrees of freedom that the forecast counts: with few blocks, equal variances look different and
+# are pooled less.
+SHARED: Final = 1 / 2
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Forecast:
 
     blocks: int
     difference: float | None  # as a share; None: too few blocks for an interval
-    trial_cv: float  # of the trials of a cell
-    runs: int  # earlier runs of this host from which `trial_cv` comes; 0: it is DEFAULT_CV
+    trial_cv: float  # coefficient of variation of the trials of a cell
+    runs: int  # number of earlier runs from which `trial_cv` comes; 0: it is DEFAULT_CV
 
     @property
     def text(self) -> str:
@@ -72,10 +74,10 @@ class Allowance:
     """How many blocks a budget is expected to allow; the run itself uses the times that it measures."""
 
     budget_s: float
-    prepare_s: float  # image and golden copies, if none exists yet
+    prepare_s: float  # images, and golden copies that do not exist yet
     block_s: float
-    blocks: int  # at least the first ones, which are begun in any case
-    enough: bool  # for the first ones
+    blocks: int  # at least the first blocks, which run in any case
+    enough: bool  # whether the budget is enough for the first blocks
 
     @property
     def text(self) -> str:
@@ -134,8 +136,9 @@ def _same_device(trial: Trial, plan: Plan) -> bool:
 
 
 def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
-    """Return the medians of the trials like this cell. Of a load with a fixed window, trials with other parameters
-    count if there are no others; the length and the bytes of a load that runs to its end depend on them."""
+    """Return the medians of the trials of such a cell. If there are none with the same parameters, trials with other
+    parameters are used, but only for a fixed window: the time and bytes of a load that runs to completion depend on
+    its parameters."""
     key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
     tablespace = cell.dataset.parameters.get("tablespace") or ""
     alike = [
@@ -190,7 +193,7 @@ def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) ->
     pair = shared({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
     df = blocks - 1 + pair.shared_df * SHARED
     limit = float(stdtrit(df, 1 - ALPHA / candidates / 2))
-    low, high = 0.0, 1000.0  # of the noncentrality: the difference in standard errors
+    low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
@@ -198,7 +201,7 @@ def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) ->
 
 
 def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
-    """Runs of this host, the newest first; what cannot be read is passed over."""
+    """Yield the runs of this host, newest first. Runs that cannot be read are skipped."""
     if not results_folder.is_dir():
         return
     loaded = []
@@ -213,12 +216,12 @@ def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
 
 
 def _newest(of_runs: Iterator[list[_T]]) -> list[list[_T]]:
-    """What the first runs have that have anything; no further run is read."""
+    """Return the first MOST_RUNS lists that are not empty, without reading further runs."""
     return list(itertools.islice(filter(None, of_runs), MOST_RUNS))
 
 
 def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float]:
-    """The variance of each pair of the run under one of these engines and workloads."""
+    """Yield the variance of each pair of the run with one of the wanted (engine, workload) combinations."""
     for (engine, workload, _), group in groups(run.trials).items():
         metric = wanted.get((engine, workload), "")
         for arm in sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ():

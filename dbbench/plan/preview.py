@@ -18,21 +18,21 @@ from dbbench.plan.writes import dataset_bytes
 from dbbench.storage import filesystems, layers
 
 MB: Final = 10**6
-MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the trial's own namespace
+MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the mount namespace of the trial
 WAL_MOUNT_POINT: Final = "/run/dbbench/wal"
 
-# Measured with four busy neighbours on two cores and a virtual disk; an idle machine with an SSD is quicker.
+# Measured on two cores with a virtual disk and four other busy processes; an idle machine with an SSD is faster.
 STAGES_S: Final = 3.5  # mkfs, mount, two starts, two stops, cache proof, drain, checks
-COPY_RATE: Final = 250 * MB  # bytes/s of restore, and again of the integrity check
-LOAD_RATE: Final = 40 * MB  # bytes/s at which a dataset is generated, by the tools' own loaders
+COPY_RATE: Final = 250 * MB  # bytes/s of the restore, and also of the integrity check
+LOAD_RATE: Final = 40 * MB  # bytes/s at which the loaders of the tools generate a dataset
 IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
-SCAN_RATE: Final = 300 * MB  # a disk; much more where the host's cache holds the image
-AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs wrote 130, xfs 450
-SMALL_FILES: Final = 1400  # a second, each created, read cold and deleted; ext4 and btrfs
-BONNIE_FILES: Final = 2000  # a second, each created, looked up and deleted, twice
-BONNIE_PASSES: Final = 4  # over the file: written, read and written again, read
-CHARS_S: Final = 30.0  # of the per-character tests, which use a part of the file: ext4 took 20, btrfs 60
-RESULT_BYTES: Final = 3 * MB  # a trial's folder with its raw output
+SCAN_RATE: Final = 300 * MB  # bytes/s of a disk; much higher if the host has the image in its cache
+AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs reached 130 MB/s, xfs 450 MB/s
+SMALL_FILES: Final = 1400  # files per second, each created, read cold and deleted, on ext4 and btrfs
+BONNIE_FILES: Final = 2000  # files per second, each created, looked up and deleted, twice
+BONNIE_PASSES: Final = 4  # passes over the file: write, read and write again, read
+CHARS_S: Final = 30.0  # per-character tests, which use a part of the file: 20 s on ext4, 60 s on btrfs
+RESULT_BYTES: Final = 3 * MB  # directory of a trial, with the raw output of its tools
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Preview:
     """The estimates, not rounded; `commands` are argv lists with the arm to which each belongs."""
 
     eta_s: float
-    prepare_s: float  # of it: images and golden copies
-    trial_s: dict[str, float]  # by cell
-    disk_bytes: int  # image, golden copies and results at their largest
-    written: dict[str, int]  # bytes by cause
+    prepare_s: float  # part of eta_s: images and golden copies
+    trial_s: dict[str, float]  # cell -> time of a trial
+    disk_bytes: int  # largest total size of images, golden copies and results
+    written: dict[str, int]  # cause -> bytes
     remembered: int  # cells whose load is estimated from earlier runs of this host
     commands: tuple[tuple[str, tuple[str, ...]], ...]  # (arm, argv)
 
@@ -109,8 +109,8 @@ def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
 
 
 def _load_s(cell: Cell, size: int, written: int) -> float:
-    """Return the seconds of the load, with the files that it lays out before: its window, what the same load took
-    before, or its sizes and rates."""
+    """Return the seconds of the load, including the files that fio writes before: from its window, from earlier trials,
+    or from sizes and rates."""
     values = {**cell.workload.options, **cell.parameters}
     if cell.window.kind == "fixed":
         layout = writes.layout_bytes(values) if cell.workload.driver == "fio" else 0
@@ -129,7 +129,7 @@ def _load_s(cell: Cell, size: int, written: int) -> float:
 
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return mkfs and mount of each arm; an existing directory needs none."""
+    """Return the mkfs and mount commands of each arm; there are none for existing directories."""
     if plan.device.existing:
         return ()
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}

@@ -24,7 +24,7 @@ from dbbench.plan.workloads import check_length, check_list, read_workload
 from dbbench.units import seconds_of
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
-_MOST_ENTRIES: Final = 200  # of each of them
+_MOST_ENTRIES: Final = 200  # entries of each list
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
@@ -167,7 +167,7 @@ def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:
     return typed(document, kind, item, key)
 
 
-# Long enough for every part to say something, short enough to wait for.
+# Long enough for every sampler to record some seconds, and short enough for a person to wait.
 QUICK_WARMUP_S: Final = 2.0
 QUICK_MEASURE_S: Final = 5.0
 

@@ -25,12 +25,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Asked:
     """A plan as it will be run."""
 
-    text: str  # the file, as given
+    text: str  # content of the plan file
     plan: Plan
     expanded: Expanded
     sha256: str
-    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run, or not with each engine
-    step: int = 1  # between the numbers of its blocks: N of --share K/N
+    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run with all or some engines
+    step: int = 1  # distance between block numbers: N of --share K/N
 
 
 def plan_options(function: Function) -> Function:

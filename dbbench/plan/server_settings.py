@@ -62,7 +62,7 @@ def without_effect(cell: Cell) -> bool:
 
 
 def _filesystem(setup: FsSetup) -> FsSetup:
-    """Return the setup with only what makes the filesystem."""
+    """Return the setup reduced to what affects the filesystem."""
     return replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
 
 

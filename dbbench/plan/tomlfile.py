@@ -28,11 +28,11 @@ from dbbench.results.fileio import given_text
 Noun = TypeVar("Noun")
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 
-MOST_BYTES: Final = 2**18  # of a file: the longest plan that is known has a tenth of it
-_MOST_FLAWS: Final = 100  # then the file is given up: nobody reads more at once
-_LONGEST: Final = 400  # letters of what is said of one flaw
-_LONGEST_WORD: Final = 64  # letters of a word that is compared with known ones
-_DEEPEST: Final = 16  # tables and lists within each other; the deepest key that is known has 5 parts
+MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
+_MOST_FLAWS: Final = 100  # the checks stop here, because a person does not read more at once
+_LONGEST: Final = 400  # characters of the message of a flaw
+_LONGEST_WORD: Final = 64  # characters of a word for which similar words are searched
+_DEEPEST: Final = 16  # nesting of tables and lists; the deepest valid key has 5 parts
 _LONG_KEY: Final = re.compile(
     rf"""(?<![A-Za-z0-9_-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)[ \t]*+\.[ \t]*+){{{_DEEPEST},}}"""
 )
@@ -100,7 +100,7 @@ def read(path: Path) -> Document:
     plan, setup or workload can have.
     """
     text = given_text(path, MOST_BYTES)
-    if long := _LONG_KEY.search(text):  # the parser's time grows with the square of their number
+    if long := _LONG_KEY.search(text):  # the time of tomllib grows with the square of the number of parts
         line = text.count("\n", 0, long.start()) + 1
         raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts", effect="Nothing was changed.")
     try:
@@ -180,7 +180,7 @@ def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
         place = (*at, *finding["loc"])
         if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
-        elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # _unknown_keys tells
+        elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # `_unknown_keys` notes these
             by_key.setdefault(_known_part(document, place), []).append(_told(finding))
     for key, texts in by_key.items():
         name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
@@ -202,7 +202,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def _told(found: Any) -> str:
-    """Return one of pydantic's errors in the terms of a TOML file."""
+    """Return the message of one of pydantic's errors, in the terms of TOML."""
     given = found.get("input")
     if found["type"] in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", found["ctx"]["expected"])
@@ -265,7 +265,7 @@ class _Scanner:
         self.at = 0
         self.lines: dict[Key, int] = {}
         self.line, self.counted = 1, 0  # the line of the position `counted`
-        self.tables: dict[Key, int] = {}  # array of tables -> how many elements so far
+        self.tables: dict[Key, int] = {}  # array of tables -> number of elements so far
 
     def scan(self) -> dict[Key, int]:
         table: Key = ()

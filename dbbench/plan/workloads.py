@@ -21,8 +21,8 @@ from dbbench.units import seconds_of
 _TYPED: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums")
 _SESSIONS: Final = ("clients", "threads", "jobs")
 _MOST_SESSIONS: Final = 10_000
-_MOST_VALUES: Final = 200  # of one list
-_COMMON: Final = (*_TYPED, "warmup", "measure")  # every workload has these; the rest are its own
+_MOST_VALUES: Final = 200  # values of a list
+_COMMON: Final = (*_TYPED, "warmup", "measure")  # keys of every workload; all others are its parameters
 
 
 def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> tuple[WorkloadSpec, Workload] | None:
@@ -111,7 +111,7 @@ def _seconds(document: Document, item: dict[str, Any], name: str, key: Key) -> f
         return None
 
 
-_MADE: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # of what is generated alone
+_MADE: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # only for generated data
 
 
 def check_source(document: Document, key: Key, spec: WorkloadSpec, own: Mapping[str, Any], kind: str) -> None:
@@ -174,15 +174,15 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
     """Return the parameters that apply to the user's own data; those of generated data only if the plan sets them."""
     implied = {name for name in workload.dataset if name != "kind"} | {"size"}
     if workload.driver == "scan":
-        implied -= {"tables"}  # how many of the user's are scanned
+        implied -= {"tables"}  # the number of the user's tables to scan
     names = parameters(workload)
     return {name: value for name, value in values.items() if name in given or name not in implied or name not in names}
 
 
-CACHED: Final = 0.8  # dataset ÷ memory: below, after some time nothing is read from the disk
-IO_BOUND: Final = 2.0  # from here on most reads are
-# Dataset ÷ memory: well inside the limits of the three words (0.8 and 2), so that a few per cent of error in what a
-# row takes do not change the word.
+CACHED: Final = 0.8  # dataset ÷ memory; below this ratio reads from the disk end after some time
+IO_BOUND: Final = 2.0  # dataset ÷ memory; from this ratio on, most reads are from the disk
+# Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some per cent in the size
+# of a row does not change the word.
 RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
 
 
@@ -206,7 +206,7 @@ def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dic
 
 
 def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
-    """Return the bytes of one more unit of what the dataset grows by."""
+    """Return the bytes that one more unit of the dataset's size parameter adds."""
     if kind == "tpcc":
         return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
     return generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))

@@ -25,34 +25,34 @@ from dbbench.units import size_text
 
 MB: Final = 10**6
 FACTOR: Final = 2.0
-METADATA_BYTES: Final = 10 * MB  # of an almost empty filesystem
-EXT_SHARE: Final = 1 / 64  # of the device: inode tables, which mkfs writes as a whole; and as much of journal
-EXT_JOURNAL: Final = 2**30  # at most
-XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)  # of the device: the log, and its bounds
-# bytes/s of log that a load which changes rows leaves on the filesystem: the rows before and after in the binary log
+METADATA_BYTES: Final = 10 * MB  # metadata of an almost empty filesystem
+EXT_SHARE: Final = 1 / 64  # share of the device: inode tables, which mkfs writes completely; the same for the journal
+EXT_JOURNAL: Final = 2**30  # largest journal
+XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)  # log as a share of the device, its smallest and largest size
+# bytes/s of binary log under a load that changes rows: it contains the rows before and after each change
 BINLOG_RATE: Final = 2 * MB
 BINARY_LOG: Final = "binary log"
-ARCHIVE: Final = "archived WAL"  # the cause of what lies beside the data, wherever the log lies
-WAL_RATE: Final = 10 * MB  # the same of WAL, with its full pages, that is archived or kept for a slot
-WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; a fast disk takes ten times that
-# Times that where each change is written to another place, with the tree above it: btrfs wrote 2.1 to 3.9 times as much
-# as ext4, in fewer transactions.
+ARCHIVE: Final = "archived WAL"  # a cause; the archive is next to the data, even if the log is on another device
+WAL_RATE: Final = 10 * MB  # bytes/s of archived or retained WAL under such a load, including full-page images
+WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; ten times as much on a fast disk
+# WRITE_RATE is multiplied by this for copy-on-write, which also rewrites the tree above each change: btrfs wrote 2.1 to
+# 3.9 times as much as ext4, in fewer transactions.
 COPY_ON_WRITE: Final = 2.7
-COMPRESSED: Final = 0.6  # of the bytes of tables, where the filesystem compresses: lzo 0.45, random values nearly 1
-READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, the journal's timer
-TABLES_SHARE: Final = 0.3  # of it without the log, where one tablespace alone is on the device
+COMPRESSED: Final = 0.6  # size of tables after compression by the filesystem: lzo 0.45, random values nearly 1
+READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, periodic commits of the journal
+TABLES_SHARE: Final = 0.3  # share of WRITE_RATE if only a tablespace is on the device, without the log
 FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
 FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small write
-EMPTY_SHARE: Final = 0.4  # of the largest size of an empty server; a golden copy has less log
-RANDOM_RATE: Final = 100 * MB  # bytes/s while a disk is brought to its steady state
-ROUNDS: Final = 8  # of preconditioning until the rate is steady: 5 to 25
+EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a golden copy has less log
+RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
+ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
 READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")  # in the names of loads that only read
-COPY_IN: Final = {"postgres": 4.0, "": 4.0}  # times the size of the file: rows, log, full pages; InnoDB: doublewrite
-INDEX: Final = {"postgres": 1.0, "": 2.5}  # times the size of the data: the index of a text column, its log
-VACUUM: Final = {"postgres": 5.0, "": 4.0}  # times the size of the data: update of half of it, then the cleaning up
-SMALL_FILE: Final = 1.75  # times the files' bytes: their inodes and directories, created and deleted
-BONNIE: Final = 2  # times the file: written and rewritten; by characters only a small part of it
-# Times the data.
+COPY_IN: Final = {"postgres": 4.0, "": 4.0}  # multiple of the file: rows, log, full-page images or doublewrite
+INDEX: Final = {"postgres": 1.0, "": 2.5}  # multiple of the data: index of a text column and its log
+VACUUM: Final = {"postgres": 5.0, "": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
+SMALL_FILE: Final = 1.75  # multiple of the content of the files: also their inodes and directories, and deleting them
+BONNIE: Final = 2  # multiple of the file: it is written and rewritten; the per-character tests use a small part of it
+# Operation -> multiple of the data.
 OPERATIONS: Final = {"clone": 1.5, "grow": 0.5, "repair": 1.5, "base-backup": 1.0, "crash-recovery": 0.5,
                      "snapshot": 0.1}  # fmt: skip
 
@@ -103,7 +103,7 @@ def _layer_copies(layer: Layer, number: int) -> int:
 
 
 def _data_profile(options: tuple[str, ...]) -> str:
-    """Return the word behind -d or --data of mkfs.btrfs."""
+    """Return the value of the option -d or --data of mkfs.btrfs."""
     for option, word in zip(options, [*options[1:], ""], strict=False):
         if option in ("-d", "--data"):
             return word
@@ -119,16 +119,16 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     whole = sum(device_bytes(plan)[: used(plan, cell.setup)])
     share = COMPRESSED if filesystems.traits(cell.setup).compresses else 1
     parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
-    if plan.age is not None:  # of the devices' bytes, or of half of them twice
+    if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
-    if cell.earlier is not None:  # with all its logs and copies
+    if cell.earlier is not None:  # these rates include all logs and copies
         load_s = cell.window.warmup_s + cell.window.measure_s if cell.window.kind == "fixed" else cell.earlier.load_s
         parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
     else:
         parts["load"] = int(_load_bytes(cell, dataset_bytes(cell) - empty)) * times
         parts |= {cause: size * (1 if cell.wal_setup else times) for cause, size in kept_logs(cell).items()}
     if plan.age_engine is not None and plan.age_engine.write_factors:
-        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # the repairs rewrite all, twice
+        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # two repairs rewrite all data
         parts["ageing of tables"] = int(data * rewritten) * times
     if plan.operations:
         parts["operations"] = int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times
@@ -136,7 +136,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
 
 
 def _made_bytes(setup: FsSetup, whole: int) -> int:
-    """Return what mkfs writes to devices of so many bytes; 0 if there is no mkfs."""
+    """Return the bytes that mkfs writes to devices of `whole` bytes; 0 for existing directories."""
     if not whole:
         return 0
     if setup.mkfs.family.startswith("ext"):
@@ -170,7 +170,7 @@ def _load_bytes(cell: Cell, data: int) -> float:
         case _:
             if _only_reads(workload.script):
                 return seconds * READ_RATE
-            appends = workload.name == "bulk-insert"  # on btrfs as many bytes as on ext4
+            appends = workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
             load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
             return seconds * load_rate * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
 
@@ -230,7 +230,7 @@ def once(plan: Plan) -> dict[str, int]:
     sizes = device_bytes(plan)
     if not sizes:
         return {}
-    # Two rows of single flushed writes, one of many at a time, one of a MiB each.
+    # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.
     each_s = condition.ceiling_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
     if plan.device.imaged:

@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 
-_MOST_TOLD: Final = 5  # damaged trials, or files of one, that an error names
+_MOST_TOLD: Final = 5  # damaged trials, or damaged files of a trial, that an error lists
 _TRIAL: TypeAdapter[Trial] | None = None
 
 
@@ -82,8 +82,8 @@ class LoadedRun:
     path: Path
     run: Run
     trials: tuple[Trial, ...]
-    lab: LabFacts | None = None  # of the power-cut lab, where it was in this folder
-    damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trials that could not be read, by their ids
+    lab: LabFacts | None = None  # results of the power-loss lab, if it wrote to this run
+    damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trial ID -> why it could not be read
 
     @property
     def unfinished(self) -> list[str]:

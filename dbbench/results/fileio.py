@@ -32,27 +32,29 @@ from dbbench.errors import (
 from dbbench.units import size_text
 
 MIB: Final = 2**20
-# The most bytes that a file of that name may have: over a hundred times what dbbench writes in practice, and little
-# enough to be read within a second and 256 MiB of memory.
+# file name -> its largest size: over a hundred times what dbbench writes in practice, and small enough to be read within
+# a second and in 256 MiB of memory.
 LIMITS: Final = {
-    "run.json": 16 * MIB,  # a plan has at most 20 000 trials of some 200 bytes, and 2000 cells of some kilobytes
-    "trial.json": 4 * MIB,  # has some 25 kB
-    "histogram.json": 1 * MIB,  # one line for each bucket of 1 %: some thousand
+    "run.json": 16 * MIB,  # at most 20 000 trials of about 200 bytes, and 2000 cells of some kilobytes
+    "trial.json": 4 * MIB,  # usually 25 kB
+    "histogram.json": 1 * MIB,  # one line per latency bucket (1 % wide): some thousand lines
     "ceiling.json": 1 * MIB,
     "powercut.json": 4 * MIB,
-    "series.csv.gz": 32 * MIB,  # a day of seconds has less; what it unpacks to is limited by `dbbench.metrics.series`
-    "SHA256SUMS": 1 * MIB,  # a line a file: some ten thousand
+    "series.csv.gz": 32 * MIB,  # a day of seconds is smaller; `dbbench.metrics.series` limits the size after unpacking
+    "SHA256SUMS": 1 * MIB,  # one line per file: about ten thousand files
     "plan.toml": 1 * MIB,
-    "journal.jsonl": 16 * MIB,  # some 600 bytes a trial
+    "journal.jsonl": 16 * MIB,  # about 600 bytes per trial
     "baselines.json": 4 * MIB,
     "fleet.json": 4 * MIB,
     "status.json": 4 * MIB,
 }
-OTHERS: Final = 16 * MIB  # of a file that is read and has no line above: scripts, nights
-RAW: Final = 16 * 2**30  # of one that is only hashed or copied: what tools print, images that the power-cut lab keeps
-_MOST_PARTS: Final = 200_000  # objects and lists of a JSON file: they take a hundred times their text in memory
+OTHERS: Final = 16 * MIB  # every other file that is read: scripts, nights
+RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools, images of the power-loss lab
+_MOST_PARTS: Final = (
+    200_000  # objects and lists in a JSON file: in memory they are a hundred times larger than their text
+)
 _MOST_VALUES: Final = 2_000_000
-_LARGEST: Final = 2**64  # of a number in JSON: bytes, nanoseconds and seeds stay below it
+_LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and seeds are smaller
 _SUM: Final = b',\n "sha256": "'
 
 
@@ -156,12 +158,12 @@ def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` atomically, even if power is lost."""
     with writing(path):
         if os.path.lexists(path) and not stat.S_ISLNK(mode := path.lstat().st_mode) and not stat.S_ISREG(mode):
-            kind = kind_of(mode)  # a device of that name would be replaced by a file
+            kind = kind_of(mode)  # the rename would replace a device by a file
             raise NotRegular(errno.EEXIST, f"it is {kind}, not a regular file", str(path))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             temporary.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL: a link of that name is no way out
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL does not follow a link
             with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()

@@ -30,9 +30,9 @@ from dbbench.errors import ResultDamaged
 from dbbench.results import fileio
 from dbbench.results.fileio import own_file, read_bytes, sync, writing
 
-# What each kind of thing that a run takes is called; {tag} is of the run's folder. A results folder may come from
-# someone else: a journal that names what another run or another program has made is not obeyed. Kinds without a row
-# have guards of their own where they are given back.
+# Kind of resource -> pattern of its name; {tag} is the tag of the run. A results folder may come from someone else, so
+# entries that name a resource of another run or program are ignored. Kinds that are not listed are checked where they
+# are released.
 OURS: Final = {
     "image": r"/(.+/)?\.dbbench-[^/]+-{tag}(-[0-9]+|-wal)?\.img",
     "runtime": r"/tmp/dbbench-{tag}-[A-Za-z0-9_]+",
@@ -41,9 +41,11 @@ OURS: Final = {
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
 }
 
-# What decides which disks the run may erase without being asked: only sealed lines count.
+# These events decide which disks the run may erase without confirmation, so only sealed lines count.
 SEALED: Final = frozenset({"wipe", "had", "making", "made"})
-_KEY: Final = Path(".local/state/dbbench/journal.key")  # below the home; deleting it costs typing an identity again
+_KEY: Final = Path(
+    ".local/state/dbbench/journal.key"
+)  # below the home directory; if it is deleted, the user has to confirm disks again
 _KEY_BYTES: Final = 32
 
 
@@ -74,11 +76,13 @@ class Journal:
             fd = own_file(self.path, os.O_RDWR | os.O_APPEND, 0o644)
             try:
                 size = os.fstat(fd).st_size
-                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # by a power loss: it must not swallow this line
+                cut = (
+                    size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                )  # after a power loss; this line must not continue the incomplete one
                 _write_whole(fd, f"{chr(10) if cut else ''}{line}".encode())
                 os.fsync(fd)
                 if size == 0:
-                    sync(self.path.parent)  # its name in the folder
+                    sync(self.path.parent)  # makes the name of a new file durable
             finally:
                 os.close(fd)
 
@@ -154,7 +158,7 @@ def _is_ours(what: str, path: str, tag: str) -> bool:
 
 
 def _write_whole(fd: int, data: bytes) -> None:
-    """Write all data; on a nearly full disk one call writes a part, and the next call reports the error."""
+    """Write all data. On a nearly full disk one call writes a part of it, and the next call reports the error."""
     while data:
         data = data[os.write(fd, data) :]
 

@@ -27,14 +27,14 @@ class Merged:
 
     folder: Path
     added: tuple[str, ...]  # ids of trials that are new here
-    known: tuple[str, ...]  # that stood here already, the same
+    known: tuple[str, ...]  # ids of trials that already exist here with the same content
 
 
 def sources(folder: Path) -> list[Path]:
     """Return the runs in `folder`: itself, or those that it contains. Raises RunMissing if there is none."""
     if not folder.is_dir():
         raise RunMissing(f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder.")
-    folder = folder.resolve()  # what is named may be a link; from here on none is followed
+    folder = folder.resolve()  # the argument may be a symbolic link; below it no link is followed
     folders_found = [folder] if os.path.lexists(folder / "run.json") else folders(folder)
     if not folders_found:
         raise RunMissing(f"{folder} contains no run", remedy="Name the folder of a run, or a results folder.")
@@ -189,7 +189,7 @@ class Incoming:
         with writing(self.folder):
             try:
                 self.folder.mkdir(parents=True)
-            except FileExistsError:  # of a transfer that was cut off
+            except FileExistsError:  # left by an interrupted transfer
                 shutil.rmtree(self.folder, ignore_errors=True)
                 self.folder.mkdir()
 

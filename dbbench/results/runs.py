@@ -110,7 +110,7 @@ def load_spec(folder: Path) -> Run:
 def _check_order(path: Path, run: Run) -> None:
     """Raise ResultDamaged for invalid names, and for trials of cells that the run does not have."""
     for name in (run.name, *(spec.id for spec in run.order)):
-        if not NAME.fullmatch(name):  # they become names of files and folders
+        if not NAME.fullmatch(name):  # directories have these names
             raise ResultDamaged(f"{path} is invalid: {name!r} is not a valid name of a run or trial")
     cells = {cell.id for cell in run.cells}
     if strange := next((spec for spec in run.order if spec.cell not in cells), None):
@@ -120,7 +120,7 @@ def _check_order(path: Path, run: Run) -> None:
 def parsed_spec(written: bytes) -> Run:
     """Parse what `written_spec` returned. Raises ValidationError."""
     global _RUN
-    if _RUN is None:  # it takes tens of ms to make
+    if _RUN is None:  # creating the adapter takes tens of ms
         _RUN = TypeAdapter(Run)
     run = _RUN.validate_json(written)
     return run if run.questions else dataclasses.replace(run, questions=questions(run.settled))
@@ -201,14 +201,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 LAB: Final = "powercut.json"
-KEPT: Final = "powercut"  # folder of images and logs
+KEPT: Final = "powercut"  # directory of disk images and logs
 
 _LAB: TypeAdapter[LabFacts] | None = None
 
 
 def save_lab(folder: Path, lab: LabFacts) -> None:
     """Write powercut.json and the checksums atomically."""
-    (folder / SUMS).unlink(missing_ok=True)  # it would be of the one before
+    (folder / SUMS).unlink(missing_ok=True)  # the checksums of the previous result would not match
     write_json(folder / LAB, plain(lab))
     kept = real_folder(folder / KEPT, folder.parent)
     files = [folder / LAB, *sorted(path for path in kept.glob("*") if path.is_file())]

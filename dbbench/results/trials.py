@@ -15,8 +15,8 @@ from dbbench.model import Trial, plain
 from dbbench.results.fileio import read_bytes, real_folder, sha256, sync, write_json, write_text, writing
 
 SUMS = "SHA256SUMS"
-ELSEWHERE = ".elsewhere"  # of the run: what of a cluster is not on the filesystem under test
-SET_ASIDE = "set-aside"  # of the run: finished trials that were run again
+ELSEWHERE = ".elsewhere"  # directory of a run for the part of a cluster that is not on the filesystem under test
+SET_ASIDE = "set-aside"  # directory of a run for finished trials that were repeated
 
 
 class Draft:
@@ -28,8 +28,8 @@ class Draft:
         self.raw = self.folder / "raw"
         real_folder(self.folder, run_folder.parent)
         with writing(self.folder):
-            shutil.rmtree(self.folder, ignore_errors=True)  # of an attempt that was cut off
-            self.folder.mkdir()  # not its parents: a run's folder that is gone is not made again, half empty
+            shutil.rmtree(self.folder, ignore_errors=True)  # left by an interrupted trial
+            self.folder.mkdir()  # without parents: a removed run must not come back almost empty
             self.raw.mkdir()
 
     def publish(self, trial: Trial, series: Series | None, phases: Sequence[str], histogram: Histogram | None) -> Path:
@@ -64,7 +64,7 @@ def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
             target = free = run_folder / SET_ASIDE / why / trial.name
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                for number in itertools.count(2):  # one that was set aside before stays
+                for number in itertools.count(2):  # keep trials that were set aside earlier
                     if not free.exists():
                         break
                     free = target.with_name(f"{trial.name}.{number}")

@@ -37,7 +37,7 @@ class StudyTable:
     __pydantic_config__ = STRICT
     workload: str
     metric: str
-    variant: str = ""  # of a sweep in the plan: "scale=$large", with the scale's values; "": all variants
+    variant: str = ""  # variant of a sweep, with placeholders: "scale=$large"; "": all variants
     then: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Reference:
 
     __pydantic_config__ = STRICT
     address: str
-    did: str  # conditions
-    figures: dict[str, dict[str, float]] = field(default_factory=dict)  # what, with its unit -> of what -> value
+    did: str  # what was measured under which conditions
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)  # metric with its unit -> case -> value
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,19 @@ class Study:
     __pydantic_config__ = STRICT
     title: str
     address: str
-    did: str  # what was done
-    plan: str  # its text, with places
+    did: str  # what the authors did
+    plan: str  # text of the plan, with placeholders
     scales: dict[str, StudyScale]
     table: tuple[StudyTable, ...]
-    then: dict[str, str]  # the conditions then, by the words of the page's rows: hardware, kernel, server ...
-    differs: tuple[str, ...] = ()  # from the original, whatever the machine
+    then: dict[str, str]  # row of the page (hardware, kernel, server ...) -> the published condition
+    differs: tuple[str, ...] = ()  # differences of the plan from the original, on any machine
     notes: tuple[str, ...] = ()
     superseded: str = ""  # why the published figures should not be relied on
     reference: tuple[Reference, ...] = ()
-    engines: tuple[EngineName, ...] = ()  # for `$engine`: the first that is installed
-    servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # first release that will do, by branch
-    charts: tuple[str, ...] = ()  # of the published article: "cpu", "disk", "iowait"
-    name: str = ""  # the file's
+    engines: tuple[EngineName, ...] = ()  # `$engine` is the first of these that is installed
+    servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # oldest suitable release of each branch
+    charts: tuple[str, ...] = ()  # charts that the article has: "cpu", "disk", "iowait"
+    name: str = ""  # name of the file
 
 
 def names() -> list[str]:

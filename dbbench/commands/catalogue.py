@@ -50,7 +50,7 @@ class Chooser(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """That of the command which shows, unless one of the others is named."""
+        """Return the context of the command that shows, unless the first word is the name of another command."""
         if any(word in self.commands for word in args):
             return super().make_context(info_name, args, parent, **extra)
         return self.shown.make_context(info_name, args, parent, **extra)

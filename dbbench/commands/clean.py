@@ -22,8 +22,8 @@ from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
 from dbbench.units import inert, size_text
 
-_MOST_TOLD: Final = 20  # things of others that a journal names
-_TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # of the journal: what a person may miss
+_MOST_TOLD: Final = 20  # listed resources of others that a journal names
+_TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # kinds of the journal that may be left behind
 
 
 class Left(NamedTuple):
@@ -34,7 +34,8 @@ class Left(NamedTuple):
     size_bytes: int
 
 
-Unit = Callable[[bool], list[Left]]  # cleans, or only lists; RunLocked where somebody works on it
+# (dry_run) -> what was or would be removed; raises RunLocked if another process uses it.
+Unit = Callable[[bool], list[Left]]
 
 
 @command_line()
@@ -59,7 +60,7 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool, resu
 
 
 def _units(options: Options, results_folder: Path, run: str | None) -> list[Unit]:
-    """What is asked for: fleets with all their runs, runs of none, the folder's worker."""
+    """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
     fleets = [
         fleet
         for fleet in ledger.fleets(results_folder, options.passed_over)
@@ -76,8 +77,8 @@ def _units(options: Options, results_folder: Path, run: str | None) -> list[Unit
 
 
 def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | None) -> list[Left]:
-    """Clean them one after another. What another process works on is told and passed over, and the errors of damaged
-    runs are put into `failed`; without it, both are raised."""
+    """Clean the units. Those in use by another process are reported and skipped, and the errors of damaged runs are
+    added to `failed`; without `failed`, both are raised."""
     gone: list[Left] = []
     for clean in units:
         try:
@@ -94,8 +95,8 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
-    """Its runs, and what its hosts on this machine have; a host that drives on by itself is left alone."""
-    with results.locked(ledger.folder_of(results_folder, fleet.name)):  # else what arrives is no leftover
+    """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run trials are skipped."""
+    with results.locked(ledger.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
         runs = [
             results_folder / name for name in ledger.run_names(fleet) if (results_folder / name / "run.json").is_file()
         ]
@@ -115,7 +116,7 @@ def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left
 
 
 def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
-    """The scratch folder of a worker that was killed."""
+    """Remove the scratch folder of a worker that was killed."""
     if not (results_folder / remains.SCRATCH).is_dir() or (results_folder / remains.SCRATCH).is_symlink():
         return []
     with remains.worker_of(results_folder) as scratch:
@@ -150,11 +151,11 @@ def _clean_golden(dry_run: bool) -> list[Left]:
     leftovers = [Left("golden copy", path, disk_bytes(path)) for path in copies]
     if dry_run:
         return leftovers
-    return [left for left in leftovers if evict(left.path)]  # one that is in use stays
+    return [left for left in leftovers if evict(left.path)]  # `evict` keeps copies that are in use
 
 
 def _size(path: Path) -> int:
-    """Bytes on disk; 0 of what is not there any more."""
+    """Return the bytes on disk; 0 if the path no longer exists."""
     if path.is_dir() and not path.is_symlink():
         return sum(inner.lstat().st_blocks * 512 for inner in path.rglob("*"))
     return path.lstat().st_blocks * 512 if os.path.lexists(path) else 0

@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from dbbench.commands.options import Options, command_line
 from dbbench.report.text import put
 
-VARIABLE: Final = "_DBBENCH_COMPLETE"  # set by the script when it asks for completions
+VARIABLE: Final = "_DBBENCH_COMPLETE"  # the script sets this when it requests completions
 
 
 @command_line()
@@ -25,5 +25,6 @@ def command(_options: Options, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    script = ShellComplete.source(kind(click.Group(), {}, "dbbench", VARIABLE))  # bash's own asks bash for its version
+    # The subclass for bash would start bash to check its version.
+    script = ShellComplete.source(kind(click.Group(), {}, "dbbench", VARIABLE))
     put(script.strip("\n"))

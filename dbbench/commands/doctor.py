@@ -43,7 +43,7 @@ def command(options: Options, plan_file: str | None, results_folder: str) -> int
 
 
 def _put(rows: list[Probe]) -> None:
-    """A section for each purpose, and below it the command that installs what is missing."""
+    """Print a section for each purpose, and below it the command that installs what is missing."""
     width = max(len(row.check) for row in rows if row.purpose != Purpose.PLAN)
     for number, (purpose, group) in enumerate(itertools.groupby(rows, lambda row: row.purpose)):
         section = list(group)
@@ -67,11 +67,11 @@ def _put_row(row: Probe, width: int) -> None:
         put(f"  {'':<10}  {'':<{width}}  {line}")
 
 
-# --- what is checked -------------------------------------------------------------------------------
+# --- the checks ------------------------------------------------------------------------------------
 
 
-NEEDED_BYTES = 8 * 2**30  # of disk space for the demo
-_QUIET = 0.2  # load per CPU: a fifth of the machine moves results by more than filesystems differ
+NEEDED_BYTES = 8 * 2**30  # disk space for the demo
+_QUIET = 0.2  # load per CPU; a higher load changes results by more than filesystems differ
 
 
 class Purpose(StrEnum):
@@ -94,9 +94,9 @@ class Probe(NamedTuple):
     check: str
     ok: bool
     found: str | None
-    needed: str = ""  # for what, or how much
+    needed: str = ""  # what needs it, or how much is needed
     fix: str = ""
-    packages: tuple[str, ...] = ()  # that apt can install
+    packages: tuple[str, ...] = ()  # the packages to install with apt
     optional: bool = False  # the purpose is possible without it
 
 
@@ -149,7 +149,7 @@ def _engines() -> Iterator[Probe]:
 
 
 def _programs() -> Iterator[Probe]:
-    """The programs of drivers, samplers and filesystems. Those of servers are checked with their engine."""
+    """Yield the programs of drivers, samplers and filesystems. `_engines` checks the servers."""
     from dbbench.drivers import DRIVERS
     from dbbench.machine.host import versions
     from dbbench.samplers import programs as sampled
@@ -177,7 +177,7 @@ def _program(purpose: str, program: str, use: str, optional: bool = False, versi
 
 
 def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]:
-    """A Python package of one of dbbench's extras."""
+    """Yield the check of a Python package in one of dbbench's extras."""
     there = importlib.util.find_spec(module) is not None
     version = importlib.metadata.version(module) if there else None
     yield Probe(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
@@ -224,7 +224,7 @@ def _powercut() -> Iterator[Probe]:
 
 
 def _host() -> Iterator[Probe]:
-    """What changes measurements. None of it keeps a run from starting; all of it is recorded in the results."""
+    """Yield conditions that affect measurements. A run starts in spite of them, and records them in its results."""
     from dbbench.machine import host
 
     state = host.state()
@@ -247,7 +247,7 @@ def _host() -> Iterator[Probe]:
 
 
 def _devices() -> Iterator[Probe]:
-    """Disks with the identity that --wipe requires. This list is for people; the guards check each device again."""
+    """Yield the disks with the identity that --wipe requires. A run checks each device again."""
     from dbbench.storage import devices
 
     with contextlib.suppress(DbbenchError):

@@ -13,7 +13,7 @@ from dbbench.errors.explanations import EXPLANATIONS
 from dbbench.errors.warnings import WARNINGS
 from dbbench.report.text import put, put_json
 
-_WIDTH: Final = 100  # columns
+_WIDTH: Final = 100  # columns of the text
 
 
 @command_line()

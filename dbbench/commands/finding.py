@@ -41,15 +41,15 @@ def folder_of(results_folder: Path, name: str) -> Path:
     if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name
     if os.path.lexists(Path(name, "run.json")):
-        return Path(name).resolve()  # what is named may be a link; from there on none is followed
+        return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
     hint = did_you_mean(name, names) if names else f"; {results_folder} holds no run"
     raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 
 def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> list[LoadedRun]:
-    """The runs of those names without their damaged trials; what was left out, and why, is told at the end. RunMissing;
-    ResultDamaged where nothing is left."""
+    """Return the runs of those names without their damaged trials, which are reported at the end of the output. Raises
+    RunMissing, and ResultDamaged if nothing is left."""
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
     for path in [folder_of(results_folder, name) for name in names]:
@@ -64,8 +64,8 @@ def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> li
 
 
 def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
-    """What could be read; the errors of what could not are told at the end. The last of them is raised where nothing is
-    left."""
+    """Return what could be read; the errors are reported at the end of the output. If nothing is left, raise the last
+    error."""
     for error in damaged if found else damaged[:-1]:
         options.passed_over.append(error)
     if damaged and not found:

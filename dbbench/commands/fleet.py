@@ -212,7 +212,8 @@ def stop(options: Options, name: str | None, address: str | None, certs: str | N
 
     root = Path(results_folder).resolve()
     here = remains.at_work(root, name) if name is not None else []
-    if here and not record_of(root, str(name)):  # this machine is a host of a fleet whose coordinator is elsewhere
+    # This machine is a host of a fleet with its coordinator on another machine.
+    if here and not record_of(root, str(name)):
         put_stopped(here)
         return
     fleet = chosen(root, name)
@@ -318,7 +319,7 @@ def _path(certs: str | None) -> Path | None:
 
 
 def _whole(address: str, certs: str | None) -> str:
-    """The address with protocol and port; refused at once where it is not this machine and has no TLS."""
+    """Return the address with protocol and port. Raises an error if it is another machine's and has no TLS."""
     from dbbench.fleet import security
 
     whole = security.whole(address)

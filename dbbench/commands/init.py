@@ -59,7 +59,7 @@ clients = 8
 
 
 _EXAMPLES: Final = ("demo", "tiny")
-_PROGRAM: Final = "/usr/local/bin/dbbench"  # what the units start in the checkout
+_PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the checkout, which is replaced
 
 
 @command_line()
@@ -152,7 +152,7 @@ def plan_text(path: Path, engines: tuple[str, ...]) -> str:
 def _running(
     options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
 ) -> tuple[tuple[str, ...], str]:
-    """The engine and the plan of a server that runs; it is only read."""
+    """Return the engine of a running server, and a plan for it; the server is only read."""
     from dbbench.introspect import server as live
     from dbbench.machine import host
     from dbbench.plan.catalog import catalog

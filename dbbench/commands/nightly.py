@@ -25,7 +25,7 @@ from dbbench.model.base import NAME
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
 
-MOST_AGE_H: Final = 30.0  # of the newest night: a day, and how much longer a night may take
+MOST_AGE_H: Final = 30.0  # age of the newest night: a day, and six hours for a night that takes longer
 
 
 @command_group()
@@ -140,7 +140,7 @@ def _accept(options: Options, run: str, reason: str, results_folder: str) -> Non
 
 
 def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[nightly.Night]]:
-    """The nights of a plan that is named, or whose file is named."""
+    """Return the nights of a plan, given by its name or its file."""
     from dbbench.plan import load
     from dbbench.plan.catalog import catalog
 
@@ -155,7 +155,7 @@ def _age_h(created: str) -> float:
 
 
 def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
-    """NightMissing is the alarm."""
+    """Raise NightMissing, which is the alarm, if there is no night or the newest one is too old."""
     if not rows:
         raise NightMissing(
             f"plan {name} has no nights in {root}",

@@ -24,7 +24,7 @@ class Options:
     json: bool = False
     no_color: bool = False
     paths: list[str] = field(default_factory=list)
-    passed_over: list[DbbenchError] = field(default_factory=list)  # errors of what was left out of the output
+    passed_over: list[DbbenchError] = field(default_factory=list)  # errors of runs that the output does not contain
 
     def coloured(self, stream: TextIO) -> bool:
         """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""
@@ -32,12 +32,12 @@ class Options:
 
 
 def _given(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback that adds what was given to the one Options of the command line."""
+    """Return a callback that stores the option's value in the Options of the command line."""
 
     def take(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
         options = options_of(ctx)
         if name == "paths":
-            options.paths = [*value, *options.paths]  # what stands later on the line was meant nearer
+            options.paths = [*value, *options.paths]  # later paths on the command line take precedence
         elif value:
             setattr(options, name, True)
         return value

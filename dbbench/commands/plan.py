@@ -125,8 +125,8 @@ def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance 
 
 
 def _put_skipped(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
-    """Name the filesystems that a run would skip: those that are another setup with these engines, and those that this
-    machine cannot make; without its baseline it is refused."""
+    """List the filesystems that a run would skip: those that are equal to another setup with these engines, and those
+    that this machine cannot make. A run without its baseline is refused."""
     if equal:
         put("\nnot run, because nothing would differ")
     for arm, reason in equal.items():
@@ -138,7 +138,7 @@ def _put_skipped(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
 
 
 def _put_refused(refused: Sequence[DbbenchError]) -> None:
-    """List everything for which a run on this machine would be refused, with what to do about it."""
+    """List the reasons why a run on this machine would be refused, each with its remedy."""
     if refused:
         put("\na run on this machine would be refused")
     for error in refused:
@@ -148,7 +148,7 @@ def _put_refused(refused: Sequence[DbbenchError]) -> None:
 
 
 def _classes(wanted: Asked) -> dict[str, str | None]:
-    """The class that each cell promises; None of a directory, whose filesystem is what it is."""
+    """Return the durability class that each cell promises; None for an existing directory."""
     from dbbench.plan.described import promised
 
     made_here = not wanted.plan.device.existing
@@ -156,7 +156,7 @@ def _classes(wanted: Asked) -> dict[str, str | None]:
 
 
 def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
-    """W022 where cells that will be compared with each other do not promise the same."""
+    """Print W022 if cells that are compared with each other promise different durability classes."""
     compared: dict[tuple[str, str], set[str | None]] = {}
     for cell in cells:
         compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])
@@ -166,7 +166,7 @@ def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None
 
 
 def _life(path: Path, spec: DeviceSpec, wanted: Asked) -> dict[str, Any]:
-    """Size of a disk, and which share of its life the run takes, where it tells."""
+    """Return the size of a disk, and the share of its rated life that the run uses if the disk reports it."""
     from dbbench.storage.devices import condition, sysfs
 
     name = sysfs.name_of(path.stat().st_rdev) or ""
@@ -197,7 +197,7 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
 
 
 def _paths(spec: DeviceSpec) -> list[str]:
-    """The block devices or directories that a plan names, the write-ahead log's too."""
+    """Return the block devices or directories that a plan names, including that of the write-ahead log."""
     named = list(spec.paths.values()) if isinstance(spec.paths, dict) else [*spec.paths]
     wal = [spec.wal.path] if spec.wal and spec.wal.path else []
     return list(dict.fromkeys([*([spec.path] if spec.path else []), *named, *wal]))
@@ -214,7 +214,7 @@ def _devices(wanted: Asked) -> list[dict[str, Any]]:
     for path in _paths(spec):
         row: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
         if spec.real:
-            with contextlib.suppress(OSError):  # not there: `run` and `doctor` say so
+            with contextlib.suppress(OSError):  # it does not exist: `_put_refused` lists it
                 row |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
         rows.append(row)
     return rows

@@ -81,10 +81,11 @@ def _examined(options: Options, wanted: Asked, results_folder: Path, name: str |
 
 
 def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path:
-    """A new folder, or that of a run (or of a lab stopped before its first cut) of the same plan. RunNameTaken."""
+    """Return a new directory, or that of a run of the same plan, or of a lab that was stopped before its first cut.
+    Raises RunNameTaken."""
     from dbbench.run.create import create, free_name
 
-    # Not the plan's own hash: `run` would take this folder for a run of the plan that is done.
+    # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
     alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
                                 expanded=wanted.expanded._replace(order=()))  # fmt: skip
     if name is None or not (results_folder / name).exists():

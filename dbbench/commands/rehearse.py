@@ -21,8 +21,8 @@ from dbbench.results import LoadedRun
 class Tried(NamedTuple):
     """An fs setup of the plan, and its outcome."""
 
-    fs_setup: str  # the arm's label
-    lacks: str | None  # why it does not work under this machine's own kernel
+    fs_setup: str  # label of the arm
+    lacks: str | None  # why it does not work with the kernel of this machine
     worked: bool
     trials: tuple[Trial, ...]
 
@@ -66,7 +66,7 @@ def lacking(wanted: Asked) -> dict[str, str | None]:
 
 def _rehearsed(options: Options, wanted: Asked, arms: list[str], results_folder: Path, name: str | None, progress: str
                ) -> tuple[Path, tuple[str, ...], str]:  # fmt: skip
-    """Drive the small plan inside; the run's folder, faults of the second kernel, and its version."""
+    """Run the small plan in the second kernel; return the run's directory, faults of that kernel, and its version."""
     from dbbench.labs.second_kernel import rehearsed, small_root
     from dbbench.labs.second_kernel.small import PLACE, small
     from dbbench.plan import identity
@@ -76,7 +76,8 @@ def _rehearsed(options: Options, wanted: Asked, arms: list[str], results_folder:
 
     with renderer("none" if options.quiet and progress == "auto" else progress, sys.stderr,
                   color=not options.no_color) as emit:  # fmt: skip
-        small_root(lambda what: emit(Event("prepare", {"what": what})))  # before the run's folder is made
+        # First, because building it may fail, and no run should be left then.
+        small_root(lambda what: emit(Event("prepare", {"what": what})))
         plan, expanded = small(wanted.plan, wanted.expanded, arms, PLACE)
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
         folder = create(results_folder, less, name or free_name(results_folder, f"{plan.name}-rehearsal"), __version__)

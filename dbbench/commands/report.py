@@ -37,8 +37,8 @@ def command(
 
 
 def written(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
-    """The page of the runs without the trials whose series cannot be read, and without the runs of which another file
-    cannot; these are told at the end. ResultDamaged where nothing is left."""
+    """Write the page without the trials whose series cannot be read, and without the runs of which another file cannot
+    be read; these are reported at the end of the output. Return its path. Raises ResultDamaged if nothing is left."""
     while True:
         try:
             return write(runs, path or report_of(runs[0].path), redact, options.passed_over)
@@ -60,8 +60,9 @@ def written(options: Options, runs: list[LoadedRun], path: Path | None, redact: 
 
 def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
           damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
-    """Render the page of `runs` without what `redact` names, with all nights of a plan where they are among them, and
-    write it whole. UnknownName, ResultsUnwritable, ResultDamaged; with `damaged`, errors of nights are put there."""
+    """Write the page of `runs` atomically, without the facts that `redact` names. If there are nights among the runs,
+    the page shows all nights of their plan. Raises UnknownName, ResultsUnwritable, ResultDamaged; errors of nights are
+    added to `damaged` if it is given."""
     from dbbench import nightly
     from dbbench.report.page import render
     from dbbench.results.fileio import write_text

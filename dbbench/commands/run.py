@@ -88,7 +88,7 @@ def command(options: Options, plan_file: str, results_folder: str, new: bool, na
 
 
 def _used(folder: Path) -> list[str]:
-    """What a run that is resumed has used of its budget."""
+    """Return a line with the time that a resumed run has used of its budget, or none."""
     run = results.load_spec(folder)
     if run.budget is None or not run.budget.used_s:
         return []
@@ -129,13 +129,13 @@ def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool, anno
 
 
 def _again(argv: list[str], folder: Path) -> list[str]:
-    """The command line that resumes the run in `folder`."""
+    """Return the command line that resumes the run in `folder`."""
     kept = [word for word in argv if word != "--new"]
     return kept if len(kept) == len(argv) else [*kept, "--name", folder.name]
 
 
 def _conclude(options: Options, folder: Path) -> int:
-    """Write the page and print the verdict; 1 if a trial failed."""
+    """Write the page and print the verdict; return 1 if a trial failed, else 0."""
     from dbbench.commands.report import write
 
     run = results.load_run(folder)
@@ -150,7 +150,7 @@ def exit_status(run: LoadedRun) -> int:
 
 
 def _finished_before(options: Options, folder: Path, name: str | None) -> int:
-    """Print the verdict of a run that is finished; its exit status is the same as when it was run."""
+    """Print the verdict of a finished run; return the same exit status as when it ended."""
     run = results.load_run(folder)
     page = report_of(folder)
     if not page.exists():

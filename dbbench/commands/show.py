@@ -76,7 +76,8 @@ class _RunRow:
 
 
 def _fits(row: dict[str, Any]) -> bool:
-    """Whether a row of the index looks like one of `_run_row`: others may be able to write to the index."""
+    """Whether a row of the index has the form of `_run_row`. This is checked because other users may be able to write
+    the index."""
     try:
         TypeAdapter(_RunRow).validate_python(row)
     except ValidationError:

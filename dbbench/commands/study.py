@@ -40,7 +40,7 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
-    del options  # `run` finds them in the context
+    del options  # `run` takes them from the context
     study, bin = studies.study(name), str(Path(folder).absolute()) if folder else ""
     text = studies.plan_text(study, scale, studies.engine_of(study, _installed(bin)), bin)
     path = Path(results_folder) / f"{name}-{scale}.toml"

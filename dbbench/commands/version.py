@@ -9,7 +9,7 @@ import click
 
 from dbbench import __version__
 
-BAKED: Final = "commit.txt"  # in the package; `make dist` writes "8511515 2026-11-23" or "", and wheels contain it
+BAKED: Final = "commit.txt"  # `make dist` writes "8511515 2026-11-23" or "" into this file of the package
 _GIT_S: Final = 10.0
 
 

@@ -82,7 +82,8 @@ def _engines(recording: RecordedStatements, engine: str | None) -> tuple[str, ..
 
 
 def _ruled(found: Sorted, socket: Path | None, user: str | None, database: str | None) -> list[Ruled]:
-    """Kept statements with their rules; those that the server refuses, or whose parameters have none, are left out."""
+    """Return the kept statements with rules for their parameters. Statements that the server refuses, or that have a
+    parameter without a rule, are left out."""
     ruled: list[Ruled] = []
     with contextlib.ExitStack() as stack:
         live = stack.enter_context(reading(socket, user, database)) if socket else None
@@ -111,7 +112,7 @@ def _dataset(options: Options, data_of: str | None) -> str:
 
 
 def _write(folder: Path, files: Written) -> None:
-    """All of them, or none: what is there already stays as it is."""
+    """Write all files, or none if one of them exists. Raises FileTaken."""
     if taken := [str(folder / name) for name in files.files if (folder / name).exists()]:
         raise FileTaken(
             f"{', '.join(taken[:3])} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
@@ -198,7 +199,7 @@ def _put_workload(options: Options, name: str) -> None:
 
 
 def _row(workload: Workload) -> dict[str, Any]:
-    """A workload works where one of its engines is installed and its driver's programs are."""
+    """Describe a workload, with the reason if none of its engines or not all programs of its driver are installed."""
     from dbbench import process
     from dbbench.drivers import DRIVERS
     from dbbench.engines import ENGINES
@@ -206,7 +207,7 @@ def _row(workload: Workload) -> dict[str, Any]:
     on = [name for name in workload.engines if ENGINES[name].installed() is not None]
     absent = [name for name in DRIVERS[workload.driver].programs() if process.find(name) is None]
     if workload.driver == "pgbench" and on:
-        absent = []  # it lies with the server's programs, not in PATH
+        absent = []  # pgbench is in the directory of the server's programs, not in PATH
     reason = None
     if not on:
         reason = f"requires {' or '.join(workload.engines)}"

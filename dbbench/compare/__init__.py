@@ -1,8 +1,8 @@
 """Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the interval.
 
 `rows` compares the arms of a run's trials for one metric. `compare` (two arms) and `compare_all` (a whole run) are the
-same method as pure functions of a plain document. `changepoints` finds the nights on which a series took a new level.
-All are documented, public and deterministic.
+same method as pure functions of a plain document. `changepoints` finds the nights on which the level of a series
+changed. All are documented, public and deterministic.
 """
 
 from __future__ import annotations

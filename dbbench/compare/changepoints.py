@@ -1,10 +1,10 @@
 """Where a nightly series has taken a new level.
 
-The nights are read in order, as they came: each new night the current level (since the last change) is searched for
-the split whose two sides differ most, as a t value on logarithms. It is a change when it exceeds what noise that
-remembers the night before (AR(1)) does by chance; `null.py` holds those thresholds, `benchmarks/changepoint_null.py`
-made them. So the answer for a prefix of a series is the answer that was given on that night, and a change that was
-found does not vanish.
+The nights are read in their order. With each new night, the nights since the last change are searched for the split
+whose two sides differ most, as a t value on logarithms. The split is a change if this value exceeds what AR(1) noise
+(each night depends on the night before) reaches by chance. `null.py` has these thresholds, which
+`benchmarks/changepoint_null.py` computed. Therefore the result for a prefix of a series is the result that was reported
+on that night, and a reported change does not vanish later.
 """
 
 from __future__ import annotations
@@ -23,29 +23,24 @@ if TYPE_CHECKING:
     Nights = NDArray[float64]
 
 LEAST_NIGHTS: Final = 3  # on either side of a change
-MOST_NIGHTS: Final = 100  # of a level that are looked at: older nights tell nothing about a change of last week
-SHIFT: Final = 0.03  # a smaller one is not worth an alarm
-LEAST_SD: Final = 0.001  # no night is known better than that; also keeps constant series finite
-OUTLIER: Final = 5.0  # × the median deviation from the neighbours' median: about 3 standard deviations
-BEYOND: Final = (
-    0.8  # share of the nights of a side that must lie on its side of the middle: two odd nights are no level
-)
-SETTLED: Final = 10  # nights after which the place of a change is no longer moved
-MEMORY: Final = (
-    0.2,
-    10,
-)  # correlation of neighbouring nights that is assumed before they tell, and its weight in nights
+MOST_NIGHTS: Final = 100  # nights of a level that are examined; older nights do not help to find a change of last week
+SHIFT: Final = 0.03  # a smaller change is not worth an alarm
+LEAST_SD: Final = 0.001  # no night is more precise; it also keeps the t value of a constant series finite
+OUTLIER: Final = 5.0  # multiple of the median deviation from the median of the neighbours: about 3 standard deviations
+BEYOND: Final = 0.8  # share of a side's nights that must be on its side of the middle; two odd nights are not a level
+SETTLED: Final = 10  # nights after which a change keeps its place
+MEMORY: Final = (0.2, 10)  # correlation of consecutive nights that is assumed at first, and its weight in nights
 MOST_MEMORY: Final = 0.8
-CURVE: Final = 3  # degree: follows half a swing; a slope alone lets slow swings pass as steps four times as often
+CURVE: Final = 3  # degree: it follows half a swing; with a slope alone, four times as many slow swings pass as steps
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:
     """Return the indices of the first night of each new level, ascending; [] if there is none.
 
-    `series` has one positive number a night, usually a ratio to the same night's reference; None (or what is not
-    a positive finite number) is a night without a result. At least LEAST_NIGHTS nights on each side and a shift of
-    SHIFT are needed. May be called after every night: a change that was told is told again, at the same place once
-    it is SETTLED nights old.
+    `series` has one positive number per night, usually a ratio to the reference of the same night. None, or anything
+    that is not a positive finite number, is a night without a result. A change needs at least LEAST_NIGHTS nights on
+    each side and a shift of SHIFT. The function may be called after every night: it reports earlier changes again, at
+    the same place once they are SETTLED nights old.
     """
     import numpy
 
@@ -72,7 +67,8 @@ def _places(logs: Nights) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _change(level: bytes) -> int | None:
-    """The place of a change among these nights. Kept: whoever asks every night asks for all former nights again."""
+    """Return the place of a change among these nights, or None. Cached, because `changepoints` is called every night
+    and examines all earlier nights again."""
     import numpy
 
     nights = numpy.frombuffer(level)
@@ -81,7 +77,7 @@ def _change(level: bytes) -> int | None:
 
 
 def _moved(logs: Nights, found: list[int], end: int) -> int:
-    """The last change's place, looked for again among its neighbours now that more nights are known."""
+    """Return the place of the last change, or a better one near it now that there are more nights."""
     begin = found[-2] if len(found) > 1 else max(0, found[-1] - MOST_NIGHTS)
     near = range(max(begin + LEAST_NIGHTS, found[-1] - 2), min(end - LEAST_NIGHTS, found[-1] + 2) + 1)
     t_values, _, _ = _t_values(cleaned(logs[None, begin:end]))
@@ -97,10 +93,10 @@ def threshold(nights: int) -> float:
 
 
 def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
-    """For each row (a level's nights, as logarithms): how far its best split exceeds noise, and where that is.
+    """For each row (logarithms of the nights of a level), return how far its best split exceeds noise, and its place.
 
-    The first is a t value divided by what the nights' memory inflates it by; 0 where the split is no step (too
-    small, a drift, or not all nights of a side take part).
+    The first is a t value divided by the factor by which the correlation of nights increases it. It is 0 if the split
+    is not a step: too small, a drift, or not followed by enough nights of a side.
     """
     import numpy
 
@@ -120,7 +116,8 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
 
 
 def cleaned(nights: Nights) -> Nights:
-    """The nights with odd ones drawn towards their neighbours' median. Steps of three nights stay as they are."""
+    """Return the nights with outliers moved towards the median of their neighbours. Steps of three nights do not
+    change."""
     import numpy
 
     median = numpy.empty_like(nights)
@@ -135,7 +132,8 @@ def cleaned(nights: Nights) -> Nights:
 
 
 def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
-    """For each split with enough nights a side: |t| of the two means, their difference, squares around them."""
+    """For each split with enough nights on both sides, return |t| of the two means, their difference, and the sum of
+    squares around them."""
     import numpy
 
     count = clean.shape[1]
@@ -150,21 +148,22 @@ def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
 
 
 def _inflation(residual: Nights) -> Nights:
-    """What the memory of AR(1) noise multiplies the t value of two long means by: √((1+φ)/(1−φ))."""
+    """Return the factor by which AR(1) noise increases the t value of two long means: √((1+φ)/(1−φ))."""
     import numpy
 
     count = residual.shape[1]
     squares = numpy.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
     lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
     assumed, weight = MEMORY
-    # + 2: two fitted means pull the estimate down by about 2/count
+    # The two fitted means lower the estimate by about 2/count; + 2 corrects this.
     memory = numpy.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
     factor: Nights = numpy.sqrt((1 + memory) / (1 - memory))
     return factor
 
 
 def _around_a_curve(clean: Nights) -> Nights:
-    """Squares around the best curve of degree CURVE: what it fits better than two levels do is a drift, not a step."""
+    """Return the sum of squares around the best curve of degree CURVE. If the curve fits better than two levels, the
+    nights are a drift, not a step."""
     import numpy
 
     squares: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(
@@ -175,7 +174,7 @@ def _around_a_curve(clean: Nights) -> Nights:
 
 @functools.cache
 def _axes(count: int) -> Nights:
-    """Curves of degree 0 to CURVE over so many nights, orthonormal."""
+    """Return orthonormal polynomials of degree 0 to CURVE over `count` nights."""
     import numpy
 
     basis: Nights = numpy.linalg.qr(numpy.vander(numpy.linspace(-1, 1, count), CURVE + 1))[0]
@@ -183,7 +182,7 @@ def _axes(count: int) -> Nights:
 
 
 def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights) -> NDArray[Any]:
-    """Whether BEYOND of the nights of either side lie on that side's half of the way between the levels."""
+    """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than to the other."""
     import numpy
 
     higher = (nights > middle[:, None]) == (shift > 0)[:, None]

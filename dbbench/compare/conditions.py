@@ -10,7 +10,7 @@ from dbbench.compare.remarks import Kind, Remark, remark
 from dbbench.model import Status, Trial
 from dbbench.units import size_text
 
-MOST_TOLD: Final = 4  # differences of the host and the block layer that are named; the environment section has all
+MOST_TOLD: Final = 4  # differences of host and block layer in a row; the section Environment lists all
 Told = Callable[[Trial], str | None]
 
 
@@ -33,7 +33,7 @@ def _good(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Settings of host and block layer, of those that trials of both arms know."""
+    """Compare the settings of host and block layer that all trials of both arms recorded."""
     names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
     differing = []
     for name in names:
@@ -53,7 +53,7 @@ def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 
 def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Features of filesystems of one family that were made with different ones: by options, or by another mkfs."""
+    """Compare the features of filesystems of one family; options or another version of mkfs may change them."""
     mine, theirs = _made(one), _made(other)
     for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
         sets = {features for name, features in mine | theirs if name == family}
@@ -63,20 +63,21 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 
 def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
-    """Families with the features that were read back from the new filesystem."""
+    """Return each family with the features that were read back after mkfs."""
     facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
     return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
 
 
 def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """A checkpoint more in one arm is work that the other was spared; halves are of an even number of trials."""
+    """Compare the checkpoints, because each is additional work. The median of an even number may be a half."""
     median, other_median = (_median_checkpoints(trials) for trials in (one, other))
     if median is not None and other_median is not None and abs(median - other_median) >= 1:
         yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
-    """InnoDB's checkpoint moves on all the time: only the cycles that a full redo forced are counted."""
+    """Return the median number of checkpoints. InnoDB moves its checkpoint continuously, so only those that a full redo
+    log forced count."""
     facts = [t.checkpoints for t in trials if t.checkpoints is not None and t.checkpoints.ended is not None]
     ended = [
         (checkpoint.ended or 0) if checkpoint.begun is not None else checkpoint.by_cause.get("redo full", 0)
@@ -86,7 +87,7 @@ def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
 
 
 def _devices(trial: Trial) -> str | None:
-    """An arm on more disks has their throughput and their failures."""
+    """Return the number of devices: more devices have more throughput, and fail more often."""
     return None if trial.device is None else str(max(1, len(trial.device.members)))
 
 
@@ -113,7 +114,7 @@ def _discard(trial: Trial) -> str | None:
 
 
 def _read_ahead(trial: Trial) -> str | None:
-    """Of workloads that read to their end: only they live on it."""
+    """Return the read-ahead for workloads that run to completion, because only these depend on it."""
     if trial.window is None or trial.window.kind == "fixed" or trial.filesystem is None:
         return None
     kb = trial.filesystem.read_ahead_kb
@@ -121,28 +122,29 @@ def _read_ahead(trial: Trial) -> str | None:
 
 
 def _atomic_writes(trial: Trial) -> str | None:
-    """What the disk offers to a server instead of writing pages twice; what a filesystem makes of it is its own."""
+    """Return the largest atomic write of the disk, which a server may use instead of writing pages twice. Whether the
+    filesystem supports it is a property of the arm, not a condition."""
     most = trial.filesystem.queue.get("atomic_write_unit_max_bytes") if trial.filesystem else None
     return None if most is None else "none" if most == "0" else f"up to {most} bytes"
 
 
 def _snapshots(trial: Trial) -> str | None:
-    """An arm that cannot have them beside its load was spared what the others paid for."""
+    """Return whether snapshots were taken during the load; an arm without them does not pay for them."""
     return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
 
 
 def _client(trial: Trial) -> str | None:
-    """Where the load came from: a network's round trip is in each of its statements."""
+    """Return where the load generator ran: over a network, each statement includes a round trip."""
     return "this host" if trial.client is None else "another host, over the network"
 
 
 def _profile(trial: Trial) -> str | None:
-    """What the server's settings are based on; results of versions without profiles are standalone."""
+    """Return the profile of the server settings; it is "standalone" in results of versions without profiles."""
     return trial.profile if trial.profile and trial.effective_settings else None
 
 
 def _binary_log(trial: Trial) -> str | None:
-    """MariaDB's and MySQL's second log: each commit waits for its flush too."""
+    """Return the state of the binary log, because each commit also waits for its flush."""
     settings = trial.effective_settings
     if "log_bin" not in settings:
         return None

@@ -24,8 +24,8 @@ class Curve:
     fs_setup: str
     engine: str
     workload: str
-    parameter: str  # "clients"
-    rest: str  # of the variant
+    parameter: str  # the swept parameter: "clients"
+    rest: str  # the other parts of the variant
     points: tuple[Point, ...]
 
     @property
@@ -58,7 +58,7 @@ def crossings(rows: Sequence[Row]) -> list[Curve]:
 
 
 def _numbers(variant: str) -> list[tuple[str, float, str]]:
-    """(parameter, value, the other parts) of each numeric part of a variant."""
+    """Return (parameter, value, the other parts) for each numeric part of a variant."""
     parts, numbers = [part for part in variant.split("+") if part], []
     for part in parts:
         name, _, text = part.partition("=")

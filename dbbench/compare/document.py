@@ -12,11 +12,11 @@ from dbbench.compare.verdict import rows, word
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial
 
-LEVEL = 0.95  # one pair
+LEVEL = 0.95  # confidence level of a single pair of arms
 
 
 def compare(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The throughput of `document["candidate"]` against `document["baseline"]`.
+    """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
 
     `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; `tps` holds one value a
     second from the start, warm-up included (0: no progress, stays in; None, NaN or a negative number: no data,
@@ -46,7 +46,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every arm of a run against `document["baseline"]`, under each engine and workload.
+    """Compare every arm of a run with `document["baseline"]`, for each engine and workload.
 
     `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a
     row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a
@@ -63,7 +63,7 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _notes(
     trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], values: Sequence[tuple[float, float]]
 ) -> Iterator[Remark]:
-    """What a reader should know of the pairs: how many are missing, and why."""
+    """Yield remarks about the pairs: how many are left out, and why."""
     blocks = {trial.block for trial in trials}
     if len(pairs) < len(blocks):
         yield remark(Kind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))

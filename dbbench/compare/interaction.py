@@ -76,7 +76,7 @@ class Interaction:
 
 
 class _Guess(NamedTuple):
-    """A sum of log ratios; `df` is None where one of them has no interval."""
+    """A mean or difference of log ratios; `df` is None if one of them has no interval."""
 
     mean: float
     variance: float
@@ -120,11 +120,11 @@ def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Me
     return [about for key, cells in families.items() for about in _interactions(key[0], cells, planned[key], metric)]
 
 
-_Family = tuple[Group, tuple[str, ...]]  # engine, workload and the rest of the variant; names of the factors
+_Family = tuple[Group, tuple[str, ...]]  # ((engine, workload, other parts of the variant), names of the factors)
 
 
 def _family(group: Group, levels: Levels) -> _Family:
-    """Return what the combinations have in common that are compared with each other."""
+    """Return what is equal in all combinations that are compared with each other."""
     engine, workload, variant = group
     return (engine, workload, without_levels(variant, levels)), tuple(levels)
 
@@ -167,7 +167,7 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
 
 
 def _mean(rows: Sequence[Row], *, complete: bool) -> _Guess:
-    """The mean of the rows' log ratios; without an interval where a row has none, or a combination is missing."""
+    """Return the mean of the rows' log ratios. It has no interval if a row has none, or if a combination is missing."""
     from scipy.special import stdtrit
 
     mean = math.fsum(math.log(row.ratio or 1.0) for row in rows) / len(rows)
@@ -189,14 +189,14 @@ def _difference(guess: _Guess, reference: _Guess) -> _Guess:
 
 
 def _satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(variance, degrees of freedom) of a sum, from those of its independent terms."""
+    """Return (variance, degrees of freedom) of a sum from those of its independent terms."""
     variance = math.fsum(term for term, _ in variances)
     squares = math.fsum(term**2 / df for term, df in variances)
     return variance, variance**2 / squares if squares else math.fsum(df for _, df in variances)
 
 
 def _confidences(guesses: Mapping[_K, _Guess]) -> dict[_K, float]:
-    """Return the levels that Holm's procedure gives to those that have an interval."""
+    """Return the confidence levels that Holm's procedure gives to the values that have an interval."""
     tested = [key for key, guess in guesses.items() if guess.df is not None]
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 
@@ -204,7 +204,7 @@ def _confidences(guesses: Mapping[_K, _Guess]) -> dict[_K, float]:
 def _contrasts(
     differences: Sequence[tuple[str, str, Scalar, Scalar, _Guess]], limited: set[str]
 ) -> list[tuple[str, Contrast]]:
-    """(factor, contrast) with the levels that Holm gives to all that have an interval."""
+    """Return (factor, contrast) pairs; Holm's procedure covers all contrasts that have an interval."""
     holm = _confidences({index: guess for index, (_, arm, _, _, guess) in enumerate(differences) if arm not in limited})
     contrasts = []
     for index, (factor, arm, level, reference, guess) in enumerate(differences):
@@ -236,7 +236,7 @@ def _ratios(
 
 
 def _judged(about: Interaction) -> Interaction:
-    """The interaction with its verdict."""
+    """Return the interaction with its verdict."""
     return replace(about, verdict=_verdict(about))
 
 

@@ -17,9 +17,9 @@ from typing import Final
 
 from dbbench.model import Status, Trial
 
-LEAST_BLOCKS: Final = 3  # below, the t interval is too wide to say anything and its coverage too fragile
-SAME: Final = math.log(1.05)  # "same" is within 5 % either way
-MOST_BLOCKS: Final = 99  # a price above is not worth naming exactly
+LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
+SAME: Final = math.log(1.05)  # "same": the interval is within 5 % in both directions
+MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,8 @@ def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[
 
 
 def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
-    """The first of each arm that share an attempt; `across`: else the first of each arm at all."""
+    """Return the first trials of both arms that belong to the same attempt; `across`: otherwise the first trial of
+    each arm."""
     ours = [t for t in trials if t.fs_setup == baseline]
     candidates = [t for t in trials if t.fs_setup == candidate]
     shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)

@@ -18,7 +18,7 @@ class Kind(StrEnum):
     NOT_DRIVEN = "not-driven"
     BURST = "burst"
     DRAIN = "drain"
-    UNSTEADY = "unsteady"  # in every trial: a plain number would mislead
+    UNSTEADY = "unsteady"  # in every trial, so the mean alone would mislead
     PARTLY_UNSTEADY = "partly-unsteady"
     TWO_LEVELS = "two-levels"
     OTHER_CLASS = "other-durability-class"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     MORE_BLOCKS = "more-blocks"
     MORE_BLOCKS_MINUTES = "more-blocks-minutes"
     TOO_MANY_BLOCKS = "too-many-blocks"
-    UNEQUAL = "unequal"  # a condition that differs from the baseline's
+    UNEQUAL = "unequal"  # a condition differs from that of the baseline
     UNEQUAL_CHECKPOINTS = "unequal-checkpoints"
     OTHER_FEATURES = "other-features"
     MORE_UNEQUAL = "more-unequal"

@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate
 from dbbench.compare.remarks import Kind, Remark, remark
 
-PART: Final = 1 / 4  # of the estimated prior degrees of freedom
-LEAST: Final = 1 / 2  # a smaller estimate, for each of the pair's own: the pairs are unlike, and each stands alone
-MOST: Final = 2.0  # prior degrees of freedom for each of the pair's own
-EXACT: Final = 1e-9  # a smaller standard deviation is arithmetic, not scatter
+PART: Final = 1 / 4  # share of the estimated prior degrees of freedom that is used
+LEAST: Final = 1 / 2  # prior ÷ own degrees of freedom; below, the pairs differ too much, and nothing is shared
+MOST: Final = 2.0  # prior ÷ own degrees of freedom, at most
+EXACT: Final = 1e-9  # a smaller standard deviation is a rounding error
 
 Group = TypeVar("Group")
 Arm = TypeVar("Arm")
@@ -52,13 +52,14 @@ def _scatters(guess: Estimate) -> bool:
 
 
 def _usable_df(guess: Estimate, prior_df: float, pairs: int) -> float:
-    """The part of the prior that counts for a pair: at most half of what the other pairs have together."""
+    """Return the prior degrees of freedom that a pair may use: at most half of those of the other pairs together."""
     pair_df = guess.n - 1
     return 0.0 if prior_df < LEAST * pair_df else min(PART * prior_df, MOST * pair_df, (pairs - 1) / 2 * pair_df)
 
 
 def _prior(pairs: list[Estimate]) -> tuple[float, float]:
-    """(degrees of freedom, standard deviation) of the prior: infinite where nothing says that the pairs differ."""
+    """Return (degrees of freedom, standard deviation) of the prior; the former are infinite if the variances do not
+    differ by more than chance."""
     from scipy.special import digamma, polygamma
 
     halves = [(pair.n - 1) / 2 for pair in pairs]
@@ -75,7 +76,7 @@ def _prior(pairs: list[Estimate]) -> tuple[float, float]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """The x at which the trigamma function is `value` (> 0), by Newton's method on its reciprocal, which is convex."""
+    """Return the x at which the trigamma function is `value` (> 0), by Newton's method on its convex reciprocal."""
     from scipy.special import polygamma
 
     x = 0.5 + 1 / value
@@ -88,16 +89,18 @@ def _inverse_trigamma(value: float) -> float:
     return x
 
 
-# --- cells with two levels: their mean is a figure that was never measured -------------------------
+# --- cells with two levels: no trial was near their mean -------------------------------------------
 
 
 LEAST_ON_LEVEL: Final = 2  # trials on each level
-APART: Final = math.log(1.10)  # the levels' difference
-CLEAR: Final = 8.0  # × the scatter within: of cells with one level 1 in 2000 at a trial CV of 3 %, 1 in 100 at 5 %
+APART: Final = math.log(1.10)  # smallest difference of the levels
+# Smallest difference as a multiple of the scatter within the levels. By chance 1 in 2000 cells with one level exceeds
+# this if the trials have a CV of 3 %, and 1 in 100 with 5 %.
+CLEAR: Final = 8.0
 
 
 def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | None:
-    """The trials' figures as (lower, higher) where they lie on two levels with nothing between, else None."""
+    """Return the values of the trials as (lower, higher) if they are on two levels with nothing between, else None."""
     positive = sorted(value for value in values if value > 0)
     logs = [math.log(value) for value in positive]
     splits = range(LEAST_ON_LEVEL, len(logs) - LEAST_ON_LEVEL + 1)
@@ -120,7 +123,7 @@ def levels(values: Sequence[float]) -> Iterator[Remark]:
 
 
 def _near(values: Sequence[float]) -> float:
-    """Their geometric mean to three digits."""
+    """Return the geometric mean with three digits."""
     return float(f"{math.exp(_mean([math.log(value) for value in values])):.3g}")
 
 

@@ -50,7 +50,7 @@ def unpaired_rows(
 
 
 def _counted(group: Sequence[Trial], value_of: Mapping[str, str]) -> list[Trial]:
-    """The attempts that count, by block within each value."""
+    """Return the attempts that count, chosen per block within each value."""
     counted: list[Trial] = []
     for value in dict.fromkeys(value_of[trial.id] for trial in group):
         counted += chosen([trial for trial in group if value_of[trial.id] == value])
@@ -118,7 +118,8 @@ class Welch:
 
 
 def welch(base: Sequence[float], other: Sequence[float]) -> Welch:
-    """other − base. Welch, Biometrika 34 (1947); with fewer than two values in either there is no error: infinite."""
+    """Return other − base after Welch, Biometrika 34 (1947). With fewer than two values on a side the standard error is
+    infinite."""
     if not base or not other:
         return Welch(0.0, math.inf, 1.0)
     mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
@@ -155,9 +156,9 @@ class Heterogeneity:
     """How much the hosts' log ratios differ."""
 
     q: float
-    df: int  # hosts − 1
+    df: int  # number of hosts − 1
     p: float
-    i2: float  # 0..1
+    i2: float  # I², from 0 to 1
 
     @property
     def disagree(self) -> bool:
@@ -187,7 +188,7 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
     mean = math.fsum(host.n * host.mean for host in hosts) / total
     between = math.fsum(host.n * (host.mean - mean) ** 2 for host in hosts)
     within = math.fsum((host.n - 1) * host.sd**2 for host in hosts) / within_df
-    if within == 0:  # below a millionth of a per cent it is arithmetic
+    if within == 0:  # a difference of means below 1e-8 is a rounding error
         same = between / total < 1e-16
         return Heterogeneity(0.0, df, 1.0, 0.0) if same else Heterogeneity(math.inf, df, 0.0, 1.0)
     q = between / within

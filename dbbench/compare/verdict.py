@@ -14,8 +14,8 @@ from dbbench.compare.scatter import levels, shared
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial, plain
 
-UNKNOWN: Final = "unknown"  # no trial came far enough to tell its class
-LIMITED: Final = "device-limited"  # neither same nor inconclusive: the filesystems could not show a difference
+UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
+LIMITED: Final = "device-limited"  # used instead of same and inconclusive: the device hides possible differences
 WORDS: Final = {  # (words of the metric, candidate is better) -> word
     ("speed", True): "faster",
     ("speed", False): "slower",
@@ -34,7 +34,7 @@ class Row:
     fs_setup: str
     engine: str
     workload: str
-    value: float | None  # geometric mean over the trials that count; the mean where a value is not positive
+    value: float | None  # geometric mean of the trials that count; the arithmetic mean if a value is not positive
     ratio: float | None
     lo: float | None
     hi: float | None
@@ -45,10 +45,10 @@ class Row:
     durability_class: str
     mixed_durability: bool
     notes: tuple[Remark, ...] = ()
-    variant: str = ""  # "clients=8", where the plan has lists
+    variant: str = ""  # values from lists in the plan: "clients=8"
     df: float | None = None  # degrees of freedom of the interval
-    df_shared: float | None = None  # those of them that come from other pairs of the run; the rest: the pair's blocks
-    trials: int = 0  # that count, also those whose block lacks the other trial of the pair
+    df_shared: float | None = None  # the part of df that comes from other pairs of the run
+    trials: int = 0  # trials that count, including those without a pair in their block
 
 
 def document_of(row: Row) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metri
 
 
 def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
-    """The row with what was not equal between its trials and the baseline's. Where both stood flat at the device's
-    ceiling, "same" would be said of the device, not of the filesystems."""
+    """Return the row with the conditions that differ from those of the baseline. If both arms were limited by the
+    device, the verdict "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
     if row.verdict in ("same", "inconclusive") and limited(base) and limited(own):
         return replace(row, verdict=LIMITED, notes=(*row.notes, remark(Kind.DEVICE_LIMITED)))
@@ -149,7 +149,7 @@ def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tu
         for base, other in paired(group, baseline, arm)
         if (b := base.summary.get(metric.name)) is not None and (c := other.summary.get(metric.name)) is not None
     ]
-    if pairs and not any(b or c for b, c in pairs):  # no stalls in either: nothing differs
+    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
         return Estimate(len(pairs), 0.0, 0.0), 0
     values = [(b, c) for b, c in pairs if b > 0 and c > 0]
     wins = sum((c > b) == (metric.better == "higher") for b, c in values if c != b)
@@ -216,7 +216,7 @@ def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark
     return remark(Kind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes)))
 
 
-_OWN = ""  # each workload by its own metric
+_OWN = ""  # stands for the primary metric of each workload
 
 
 class Comparison:

@@ -32,8 +32,8 @@ from dbbench.errors import (
 from dbbench.units import size_text
 
 MIB: Final = 2**20
-# file name -> its largest size: over a hundred times what dbbench writes in practice, and small enough to be read within
-# a second and in 256 MiB of memory.
+# File name -> its largest size: over a hundred times what dbbench writes in practice, and small enough to be read
+# within a second and in 256 MiB of memory.
 LIMITS: Final = {
     "run.json": 16 * MIB,  # at most 20 000 trials of about 200 bytes, and 2000 cells of some kilobytes
     "trial.json": 4 * MIB,  # usually 25 kB
@@ -50,9 +50,7 @@ LIMITS: Final = {
 }
 OTHERS: Final = 16 * MIB  # every other file that is read: scripts, nights
 RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools, images of the power-loss lab
-_MOST_PARTS: Final = (
-    200_000  # objects and lists in a JSON file: in memory they are a hundred times larger than their text
-)
+_MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text
 _MOST_VALUES: Final = 2_000_000
 _LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and seeds are smaller
 _SUM: Final = b',\n "sha256": "'

@@ -43,9 +43,7 @@ OURS: Final = {
 
 # These events decide which disks the run may erase without confirmation, so only sealed lines count.
 SEALED: Final = frozenset({"wipe", "had", "making", "made"})
-_KEY: Final = Path(
-    ".local/state/dbbench/journal.key"
-)  # below the home directory; if it is deleted, the user has to confirm disks again
+_KEY: Final = Path(".local/state/dbbench/journal.key")  # below the home; without it the user confirms disks again
 _KEY_BYTES: Final = 32
 
 
@@ -76,9 +74,8 @@ class Journal:
             fd = own_file(self.path, os.O_RDWR | os.O_APPEND, 0o644)
             try:
                 size = os.fstat(fd).st_size
-                cut = (
-                    size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                )  # after a power loss; this line must not continue the incomplete one
+                # After a power loss the last line may be incomplete; this line must not continue it.
+                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
                 _write_whole(fd, f"{chr(10) if cut else ''}{line}".encode())
                 os.fsync(fd)
                 if size == 0:

@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import re
-import xml.etree.ElementTree as ET  # written, never read
+import xml.etree.ElementTree as ET  # only to write, so hostile XML is not a concern
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +26,7 @@ class ArmFigures:
     """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a night."""
 
     engine: str
-    workload: str  # with its variant
+    workload: str  # name with the variant
     fs_setup: str
     metric: str  # a name of `metrics.METRICS`
     value: float | None
@@ -110,7 +110,8 @@ def bencher(report: Report) -> str:
 
 FAILS: Final = ("regression", "slower", "worse")
 SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
-_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # of XML 1.0
+# Characters that XML 1.0 does not allow.
+_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: Report) -> str:
@@ -186,7 +187,7 @@ def _row(entry: ArmFigures) -> str:
 
 
 def _plain(words: str) -> str:
-    """The words with all mark-up escaped."""
+    """Return the text with all Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", words.replace("\n", " "))
 
 

@@ -16,9 +16,9 @@ from dbbench.metrics.table import Metric
 from dbbench.model import Run, Scalar, titled
 from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
-Part = tuple[str, bool]  # text, bold
+Part = tuple[str, bool]  # (text, whether it is bold)
 Parts = tuple[Part, ...]
-MOST_NAMED: Final = 5  # setups in one sentence; the table has all
+MOST_NAMED: Final = 5  # setups in a sentence; the table lists all
 SUSPECT: Final = "suspect"
 DURABILITY: Final = "durability"
 SAME: Final = f"same within 5{GROUP}%"
@@ -158,7 +158,7 @@ def interaction(about: Interaction) -> Parts:
 
 
 def _ratios(about: Interaction) -> str:
-    """The arms whose ratios depend on the factor, with their ratios at each level and the changes."""
+    """Return the arms whose ratios depend on the factor, with their ratios at each level and the changes."""
     texts = []
     arms = list(dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict == DEPENDS))
     for arm in arms[:MOST_NAMED]:

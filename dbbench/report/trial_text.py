@@ -62,7 +62,7 @@ def _growth(trial: Trial) -> Iterator[str]:
 
 
 def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
-    """A table of percentiles from the histogram of the window."""
+    """Yield a table of percentiles from the histogram of the window."""
     histogram = run.histogram(trial)
     if histogram is None or not histogram.total:
         return
@@ -118,7 +118,7 @@ def _snapshots(trial: Trial) -> Iterator[str]:
 
 
 def _wear(trial: Trial) -> Iterator[str]:
-    """What the engine's own load has made of its tables."""
+    """Yield the effects of the engine's own load on its tables."""
     if trial.age_engine is None:
         return
     for point in trial.age_engine.points:
@@ -157,7 +157,7 @@ def _filesystem(trial: Trial) -> Iterator[str]:
 
 
 def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
-    """Latency of small flushed appends next to that of the bare device, and the limits of atomic writes."""
+    """Yield the latency of small flushed appends next to that of the bare device, and the sizes of atomic writes."""
     rows = trial.ceiling.rows if trial.ceiling is not None else ()
     bare = next((row.mean_ms for row in rows if row.name == "write_16k_fdatasync"), None)
     beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"

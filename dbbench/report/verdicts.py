@@ -32,7 +32,7 @@ from dbbench.report.text import put, put_table, put_wrapped, table_text
 from dbbench.results import LoadedRun
 from dbbench.units import change, interval
 
-ALL = "all"  # every metric that was measured
+ALL = "all"  # value of `--metric`: every metric that was measured
 KEYS = [field.name for field in dataclasses.fields(Row)]
 _HEADER = ("setup", "value", "change", "interval", "verdict", "blocks", "df", "level", "durability", "notes")
 
@@ -149,7 +149,7 @@ def gate(found: Verdicts) -> int:
 
 
 def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
-    """Windows, datasets, devices and hosts that are not the same in all runs; their trials share a row."""
+    """Yield remarks about windows, datasets, devices and hosts that differ between runs whose trials share a row."""
     seen: dict[str, set[str]] = {}
     for run in runs:
         seen.setdefault("the device", set()).add(str(plain(run.run.plan.device)))
@@ -170,7 +170,7 @@ def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
 
 
 def _profiles(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
-    """A remark for each engine whose settings have another base in another run."""
+    """Yield a remark for each engine that has different settings profiles in the runs."""
     seen: dict[str, dict[str, None]] = {}
     for run in runs:
         for cell in run.run.cells:
@@ -215,7 +215,7 @@ def as_csv(found: Verdicts) -> str:
 
 
 def _no_formula(value: Any) -> Any:
-    """Text that a spreadsheet would compute is quoted for it by an apostrophe."""
+    """Return the value, with an apostrophe before text that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -242,7 +242,7 @@ def put_tables(found: Verdicts) -> None:
         for _, caveat in caveats(table.rows):
             put_wrapped(f"! {plain_text(caveat)}")
         put_table(_HEADER[:-1], [_line(row, table.metric)[:-1] for row in table.rows], right="-rr--rr")
-        for row in table.rows:  # below the table: a column of them is wider than a terminal
+        for row in table.rows:  # below the table, because a column of notes would be wider than a terminal
             if row.notes:
                 put_wrapped(f"  {row.fs_setup}: {remarks(row)}")
         for line in _host_lines(found, table):
@@ -251,7 +251,7 @@ def put_tables(found: Verdicts) -> None:
 
 
 def _put_sentences(found: Verdicts) -> None:
-    """Print what concerns several tables."""
+    """Print the sentences about several tables: factors, and findings."""
     factors = _factor_lines(found)
     if factors:
         put()
@@ -262,7 +262,7 @@ def _put_sentences(found: Verdicts) -> None:
 
 
 def _factor_lines(found: Verdicts) -> list[str]:
-    """A sentence for each factor; with its metric if there are several."""
+    """Return a sentence for each factor; it names the metric if there are several."""
     several = len({metric.name for metric, _ in found.interactions}) > 1
     return [
         (f"{metric.label}: " if several else "") + plain_text(sentences.interaction(factor))
@@ -271,7 +271,7 @@ def _factor_lines(found: Verdicts) -> list[str]:
 
 
 def _host_lines(found: Verdicts, table: VerdictTable) -> list[str]:
-    """A line for each arm of the table with its ratio on each host."""
+    """Return a line for each arm of the table with its ratio on each host."""
     here = (table.engine, table.workload, table.variant)
     return [
         sentences.by_host(arm)
@@ -298,12 +298,12 @@ def _line(row: Row, metric: Metric) -> tuple[object, ...]:
 
 
 def _merged(runs: Sequence[LoadedRun]) -> list[Trial]:
-    """All trials; those of a second run get blocks of their own."""
+    """Return all trials; those of further runs get new block numbers."""
     return list(runs[0].trials) if len(runs) == 1 else [trial for run in _separately(runs) for trial in run]
 
 
 def _separately(runs: Sequence[LoadedRun]) -> Iterator[list[Trial]]:
-    """Each run's trials with ids and blocks that no other run has."""
+    """Yield the trials of each run with ids and block numbers that no other run has."""
     offset = 0
     for run in runs:
         yield [

@@ -1,5 +1,5 @@
-// One function a kind of chart: (group, chart, view) -> { data, layout }. A view is state, width, look and which arms are shown,
-// so that screen, phone and paper are the same code.
+// One function for each kind of chart: (group, chart, view) -> { data, layout }. A view has state, width, look and the
+// shown arms, so that screen, phone and paper use the same code.
 const KINDS = { headline, stack, grid };
 
 function figure(group, chart, view) {
@@ -13,10 +13,11 @@ function frame(view, height, margin) {
 const armName = (group, arm) => PAGE.arms[group.arms[arm]].name;
 const armColour = (group, arm, dark) => PAGE.arms[group.arms[arm]][dark ? "dark" : "light"];
 
-// Lines, large, with names at their ends and above them the strip: a row an arm, a tick a stalled second, a pale bar missing data.
+// Large lines with names at their ends. The strip above them has a row for each arm: a tick is a stalled second, a pale
+// bar is missing data.
 function headline(group, chart, view) {
   const { state, look, dark, shown, width } = view, narrow = width < 620, panel = { ...chart.panels[0], fine: true };
-  const recorded = [panel.key, "user"].filter((key) => key in group.series); // the load generator, and sar
+  const recorded = [panel.key, "user"].filter((key) => key in group.series); // columns of the load generator and of sar
   const missing = new Map(shown.map((arm) => [arm, recorded.flatMap((key) => gaps(group, key, arm))]));
   const stalled = (arm) => group.trials.filter((t) => t.arm === arm && t.used).flatMap((t) => t.stalls.map((s) => [s, t.block]));
   const warned = group.warnings.filter(([, , arm]) => shown.includes(arm));
@@ -33,7 +34,7 @@ function headline(group, chart, view) {
   if (rows.length) addStrip(group, rows, { missing, stalled, checkpoints }, layout, found.traces, view, cut, strip / (plot + strip));
   const above = (x, text, more) => layout.annotations.push({ xref: "x", yref: "paper", x, y: 1, yanchor: "bottom", xanchor: "left", text, font: { size: 11.5, color: look.muted }, ...more });
   const inside = (second) => !state.range || (second >= state.range[0] && second < state.range[1]);
-  const wide = (group.warmup / (state.range ? state.range[1] - state.range[0] : group.seconds)) * width > 80; // room for the word
+  const wide = (group.warmup / (state.range ? state.range[1] - state.range[0] : group.seconds)) * width > 80; // space for the word "warm-up"
   if (group.warmup && wide && inside(0)) above(-0.5, "warm-up");
   if (inside(group.warmup)) above(group.warmup - 0.5, "window");
   for (const [id, second] of distinct(warned)) if (inside(second)) above(second, "▾ " + id, { xanchor: "center", yshift: 16, font: { size: 11, color: look.warn } });
@@ -44,7 +45,7 @@ function headline(group, chart, view) {
 
 const distinct = (warned) => [...new Map(warned.map((w) => [w[0] + w[1], w])).values()].slice(0, 8);
 
-const CHECKPOINTS = -1; // a row of the strip that is no arm
+const CHECKPOINTS = -1; // the row of the strip for checkpoints, which is not an arm
 
 function addStrip(group, rows, { missing, stalled, checkpoints }, layout, traces, { dark, look }, cut, height) {
   const name = (arm) => (arm === CHECKPOINTS ? "checkpoint" : armName(group, arm));
@@ -58,7 +59,7 @@ function addStrip(group, rows, { missing, stalled, checkpoints }, layout, traces
   });
 }
 
-// Names at the lines' ends, pushed apart where they would touch.
+// Names at the ends of the lines, moved apart so that they do not overlap.
 function nameEnds(found, layout, plot, state) {
   const range = layout.yaxis.range, log = state.log, seen = new Map();
   for (const end of found.ends) if (end.at === end.at && !seen.has(end.arm)) seen.set(end.arm, end);
@@ -67,10 +68,10 @@ function nameEnds(found, layout, plot, state) {
   for (const end of placed) layout.annotations.push({ xref: "x domain", yref: "paper", x: 1, xanchor: "left", yanchor: "middle", xshift: 7, y: (end.y / plot) * layout.yaxis.domain[1], text: escaped(end.name), font: { size: 12.5, color: end.colour } });
 }
 
-// plotly reads a few tags in its texts; a name is never one of them.
+// plotly interprets some tags in texts, so names are escaped.
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-// Small multiples: their own y axis, one shared x.
+// The layout of small multiples: each has its own y axis, and all share the x axis.
 function cells(group, view, titles, heights, top) {
   const { width, state } = view, columns = width < 520 ? 1 : Math.min(titles.length, width < 860 ? 2 : 3), rows = Math.ceil(titles.length / columns);
   const gapX = columns > 1 ? 58 / (width - 70) : 0, plot = rows * heights + (rows - 1) * 52, layout = frame(view, plot + top + 30, { t: top, l: 50 });
@@ -99,7 +100,8 @@ function grid(group, chart, view) {
   return { data, layout };
 }
 
-// Areas on top of each other, one plot an arm, greys only: user, system, iowait (hatched), steal. Steps, because a value is a second's mean.
+// Stacked areas, one plot for each arm, in greys only: user, system, iowait (hatched), steal. They have steps, because a
+// value is the mean of its seconds.
 function stack(group, chart, view) {
   const { look, shown, width } = view, data = [], top = 46, layout = cells(group, view, shown.map((arm) => [armName(group, arm), ""]), 150, top);
   const seen = view.state.range ? view.state.range[1] - view.state.range[0] : group.seconds;

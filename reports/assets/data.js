@@ -1,11 +1,12 @@
-// What the page was given, and the statistics that are drawn from it. A missing value is NaN here, a gap in a chart.
+// The data of the page, and the statistics that the charts show. A missing value is NaN here and a gap in a chart.
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const PAGE = JSON.parse($("#drawing").textContent);
-const LEAST_TRIALS = 3; // a median over trials needs three with data in that second
+const LEAST_TRIALS = 3; // trials with data in a second; a median of fewer is a gap
 
 const decoded = new Map();
-// One Float64Array for each trial of the group. 16-bit scaled integers, little-endian, 65535 is missing.
+// Decode a column to one Float64Array for each trial of the group. It has 16-bit scaled integers, little-endian; 65535
+// is a missing value.
 function column(group, key) {
   const id = group.id + " " + key;
   if (decoded.has(id)) return decoded.get(id);
@@ -27,7 +28,7 @@ function quantile(sorted, p) {
 const ascending = (values) => values.filter((v) => v === v).sort((a, b) => a - b);
 
 const bands = new Map();
-// Second by second over the used trials of an arm: median, p10, p90, mean, and how many trials have data.
+// For each second, over the used trials of an arm: median, p10, p90 and mean; and the number of used trials.
 function band(group, key, arm) {
   const id = group.id + " " + key + " " + arm;
   if (bands.has(id)) return bands.get(id);
@@ -46,7 +47,7 @@ function band(group, key, arm) {
   return found;
 }
 
-// Means of `width` values, gaps left out; a mean of nothing but gaps is a gap.
+// Means of `width` values without gaps; a mean of gaps only is a gap.
 function thinned(values, width) {
   if (width <= 1) return Array.from(values);
   const means = [];
@@ -58,7 +59,7 @@ function thinned(values, width) {
   return means;
 }
 
-// Stretches of seconds in which a trial has no throughput (or, where there is none at all, no value of `key`).
+// The stretches of seconds in which a used trial of the arm has no value of `key`: [from, to, block].
 function gaps(group, key, arm) {
   const { every, rows } = column(group, key), found = [];
   const mine = group.trials.map((trial, r) => [trial, rows[r]]).filter(([trial]) => trial.arm === arm && trial.used);

@@ -1,11 +1,11 @@
-// Parts of a figure: axes, lines, bands, areas, the strip of stalls. All of them draw a gap as a gap.
+// Parts of a figure: axes, lines, bands and areas. A gap in the data is a gap in each of them.
 const NO_DATA = (v) => (v === v ? v : null);
 const faded = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
 
-// x of a line's points: the middle of the stretch that a value stands for, whose first second is -0.5 .. 0.5.
+// x of the points of a line: each is the middle of its `width` seconds. The first second is from -0.5 to 0.5.
 const places = (n, width) => Array.from({ length: n }, (_, i) => i * width + (width - 1) / 2);
 
-// Stretches without a gap: [first, last] indices.
+// The stretches without a gap, as [first, last] indices.
 function stretches(values) {
   const found = [];
   values.forEach((v, i) => {
@@ -16,7 +16,7 @@ function stretches(values) {
   return found;
 }
 
-// The area between two lines as closed shapes, one a stretch: a fill "to the next line" would bridge the gaps.
+// The area between two lines, as a closed shape for each stretch. plotly's fill "tonexty" would also fill the gaps.
 function between(x, low, high, half) {
   const px = [], py = [];
   for (const [a, b] of stretches(low.map((v, i) => v + high[i]))) {
@@ -44,7 +44,8 @@ function logTicks([low, high]) {
   return ticks;
 }
 
-// `range` in data units. On a log axis it and the ticks are worked out here: plotly's own search of them can hang.
+// `range` is in data units. For a logarithmic axis, range and ticks are computed here, because plotly may hang while it
+// searches for them.
 function yAxis(range, log, more) {
   if (!range) return { range: [0, 1], ...more };
   if (!log) return { range: [0, range[1]], ...more };
@@ -52,7 +53,7 @@ function yAxis(range, log, more) {
   return { type: "log", range: logs, tickmode: "array", tickvals: logTicks(logs), ...more };
 }
 
-// Warm-up shaded, the marked second, in the plot of axes `n` ("" for the first).
+// The shaded warm-up and the line at the marked second, in the plot with the axes `n` ("" for the first).
 function furniture(group, state, look, n) {
   const upright = { xref: "x" + n, yref: "y" + n + " domain", y0: 0, y1: 1 }, shapes = [];
   if (group.warmup > 0)
@@ -62,13 +63,13 @@ function furniture(group, state, look, n) {
   return shapes;
 }
 
-// The lines of one measure: { traces, range, ends }. `ends` are the last values, for names at the lines' ends.
+// The lines of a panel: { traces, range, ends }. `ends` are the last values, next to which the names are.
 function lines(group, panel, n, { state, look, dark, shown }) {
   const { every, rows } = column(group, panel.key), axes = { xaxis: "x" + n, yaxis: "y" + n };
   const reference = state.relative ? smooth(band(group, panel.key, group.baseline).median) : null;
   const scaled = (values) => reference ? smooth(values).map((v, i) => (v / reference[i]) * 100) : values;
   const seen = state.range ? state.range[1] - state.range[0] : group.seconds;
-  const width = panel.fine ? 1 : Math.max(1, Math.ceil(seen / every / 120)); // more points in a small panel are only noise
+  const width = panel.fine ? 1 : Math.max(1, Math.ceil(seen / every / 120)); // more points are not legible in a small panel
   const drawn = (values) => thinned(scaled(Array.from(values)), width);
   const traces = [], heights = [], lows = [], ends = [];
   const unit = state.relative ? "%" : panel.unit, hover = `%{y:,.${state.relative ? 0 : panel.digits}f}\u202f${unit}`;
@@ -99,13 +100,13 @@ function lines(group, panel, n, { state, look, dark, shown }) {
   return { traces, range: extent(traces, heights, lows, state), ends, width: width * every };
 }
 
-// What of a line has to be in sight: all of it, unless its highest twentieth towers above the rest.
+// The height that must be visible: the maximum, or p95 plus 6 % if the maximum is more than 2.5 times p95.
 function tall(values) {
   const known = ascending(values), most = quantile(known, 0.95);
   return known.at(-1) > 2.5 * most ? most * 1.06 : known.at(-1) ?? NaN;
 }
 
-// Mean of a value and its two neighbours on each side, so that a ratio is not one second's accident.
+// Mean of each value and its two neighbours on each side, so that a ratio does not depend on a single second.
 function smooth(values) {
   return Array.from(values, (v, i) => {
     if (v !== v) return NaN;
@@ -114,16 +115,16 @@ function smooth(values) {
   });
 }
 
-// The median of the last values in sight.
+// The median of the last twelve visible values.
 function lastOf(values, x, state) {
   const end = state.range ? state.range[1] : Infinity;
   return quantile(ascending(values.filter((_, i) => x[i] < end).slice(-12)), 0.5);
 }
 
-// From what the medians need, so that one stall does not flatten all the rest; everything when asked for.
+// The range of the axis: what the medians need, so that a stall does not flatten the lines; everything with state.full.
 function extent(traces, heights, lows, state) {
   const known = heights.filter((v) => v === v), seen = lows.filter((v) => v > 0);
-  let highest = -Infinity, lowest = Infinity; // lowest: of the positive ones, for the log axis
+  let highest = -Infinity, lowest = Infinity; // `lowest` is the lowest positive value, because the axis may be logarithmic
   for (const trace of traces) for (const v of trace.y) if (v !== null) { highest = Math.max(highest, v); if (v > 0) lowest = Math.min(lowest, v); }
   if (highest === -Infinity) return null;
   const top = state.full || !known.length ? highest : Math.max(...known);

@@ -1,4 +1,4 @@
-// State, drawing, and what the buttons do. State lives in the address after #, so that a view can be sent to a colleague.
+// State, drawing, and what the buttons do. The state is in the address after #, so that a view can be sent to someone.
 const SWITCHES = ["relative", "log", "trials", "full"];
 const state = { group: 0, hidden: new Set(), range: null, at: null, theme: "", relative: false, log: false, trials: false, full: false };
 let printing = false;
@@ -31,7 +31,7 @@ function writeState() {
   history.replaceState(null, "", parts.length ? "#" + parts.join("&") : location.pathname + location.search);
 }
 
-// Arms of a group (as its own indices) that are not switched off; when all would be, all are shown.
+// The arms of a group (as indices in it) that are not hidden; all arms if all are hidden.
 function shownArms(group) {
   const all = group.arms.map((_, arm) => arm), shown = all.filter((arm) => !state.hidden.has(group.arms[arm]));
   return shown.length ? shown : all;
@@ -40,7 +40,7 @@ function shownArms(group) {
 const isDark = () => !printing && (state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 const groupOf = (box) => PAGE.groups[+box.closest(".timelines").dataset.group];
 
-// --- drawing: one at a time for each chart, because two in one task can hang plotly when an axis becomes logarithmic ---
+// --- drawing: each chart is drawn by one call at a time, because two can hang plotly with a new logarithmic axis ---
 const drawn = new Map(); // box -> { busy, again }
 
 function draw(box) {
@@ -92,7 +92,7 @@ function zoom(range) {
   update();
 }
 
-// One upright line through every drawn timeline at the second that the pointer is on.
+// A vertical line in every drawn timeline at the second under the pointer.
 function crosshair(second, source) {
   for (const box of drawn.keys()) {
     const full = box._fullLayout;
@@ -168,7 +168,7 @@ addEventListener("afterprint", () => {
   update();
 });
 
-// --- tables: sorting, copies; CSV has raw numbers, one a column, markdown what is seen ---
+// --- tables: sorting and copying; CSV has a raw number in each column, Markdown has the visible text ---
 function tableOf(button) { return $("#" + button.dataset.table); }
 
 function csv(table) {
@@ -225,7 +225,7 @@ for (const heading of $$("th[data-sort]")) {
     for (const other of $$("th[aria-sort]", table)) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", up ? "ascending" : "descending");
     const value = (row) => row.cells[at].dataset.value === "" ? null : +row.cells[at].dataset.value;
-    for (const body of table.tBodies) { // each durability class for itself: sorting never mixes them
+    for (const body of table.tBodies) { // each durability class is a body and is sorted separately
       const rows = [...body.rows].filter((row) => !row.matches(".why"));
       rows.sort((a, b) => (value(a) === null) - (value(b) === null) || (up ? 1 : -1) * (value(a) - value(b)));
       body.append(...rows);

@@ -1,7 +1,7 @@
-// Charts that are drawn in the page itself (no plotly): saved with title, versions and the colours they have on the screen.
+// Saving charts that are part of the page (not plotly's), with title, versions and their colours on the screen.
 const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "paint-order", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
 const OWN_SVG = "svg[viewBox]:not(.swatch)";
-const ABOVE = 30; // px, for the title
+const ABOVE = 30; // px for the title
 
 function pictureOf(figure) {
   const seen = $$(OWN_SVG, figure).find((svg) => svg.getClientRects().length), copy = seen.cloneNode(true);

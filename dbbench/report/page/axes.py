@@ -86,12 +86,12 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """One line; `dots` have a title each."""
+    """A line; each of its `dots` has a title."""
 
     mark: Mark
     path: str
-    dots: tuple[tuple[float, float, str], ...] = ()  # x, y, words
-    bars: str = ""  # the path of their intervals
+    dots: tuple[tuple[float, float, str], ...] = ()  # x, y, title
+    bars: str = ""  # SVG path of the intervals
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class LinePlot:
     ident: str
     caption: str
     frame: Frame
-    up: tuple[tuple[float, str], ...]  # y, words
-    along: tuple[tuple[float, str], ...]  # x, words
+    up: tuple[tuple[float, str], ...]  # y, label of the tick
+    along: tuple[tuple[float, str], ...]  # x, label of the tick
     lines: tuple[Line, ...]
     below: str = ""  # title of the horizontal axis

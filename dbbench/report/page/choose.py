@@ -20,7 +20,7 @@ from dbbench.storage.filesystems import character
 from dbbench.storage.filesystems.port import Character
 from dbbench.units import GROUP, MISSING, change, duration_text, listed
 
-WORTH_SAYING: Final = math.log(1.05)  # of space and CPU: smaller differences are not part of a trade
+WORTH_SAYING: Final = math.log(1.05)  # smaller differences of space and CPU are not mentioned
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Choose:
     """The table over all groups of one run."""
 
     groups: tuple[Group, ...]
-    headings: tuple[str, ...]  # of the abilities
+    headings: tuple[str, ...]  # of the columns of abilities
     rows: tuple[Choice, ...]
 
 
@@ -82,7 +82,7 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
 
 
 def _stability(arm: str, groups: Sequence[Group]) -> str:
-    """Stalled seconds over all used trials with a fixed window."""
+    """Return the sum of stalled seconds in all used trials with a fixed window."""
     stalls = [trial.summary.get("stall_s") for group in groups if group.cells[0].window.kind == "fixed"
               for trial in group.used_of(arm)]  # fmt: skip
     measured = [stalled for stalled in stalls if stalled is not None]
@@ -120,14 +120,14 @@ def _abilities(able: Character | None, arm: str, groups: Sequence[Group]) -> tup
 
 
 def _checked(arm: str, groups: Sequence[Group]) -> str:
-    """Seconds of the timed fsck or scrub of the filled filesystem, where the plan asked for it."""
+    """Return the mean time of the operations fsck and scrub on the filled filesystem, if the plan has them."""
     took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
             if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
     return duration_text(statistics.fmean(took)) if took else MISSING
 
 
 def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, Row]], able: Character | None) -> str:
-    """Gains and costs compared with the baseline, as far as the intervals support them."""
+    """Return the gains and costs compared with the baseline, as far as the intervals support them."""
     if all(row.verdict == "baseline" for _, row in mine):
         return "The baseline."
     gains, costs = [], []
@@ -153,7 +153,7 @@ def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, R
 
 
 def _ratio(group: Group, arm: str, metric: str) -> float | None:
-    """Of an arm's figure to the baseline's, where the interval excludes 1."""
+    """Return the ratio of an arm's value to that of the baseline if the interval excludes 1, else None."""
     arm_row = next((row for row in group.rows_of(metric) if row.fs_setup == arm), None)
     return arm_row.ratio if arm_row is not None and arm_row.verdict in (*AHEAD, *BEHIND) else None
 

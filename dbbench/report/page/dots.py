@@ -18,8 +18,8 @@ from dbbench.report.page.theme import Mark
 from dbbench.units import change, round_change
 
 WIDE: Final = 1150
-NARROW: Final = 358  # a phone of 390 px less its margins
-LEAST_SPAN: Final = 0.16  # of the x axis: differences below a percent shall not look large
+NARROW: Final = 358  # width of a phone (390 px) without margins
+LEAST_SPAN: Final = 0.16  # shortest x axis, so that differences below 1 % do not look large
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DotRow:
     apart: bool
     durability: str
     y: float
-    label: float  # y of the name above the points, in the narrow one
+    label: float  # y of the name above the points in the narrow drawing
     dots: tuple[Dot, ...]
     interval: tuple[float, float] | None
     centre: float | None
@@ -55,13 +55,13 @@ class DotPlot:
 
     frame: Frame
     narrow: bool
-    apart_at: float  # y of the rule above the arms of another durability class
-    one: float  # x of the baseline
+    apart_at: float  # y of the line above the arms of another durability class
+    one: float  # x of the ratio 1, the baseline
     same: tuple[float, float]
     ticks: tuple[tuple[float, str], ...]
     rows: tuple[DotRow, ...]
-    better: str  # "right" or "left": where the good side is
-    sides: tuple[str, str]  # words at the left and the right end of the axis
+    better: str  # "right" or "left": the side on which an arm is better
+    sides: tuple[str, str]  # words at the left and right end of the axis
 
 
 def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
@@ -72,11 +72,11 @@ def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
     return _drawn(group, ratios, narrow=False), _drawn(group, ratios, narrow=True)
 
 
-Points = list[tuple[Trial, float, bool]]  # trial, ratio to the baseline of its block, counts
+Points = list[tuple[Trial, float, bool]]  # (trial, ratio to the baseline of its block, whether it counts)
 
 
 def _ratios(group: Group) -> dict[str, Points]:
-    """Each candidate's trials. An excluded trial is held against the baseline of its own block and attempt."""
+    """Return the points of each candidate. An excluded trial is compared with the baseline of its block and attempt."""
     name, ratios = group.metric.name, {}
     for arm in group.arms:
         if arm == group.baseline:
@@ -109,12 +109,12 @@ def _drawn(group: Group, ratios: dict[str, Points], narrow: bool) -> DotPlot:
     left, right = (8.0, width - 8.0) if narrow else (176.0, width - 196.0)
     x = Axis(*_span(group, ratios), left, right)
     blocks = max((trial.block for points in ratios.values() for trial, _, _ in points), default=1)
-    tall = max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # of one row's points
+    tall = max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
     pitch = tall + (36.0 if narrow else 10.0)
     top = 30.0
     rows, y = [], top + (26.0 if narrow else 0.0)
     apart_at = 0.0
-    for row in sorted(group.rows[1:], key=group.apart):  # another durability class stands apart, below
+    for row in sorted(group.rows[1:], key=group.apart):  # arms of another durability class are last
         middle = y + tall / 2
         if group.apart(row) and not apart_at:
             apart_at = round(y - (24.0 if narrow else 5.0), 1)
@@ -144,7 +144,8 @@ def _drawn(group: Group, ratios: dict[str, Points], narrow: bool) -> DotPlot:
     speed = group.metric.words == "speed"
     good, bad = ("faster", "slower") if speed else ("better", "worse")
     higher = group.metric.better == "higher"
-    changes = Axis(x.low - 1, x.high - 1, left, right).ticks(4 if narrow else 9)  # round as changes, not as ratios
+    # Ticks are round changes (+10 %), not round ratios.
+    changes = Axis(x.low - 1, x.high - 1, left, right).ticks(4 if narrow else 9)
     return DotPlot(
         Frame(width, bottom + 44, left, right, top - 6, bottom), narrow, apart_at, x(1.0),
         (x.clipped(math.exp(-SAME)), x.clipped(math.exp(SAME))),
@@ -160,7 +161,7 @@ def _label(trial: Trial, ratio: float, counts: bool, group: Group) -> str:
 
 
 def _span(group: Group, ratios: dict[str, Points]) -> tuple[float, float]:
-    """From where to where the axis goes: all points, all intervals up to thrice as far, and the baseline."""
+    """Return the range of the axis: all points, the baseline, and intervals up to three times as far."""
     seen = [ratio for points in ratios.values() for _, ratio, _ in points] + [1.0]
     low, high = min(seen), max(seen)
     reach = max(high - low, LEAST_SPAN)

@@ -14,9 +14,9 @@ from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
 from dbbench.units import MISSING, size_text
 
-MOST_VALUES: Final = 3  # different values of one arm that are shown in a cell
-_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # names of the moment, another one each trial
-# Settings whose value is a place of the moment, and no property of an arm.
+MOST_VALUES: Final = 3  # different values of an arm that a cell shows
+_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # device names that change with every trial
+# Settings whose value is a path, port or name of a trial and not a property of the arm.
 _PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)")
 
 
@@ -51,10 +51,10 @@ class Environment:
     """The section on the environment."""
 
     marks: tuple[Mark, ...]
-    differs: tuple[Fact, ...]  # a cell each arm
-    hosts: tuple[str, ...]  # of the runs, or names of the runs where each has one
+    differs: tuple[Fact, ...]  # one value per arm
+    hosts: tuple[str, ...]  # names of the hosts, or of the run if it used a single host
     several_hosts: bool
-    host_differs: tuple[Fact, ...]  # a cell each of them; first of all, where there are several
+    host_differs: tuple[Fact, ...]  # one value per entry of `hosts`; shown first if there are several
     host: tuple[Fact, ...]
     versions: tuple[Fact, ...]
     same: tuple[Fact, ...]
@@ -92,7 +92,7 @@ def environment(groups: Sequence[Group]) -> Environment:
 
 
 def _machines(runs: Sequence[Run]) -> list[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
-    """(name, facts, versions) of each run's machine; of a run of several hosts, each of them."""
+    """Return (name, facts, versions) for the machine of each run, or for each host of a run with several."""
     machines: list[tuple[str, Mapping[str, Any], Mapping[str, str]]] = []
     for run in runs:
         for name, facts in run.hosts.items():
@@ -154,7 +154,8 @@ def _device(device: DeviceFacts) -> dict[str, str]:
 
 
 def _conditions(trial: Trial) -> dict[str, str]:
-    """What must be equal between arms. First of all facts: where one differs, it affects the ratio."""
+    """Return the conditions that must be equal between arms. They are the first facts, because a difference affects the
+    ratio."""
     shown_facts = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
     shown_facts |= {name: value for name, value_of in CONDITIONS.items() if (value := value_of(trial)) is not None}
     if trial.memory is not None and trial.memory.label:
@@ -165,7 +166,7 @@ def _conditions(trial: Trial) -> dict[str, str]:
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
-    """Each version of an engine that ran, with what of it decides how it reads and writes."""
+    """Return each version of an engine, with its features that affect how it reads and writes."""
     features_of = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
     return [
         Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in features.items()),))
@@ -185,7 +186,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _server(trial: Trial) -> dict[str, str]:
-    """Settings that could differ between arms: what was asked, and what the server says of itself."""
+    """Return the settings that may differ between arms: those requested, and the others that the server reported."""
     asked = {name: shown(setting.value) for name, setting in trial.settings.items() if not _PLACES.search(name)}
     effective = {name: value for name, value in trial.effective_settings.items()
                  if name not in asked and not _PLACES.search(name)}  # fmt: skip
@@ -194,7 +195,7 @@ def _server(trial: Trial) -> dict[str, str]:
 
 
 def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettings:
-    """Settings with their origin. The table of differences has the values of those that differ between arms."""
+    """Return the settings with their origin. Values that differ between arms are in the table of differences."""
     seen: dict[str, Setting] = {}
     for trial in trials:
         seen |= trial.settings
@@ -206,7 +207,7 @@ def _settings(title: str, trials: list[Trial], unlike: set[str]) -> EngineSettin
 
 
 def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tuple[list[Fact], list[Fact]]:
-    """(facts that differ between arms, facts that do not). Trials and arms without any facts are left out."""
+    """Return (facts that differ between arms, other facts). Trials and arms without any facts are left out."""
     counted = {arm: [trial for trial in trials if trial] for arm, trials in found.items()}
     counted = {arm: trials for arm, trials in counted.items() if trials}
     names = dict.fromkeys(name for trials in counted.values() for facts in trials for name in facts)
@@ -221,7 +222,7 @@ def _compared(arms: list[str], found: Mapping[str, list[dict[str, str]]]) -> tup
 
 
 def _across(runs: list[dict[str, str]]) -> tuple[list[Fact], list[Fact]]:
-    """(facts that differ between runs, a cell each; facts that do not)."""
+    """Return (facts that differ between runs, with a value for each run; other facts)."""
     differs, same = [], []
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [run.get(name, MISSING) for run in runs]

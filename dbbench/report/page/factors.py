@@ -17,7 +17,7 @@ from dbbench.report.sentences import Parts, interaction, level_text
 from dbbench.units import change, interval, round_change
 
 FRAME: Final = Frame(460, 250, 60, 440, 10, 206)
-LEAST_SPAN: Final = 0.16  # of the vertical axis: differences below a percent shall not look large
+LEAST_SPAN: Final = 0.16  # shortest vertical axis, so that differences below 1 % do not look large
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _plot(ident: str, about: Interaction, marks: dict[str, Mark]) -> LinePlot:
     values = [bound for of in about.ratios for bound in (of.ratio, of.lo, of.hi) if bound is not None]
     x = FRAME.along(-0.25, len(about.levels) - 0.75)
     y = FRAME.up(*padded(min([1.0, *values]), max([1.0, *values]), LEAST_SPAN, 0.06))
-    changes = FRAME.up(y.low - 1, y.high - 1)  # round as changes, not as ratios
+    changes = FRAME.up(y.low - 1, y.high - 1)  # ticks are round changes (+10 %), not round ratios
     lines = [Line(marks[about.baseline], polyline((x(index), y(1.0)) for index in range(len(about.levels))))]
     for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
         points = [(x(about.levels.index(of.level)), of) for of in about.ratios if of.fs_setup == arm]

@@ -38,7 +38,7 @@ def _of(group: Group) -> Iterator[str]:
 
 
 def _each(group: Group, trials: Sequence[Trial], condition: Callable[[Trial], str | None]) -> Iterator[str]:
-    """One sentence if it holds for all arms, else one for each set of arms."""
+    """Yield one sentence if the condition is the same for all arms, else one for each set of arms."""
     arms: dict[str, dict[str, None]] = {}
     for trial in trials:
         if (text := condition(trial)) is not None:
@@ -95,7 +95,7 @@ def _client(trial: Trial) -> str | None:
 
 
 def _about(ms: float) -> str:
-    """One digit: trials that differ only in the others share a sentence."""
+    """Return the time rounded to one digit, so that trials with almost the same time share a sentence."""
     return f"{float(f'{ms:.1g}'):g}"
 
 

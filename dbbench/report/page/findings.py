@@ -86,6 +86,6 @@ def _whose(places: list[TrialEvidence], total: int) -> str:
 
 
 def _link(group: Group, trial: Trial, second: int) -> str:
-    """The state of the timelines in which this second is seen; read by the page's script."""
+    """Return the link to the timelines with this second; the script of the page reads it."""
     arm = group.arms.index(trial.fs_setup)
     return f"#c={group.ident}&fs={arm}&trials=1&at={second}"

@@ -14,7 +14,7 @@ from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
 
-Of = Callable[[Trial], float | None]  # a figure of a trial
+Of = Callable[[Trial], float | None]  # returns a value of a trial
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Group:
 
     index: int
     loaded: LoadedRun
-    cells: tuple[Cell, ...]  # one an arm, in the plan's order
+    cells: tuple[Cell, ...]  # one cell per arm, in the order of the plan
     trials: tuple[Trial, ...]
     marks: dict[str, Mark]
     of_several_runs: bool
-    comparison: Comparison  # of the whole run
+    comparison: Comparison  # of all trials of the run
 
     @property
     def ident(self) -> str:

@@ -18,7 +18,7 @@ from dbbench.report.sentences import DURABILITY, SAME, SUSPECT, Parts, caveats, 
 from dbbench.results import LoadedRun
 from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
-SIGNS: Final = {  # never by colour alone
+SIGNS: Final = {  # verdicts must be readable without colour
     "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "device-limited": "⊤",
     "baseline": "",
 }  # fmt: skip
@@ -86,7 +86,7 @@ def verdict(groups: Sequence[Group], found: Sequence[Finding]) -> Verdict:
 
 
 def _ranked(group: Group) -> list[Row]:
-    """Rows with a value of the baseline's class, best first."""
+    """Return the measured rows with the durability class of the baseline, best first."""
     sign = -1 if group.metric.better == "higher" else 1
     measured = [(row.value, row) for row in group.rows if row.value is not None and not group.apart(row)]
     return [row for _, row in sorted(measured, key=lambda pair: sign * pair[0])]
@@ -224,7 +224,7 @@ def _damaged(groups: Sequence[Group]) -> list[Notice]:
 
 
 def _caveats(groups: Sequence[Group]) -> list[Notice]:
-    """Those that the terminal prints too; where there are several groups, each with its title."""
+    """Return the caveats that the terminal prints too; with several groups, each begins with the group's title."""
     kinds: dict[str, Kind] = {DURABILITY: "durability", SUSPECT: "suspect"}
     return [
         Notice(kinds[kind], (*((f"{group.title}: ", False) for _ in groups[1:2]), *parts))
@@ -254,7 +254,7 @@ _WARNED: Final[tuple[tuple[Kind, str, str, str], ...]] = (
 
 
 def _warned(groups: Sequence[Group]) -> Iterator[Notice]:
-    """Warnings of trials that count and whose consequence belongs next to the verdict."""
+    """Yield notices for the warnings of used trials that a reader must see next to the verdict."""
     for kind, warning, name, text in _WARNED:
         hit = [g.title for g in groups if any(w.id == warning for t in g.trials if t.id in g.used for w in t.warnings)]
         if hit:

@@ -24,7 +24,8 @@ from dbbench.report.page.model import PageModel
 from dbbench.report.page.power_loss import HEADINGS
 
 LIBRARY: Final = "plotly-cartesian.min.js"
-# One function around these, in this order: what a file declares is seen by those after it, and by nobody else.
+# The page has these scripts in this order in a single function, so a file can use the declarations of earlier files,
+# and none of them is global.
 SCRIPTS: Final = ("data.js", "figures.js", "charts.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
 
@@ -81,7 +82,7 @@ def _own_script(folder: Path) -> str:
 
 
 def _policy(scripts: list[Markup]) -> str:
-    """Nothing but these scripts, styles of the page, and pictures made by the page itself."""
+    """Return the content security policy: it allows these scripts, inline styles, and pictures made by the page."""
     hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
     return (
         f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src data: blob:; "

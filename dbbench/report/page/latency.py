@@ -16,10 +16,10 @@ from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
 from dbbench.units import number
 
-FRAME: Final = Frame(358, 232, 46.0, 350.0, 10.0, 194.0)  # a phone of 390 px less its margins
+FRAME: Final = Frame(358, 232, 46.0, 350.0, 10.0, 194.0)  # width of a phone (390 px) without margins
 FIRST, LAST = 50.0, 99.99
-STEPS: Final = 80  # points of a line
-SHOWN: Final = {name: share for name, share in PERCENTILES.items() if name not in ("p75", "p95")}  # at the axis
+STEPS: Final = 80  # number of points of a line
+SHOWN: Final = {name: share for name, share in PERCENTILES.items() if name not in ("p75", "p95")}  # labels of the axis
 DIGITS: Final = (1, 2, 5)
 
 
@@ -95,7 +95,7 @@ def _plot(group: Group, histograms: dict[str, Histogram]) -> LinePlot:
     curves = {group.marks[arm]: _points(whole) for arm, whole in histograms.items()}
     values = [math.log10(value) for points in curves.values() for _, value in points]
     low, high = min(values), max(values)
-    pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # half a decade at least
+    pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # the axis is at least half a decade
     last = max([_nines(99.0), *(nines for points in curves.values() for nines, _ in points)])
     x, y = FRAME.along(_nines(FIRST), last), FRAME.up(low - pad, high + pad)
     return LinePlot(
@@ -113,12 +113,12 @@ def _plot(group: Group, histograms: dict[str, Histogram]) -> LinePlot:
 
 
 def _nines(percent: float) -> float:
-    """0.3 of p50, 1 of p90, 2 of p99."""
+    """Return the number of nines of a percentile: 0.3 for p50, 1 for p90, 2 for p99."""
     return -math.log10(1 - percent / 100)
 
 
 def _points(whole: Histogram) -> list[tuple[float, float]]:
-    """(nines, ms), as far as enough transactions lie above."""
+    """Return (nines, ms) points, up to the percentile that still has enough transactions above it."""
     last = min(_nines(LAST), math.log10(whole.total / LEAST_ABOVE))
     first = _nines(FIRST)
     points = []
@@ -131,7 +131,7 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
 
 
 def _ticks(y: Axis) -> tuple[tuple[float, str], ...]:
-    """Round values in ms; only powers of ten where all would be too many."""
+    """Return round values in ms as ticks; on a long axis only powers of ten."""
     powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
     ticks = [digit * 10.0**power for power in powers for digit in (DIGITS if y.high - y.low < 2.2 else (1,))]
     return tuple((y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high)

@@ -38,7 +38,7 @@ class Repeat:
     seed: int
     blocks: int
     plan_sha256: str
-    budget: str  # what its budget gave; "" without one
+    budget: str  # the blocks that its budget gave, in words; "" without a budget
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,9 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
 
 
 def _plan_text(plan: Path) -> str:
-    """The plan as it was given. It has no checksum and is shown word for word, so a hard link is not read: it may be
-    one to a file that only the reader of the results may read. ResultDamaged names the run."""
+    """Return the plan file as it was given. It has no checksum and the page shows it literally, so a hard link is not
+    read: it may lead to a file that only the user of this process may read. Raises ResultDamaged, which names the
+    run."""
     try:
         if plan.lstat().st_nlink > 1:
             raise ResultNotRegular(f"{plan}: it is a hard link to a file with another name", effect="It was not read.")

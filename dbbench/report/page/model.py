@@ -34,7 +34,7 @@ from dbbench.report.page.timeline import Timeline, timeline
 from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun
 
-SCHEMA = 1  # of the data that can be downloaded from the page
+SCHEMA = 1  # version of the data that the page offers for download
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class PageModel:
     nights: tuple[NightPlot, ...]
     studies: tuple[ThenNow, ...]
     power_cuts: tuple[PowerCuts, ...]
-    lab_alone: bool  # there is no trial in its runs: what is said of trials has nothing to say
+    lab_alone: bool  # the runs have only power-loss tests and no trials, so the page omits the sections about trials
     conditions: tuple[str, ...]
     environment: Environment
     method: Method
-    drawing: dict[str, Any]  # what the script draws from
-    results: dict[str, Any]  # what can be downloaded
+    drawing: dict[str, Any]  # the data for the page's script
+    results: dict[str, Any]  # the data for download
 
     @property
     def beside_and_after(self) -> list[tuple[OperationTable, str, str, str]]:
@@ -146,7 +146,7 @@ def _drawing(marks: Sequence[Mark], comparisons: Sequence[GroupView], about: str
 
 
 def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dict[str, Any]:
-    """The rows as `compare --json` has them, for every metric that was measured, and each trial's figures."""
+    """Return the rows in the form of `compare --json` for every measured metric, and the values of each trial."""
     tables = [
         {"run": c.group.loaded.run.name, "baseline": c.group.baseline, "metric": heading.metric.name,
          "rows": [document_of(row) for row in c.group.rows_of(heading.metric.name)]}

@@ -17,8 +17,8 @@ from dbbench.report.page.axes import Axis, Frame, padded
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, count, interval, number, round_change
 
-FRAME: Final = Frame(358, 168, 46.0, 352.0, 10.0, 144.0)  # a phone of 390 px less its margins; wider pages have several
-LEAST_SPAN: Final = 0.10  # of the y axis, as a share of the figure: scatter of a percent shall not look large
+FRAME: Final = Frame(358, 168, 46.0, 352.0, 10.0, 144.0)  # width of a phone without margins; wide pages show several
+LEAST_SPAN: Final = 0.10  # shortest y axis as a share of the value, so that scatter of 1 % does not look large
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NightPoint:
     lo: float | None = None
     hi: float | None = None
     good: bool = True
-    state: str = ""  # what was said that night: ok, suspect, regression ...
+    state: str = ""  # the finding of that night: ok, suspect, regression ...
     changed: tuple[ChangedFact, ...] = ()
 
 
@@ -81,11 +81,11 @@ class NightPlot:
     course: Course
     caption: str
     frame: Frame
-    ticks: tuple[tuple[float, str], ...]  # y, words
-    dates: tuple[tuple[float, str, str], ...]  # x, words, anchor
-    bars: str  # path of all intervals
+    ticks: tuple[tuple[float, str], ...]  # y, label
+    dates: tuple[tuple[float, str, str], ...]  # x, label, alignment of the text (SVG text-anchor)
+    bars: str  # SVG path of all intervals
     dots: tuple[NightDot, ...]
-    levels: str  # path of the levels
+    levels: str  # SVG path of the levels
     steps: tuple[LevelStep, ...]
 
 
@@ -157,7 +157,7 @@ def _level(values: Sequence[float | None]) -> float | None:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """The y axis: all nights that count; of the others and of intervals what lies within it."""
+    """Return the range of the y axis: all nights that count. Other nights and intervals may be cut off."""
     return padded(min(values), max(values), LEAST_SPAN * max(values), 0.15)
 
 
@@ -182,7 +182,7 @@ def _label(point: NightPoint, course: Course) -> str:
 
 
 def _state(points: Sequence[NightPoint], start: int) -> str:
-    """What was confirmed of a change, on its own night or one soon after."""
+    """Return the confirmed state of a change, from its first night or one of the nine after it."""
     states = [point.state for point in points[start : start + 10]]
     return next((state for state in states if state in ("regression", "improvement")), "")
 
@@ -193,7 +193,7 @@ def _told(point: NightPoint, before: float, after: float) -> str:
 
 
 def _accepted(course: Course, x: Axis) -> list[LevelStep]:
-    """Acceptances, where a night of that date is drawn."""
+    """Return the accepted baselines whose night is in the drawing."""
     place = {point.night: index for index, point in enumerate(course.points)}
     return [LevelStep(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
             for night, reason in course.accepted if night in place]  # fmt: skip

@@ -95,7 +95,7 @@ def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
 
 
 def _column(facts: Iterable[SnapshotFacts]) -> dict[str, str]:
-    """The figures of one arm; those that nothing is known of are left out."""
+    """Return the values of an arm by name, without those that were not measured."""
     trials = [fact for fact in facts if fact.taken]
     taken = [fact for trial in trials for fact in trial.taken]
     if not taken:
@@ -114,11 +114,11 @@ def _column(facts: Iterable[SnapshotFacts]) -> dict[str, str]:
     return column
 
 
-FRAME: Final = Frame(358, 200, 46.0, 350.0, 10.0, 162.0)  # a phone of 390 px less its margins
-LEAST_SPAN: Final = 0.10  # of the y axis: scatter of a percent shall not look large
+FRAME: Final = Frame(358, 200, 46.0, 350.0, 10.0, 162.0)  # width of a phone (390 px) without margins
+LEAST_SPAN: Final = 0.10  # shortest y axis, so that scatter of 1 % does not look large
 TICKS: Final = 4
 
-Series = tuple[Mark, list[tuple[float, float]]]  # (factor, ratio to the first)
+Series = tuple[Mark, list[tuple[float, float]]]  # points: (bytes written ÷ size of the data, ratio to the first point)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _plot(ident: str, caption: str, lines: list[Series]) -> LinePlot | None:
 
 
 def _line(mark: Mark, points: Sequence[tuple[float, float, float, float]]) -> Line:
-    """Of (x, y, factor, ratio)."""
+    """Return the line through points (x, y, factor, ratio)."""
     path = polyline((x, y) for x, y, _, _ in points)
     words = (f"{mark.name}: {value:.3g} after {factor:.2g} × the data" for _, _, factor, value in points)
     return Line(mark, path, tuple((x, y, text) for (x, y, _, _), text in zip(points, words, strict=True)))
@@ -204,7 +204,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _slope(own: Sequence[EngineAgeFacts]) -> str:
-    """Of the first trial that has one, with its interval."""
+    """Return the slope of tps with its interval, from the first trial that has one."""
     slopes: list[AgedSlope] = [slope for facts in own for slope in facts.slopes if slope.metric == "tps"]
     if not slopes:
         return "–"

@@ -21,7 +21,7 @@ class CutRow:
     engine: str
     settings: str
     durability: str
-    figures: tuple[str, ...]  # as `HEADINGS`
+    figures: tuple[str, ...]  # one per entry of `HEADINGS`
     statement: str
     harmed: bool
 
@@ -33,7 +33,7 @@ class PowerCuts:
     run: str
     rows: tuple[CutRow, ...]
     controls: tuple[str, ...]
-    blind: tuple[str, ...]  # titles of engines
+    blind: tuple[str, ...]  # titles of engines whose controls lost nothing
     contradictions: tuple[tuple[Mark, str], ...]
     contradiction_id: str
     invalid: tuple[str, ...]

@@ -16,9 +16,9 @@ from dbbench.results import LoadedRun
 KINDS: Final = ("hosts", "paths", "params")
 HIDDEN: Final = "redacted"
 _PATH: Final = re.compile(r"(?<![\w.:])/(?:[\w.@+:~-]+/)*[\w.@+:~-]+")
-# Tables whose values are parameters; their names stay, so that it is seen what was set.
+# Tables whose values are parameters. Their names remain, so that a reader sees which parameters were set.
 _PARAMETERS: Final = frozenset({"parameters", "settings", "effective_settings"})
-_IDENTITIES: Final = frozenset({"id", "cell"})  # by these a trial is found in its run
+_IDENTITIES: Final = frozenset({"id", "cell"})  # they connect a trial with its run
 
 Clean = Callable[[str], str]
 
@@ -53,23 +53,23 @@ def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
 
 
 def _named(run: dict[str, Any], clean: Clean) -> dict[str, Any]:
-    """The run with its hosts under other names."""
+    """Return the run with its hosts renamed."""
     return run | {"hosts": {clean(name): facts for name, facts in run["hosts"].items()}}
 
 
 def _names(run: LoadedRun) -> list[tuple[str, str]]:
-    """(name, what stands in its place), the longest first, so that no name is cut in two by another."""
+    """Return (name, replacement) pairs, longest first, so that a name that is part of another is replaced later."""
     hosts = {str(run.run.host.get("hostname") or ""), *run.run.hosts, *(trial.host for trial in run.trials)}
     hosts |= _clients(run)
     serials = {trial.device.serial for trial in run.trials if trial.device is not None}
-    many = len(hosts - {""}) > 1  # then they stay apart
+    many = len(hosts - {""}) > 1  # several hosts get numbers, so that they remain distinct
     names = [(name, f"host-{i}" if many else "host") for i, name in enumerate(sorted(hosts - {""}), 1)]
     names += [(serial, "disk") for serial in serials]
     return sorted(((name, cover) for name, cover in names if name), key=lambda pair: (-len(pair[0]), pair[0]))
 
 
 def _clients(run: LoadedRun) -> set[str]:
-    """Names and addresses of the two ends of a load that came from another host."""
+    """Return the names and addresses of both hosts if the load generator ran on another host."""
     asked = {run.run.plan.client.host, run.run.plan.client.address} if run.run.plan.client else set[str]()
     words = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
     return asked | words
@@ -92,6 +92,6 @@ def _entry(key: str, value: Any, clean: Clean, hide: frozenset[str]) -> Any:
 
 
 def _covered(value: Any) -> Any:
-    if isinstance(value, dict):  # a Setting keeps its origin, a Parameter its type
+    if isinstance(value, dict):  # only the value is hidden, not the origin of a Setting or the type of a Parameter
         return value | {name: HIDDEN for name in ("value", "default") if name in value}
     return HIDDEN

@@ -19,7 +19,7 @@ from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import freedom
 from dbbench.units import GROUP, number
 
-# (heading, metrics): the workload's primary metric is put before all of them.
+# (heading, metrics). The primary metric of the workload is the first column.
 COLUMNS: Final = (
     ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
     ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h")),
@@ -49,7 +49,7 @@ COLUMNS: Final = (
         ),
     ),
 )
-SHORT: Final = {  # headings of columns; elsewhere the label of the table of metrics
+SHORT: Final = {  # headings of columns; other metrics have their label in METRICS
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
     "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
     "compression_ratio": "compr.",
@@ -60,7 +60,7 @@ SHORT: Final = {  # headings of columns; elsewhere the label of the table of met
 STALLS: Final = ("stall_s", "stalls_per_h")
 SPARK_WIDTH: Final = 112
 SPARK_HEIGHT: Final = 28
-SPARK_POINTS: Final = 84  # more than one point in 1.3 px cannot be seen
+SPARK_POINTS: Final = 84  # one point per 1.3 px; more would not be visible
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ResultTable:
 
     headings: tuple[Heading, ...]
     rows: tuple[ResultRow, ...]  # best first; arms of another durability class after all others
-    absent: tuple[str, ...]  # labels of metrics that no trial has
+    absent: tuple[str, ...]  # labels of metrics that no trial measured
 
     def notes(self) -> list[tuple[str, list[str]]]:
         """Return (arms, remarks in words): first what all rows share, with "" for the arms, then the rest of each row.
@@ -181,28 +181,28 @@ def _headings(group: Group) -> list[Heading]:
     for section, names in COLUMNS:
         headings += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
     window = group.cells[0].window
-    unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # the same, said twice
+    unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # both describe the same seconds
     headings = sorted(
         (h for h in headings if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
     )
-    if window.kind == "to-completion":  # its unit of work is a query
+    if window.kind == "to-completion":  # such a workload runs queries, not transactions
         unit = "query" if group.engine not in SERVERLESS else "run"
         headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
     return headings
 
 
 def _expected(metric: Metric, group: Group) -> bool:
-    """Whether its absence is worth a word: transactions belong to fixed windows, durations to the others."""
+    """Whether to mention that a metric is absent: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
     if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"]):
-        return False  # where nothing compresses there is none; of files, each belongs to one load
+        return False  # without compression there is no ratio, and each metric of files belongs to a single workload
     if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
-        return False  # without a server nothing tells what an engine wrote, and in which pages
+        return False  # without a server there are no counters of an engine, and no page size
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 
 
 def _spark_scale(group: Group, seconds: Telemetry) -> float:
-    """The top of all small curves of the group, so that they can be compared by eye."""
+    """Return the top of the scale of all small curves of the group, so that they can be compared."""
     medians = np.concatenate([[0.0], *(seconds.median(arm, "tps") for arm in group.arms)])
     return float(np.nanmax(medians)) * 1.05
 

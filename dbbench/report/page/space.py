@@ -25,7 +25,7 @@ class Bar:
     share: float
     value: str
     duration: str
-    compression: str  # "data ÷ disk 2.31"; "" where nothing compresses
+    compression: str  # "data ÷ disk 2.31"; "" without compression
     row: Row
 
 
@@ -107,7 +107,7 @@ def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
     return sum(extent.bytes for extent in free or ()) / extents if extents else None
 
 
-# heading, from a trial, as text. Means over the trials that count.
+# (heading, value of a trial, its text). The table has means over the trials that count.
 COLUMNS: Final[tuple[tuple[str, Of, Callable[[float | None], str]], ...]] = (
     ("restore MB/s", of_summary("restore_mb_per_s"), number),
     ("first query s", of_summary("first_query_s"), number),

@@ -21,8 +21,8 @@ from dbbench.report.page.telemetry import Telemetry, Values, telemetry
 from dbbench.report.page.theme import Mark
 from dbbench.units import duration_text, number, size_text, times
 
-WIDTH, HEIGHT = 360, 120  # of a chart, in its own units
-# What the published articles drew of the machine, by the second: (title, unit, columns that are added, factor).
+WIDTH, HEIGHT = 360, 120  # size of a chart in SVG units
+# Charts of the machine in the published articles, per second: (title, unit, columns that are added, factor).
 _CHARTS: Final[dict[str, tuple[str, str, tuple[str, ...], float]]] = {
     "cpu": ("CPU", "% of all cores", ("cpu_user_pct", "cpu_nice_pct", "cpu_system_pct", "cpu_irq_pct",
                                       "cpu_softirq_pct"), 1.0),
@@ -84,9 +84,9 @@ class ThenNow:
     scale: str
     takes: str
     tables: tuple[ThenNowTable, ...]
-    conditions: tuple[tuple[str, str, str], ...]  # what, then, now
+    conditions: tuple[tuple[str, str, str], ...]  # (condition, published, measured here)
     charts: tuple[StudyChart, ...]
-    skipped: tuple[tuple[str, str], ...]  # arm, why
+    skipped: tuple[tuple[str, str], ...]  # (arm, why it was not run)
 
 
 def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
@@ -113,7 +113,7 @@ def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
 
 
 def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[ThenNowTable]:
-    """One for each group of the workload; if the run sweeps, only the variant that was published."""
+    """Yield a table for each group of the workload; if the run has a sweep, only for the published variant."""
     of_workload = [group for group in groups if group.cells[0].workload.name == table.workload]
     metric = METRICS[table.metric]
     for group in of_workload:
@@ -156,7 +156,7 @@ def _why(group: Group, arm: str, metric: Metric) -> str:
 
 
 def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, str, str]]:
-    """What, then, now; a row of which neither is known is left out."""
+    """Yield (condition, published, measured here), without conditions of which both are unknown."""
     trials = [trial for group in groups for trial in group.trials]
     for what, now in _NOW.items():
         today, then = now(groups, trials), study.then.get(what, "")
@@ -244,7 +244,7 @@ _NOW: Final[dict[str, Callable[[Sequence[Group], Sequence[Trial]], str]]] = {
 
 
 def _chart(name: str, seconds: Telemetry) -> StudyChart:
-    """The mean of an arm's trials by the second."""
+    """Return the chart with the mean of each arm's trials per second."""
     title, unit, columns, factor = _CHARTS[name]
     means = {arm: factor * _mean(seconds, arm, columns) for arm in seconds.group.arms if seconds.used(arm)}
     measured = {arm: values for arm, values in means.items() if np.isfinite(values).any()}
@@ -262,7 +262,8 @@ def _chart(name: str, seconds: Telemetry) -> StudyChart:
 
 
 def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:
-    """Over the trials of an arm that have that second; they may be of different length."""
+    """Return the mean of the summed columns per second, over the trials that have that second; trials may have
+    different lengths."""
     rows = [seconds.values(trial.id, columns[0]) + sum(np.nan_to_num(seconds.values(trial.id, name))
                                                        for name in columns[1:])
             for trial in seconds.used(arm)]  # fmt: skip

@@ -18,8 +18,8 @@ from dbbench.metrics.summary import STALL
 from dbbench.model import Phase, Trial
 from dbbench.report.page.groups import Group
 
-BEGUN: Final = 0.5  # of a counter's rate: one event in a second, with a reading that came a little late
-LEAST_TRIALS: Final = 3  # a median over trials needs three with data in that second, else it is a gap
+BEGUN: Final = 0.5  # rate per second that means one event, even if the counter was read a little late
+LEAST_TRIALS: Final = 3  # trials with data in a second; a median of fewer is a gap
 
 
 Values = NDArray[np.float64]

@@ -16,8 +16,8 @@ from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values
 from dbbench.units import GROUP, count, listed, number
 
-# Values of one panel (trials × seconds) that are kept by the second; above, the small multiples are packed as
-# means of some seconds, so that 60 trials of an hour still fit a page. Throughput and p95 always keep all.
+# Values of a panel (trials × seconds) that the page keeps for each second. With more, the small multiples are packed
+# as means of several seconds, so that 60 trials of an hour fit on a page. Throughput and p95 always keep all seconds.
 MOST_VALUES: Final = 40_000
 
 
@@ -91,8 +91,8 @@ def _chart(drawn: DrawnChart) -> dict[str, Any]:
 
 # --- columns of numbers as short text: 16-bit scaled integers, little-endian, in base64 -------------
 
-MISSING: Final = 65535  # no data; 0 .. 65534 are lo + n × step
-Packed = tuple[float, float, str]  # lo, step, base64
+MISSING: Final = 65535  # no data; n from 0 to 65534 means lo + n × step
+Packed = tuple[float, float, str]  # (lo, step, base64)
 
 
 def packed(rows: Sequence[Values], length: int) -> Packed:
@@ -105,7 +105,7 @@ def packed(rows: Sequence[Values], length: int) -> Packed:
     finite = np.isfinite(table)
     low = float(table[finite].min()) if finite.any() else 0.0
     high = float(table[finite].max()) if finite.any() else 0.0
-    step = float(f"{(high - low) / (MISSING - 1) * 1.000001:.6g}")  # a short number, never below the exact one
+    step = float(f"{(high - low) / (MISSING - 1) * 1.000001:.6g}")  # a short number that is never below the exact step
     cells = np.full(table.shape, MISSING, "<u2")
     cells[finite] = np.minimum(MISSING - 1, np.rint((table[finite] - low) / step)) if step else 0
     return low, step, base64.b64encode(cells.tobytes()).decode("ascii")
@@ -132,7 +132,7 @@ class Panel:
     sources: tuple[Sum, ...]
     factor: float = 1.0
     digits: int = 1
-    note: str = ""  # said where the last of several sources had to be taken
+    note: str = ""  # shown if the last of several sources is used
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Chart:
     kind: Literal["headline", "stack", "grid"]
     panels: tuple[Panel, ...]
     says: str
-    recorder: str  # what is missing where there is nothing to draw
+    recorder: str  # what is missing if there is nothing to draw
 
 
 CHARTS: Final = (

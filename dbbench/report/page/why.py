@@ -22,16 +22,16 @@ from dbbench.report.page.telemetry import Telemetry
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, listed, number
 
-MOVED: Final = math.log(1.10)  # less than 10 % apart is drawn pale and called "did not move"
-NOTHING: Final = 1e-6  # of the unit: below, a figure is "nothing", and has no ratio
-WIDTH: Final = 260  # of a line's drawing, px
+MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
+NOTHING: Final = 1e-6  # in the unit of the value; smaller values count as zero and have no ratio
+WIDTH: Final = 260  # width of the drawing of a line, px
 REACH: Final = math.log(16)  # a line ends at ×16 or ÷16 with an arrow
-LEAST_REACH: Final = math.log(2)  # small differences shall not look large
+LEAST_REACH: Final = math.log(2)  # shortest half of the axis, so that small differences do not look large
 FIGURES: Final = (
     "cpu_ms_per_tx", "flushes_per_tx", "write_kb_per_tx", "read_kb_per_tx", "io_operations_per_tx",
     "context_switches_per_tx", "write_amplification", "fdatasync_ms",
 )  # fmt: skip
-SERIES: Final = (  # column, what it is, unit: means over the window
+SERIES: Final = (  # (column, label, unit); the value is the mean over the window
     ("f_await_ms", "wait for a flush", "ms"),
     ("w_await_ms", "wait for a write", "ms"),
     ("r_await_ms", "wait for a read", "ms"),
@@ -49,10 +49,10 @@ class Factor:
     unit: str
     baseline: float
     candidate: float
-    ratio: float | None  # None: from nothing, or to nothing
+    ratio: float | None  # None: one of the values is zero
     x: float
     moved: bool
-    arrow: str  # "left" or "right" where the line leaves the drawing
+    arrow: str  # "left" or "right" if the line ends outside the drawing, else ""
 
     @property
     def words(self) -> str:
@@ -79,7 +79,7 @@ class Why:
     factors: tuple[Factor, ...]
     one: float
     width: int
-    missing: tuple[str, ...]  # what was not measured
+    missing: tuple[str, ...]  # labels of what was not measured
 
     @property
     def told(self) -> bool:
@@ -107,7 +107,7 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
 
 
 def _sources(seconds: Telemetry) -> list[tuple[str, str, Of]]:
-    """(label, unit, from a trial) of all that may move."""
+    """Return (label, unit, function of a trial) for all values that are compared."""
     sources: list[tuple[str, str, Of]] = []
     for name in FIGURES:
         metric = METRICS[name]
@@ -123,8 +123,8 @@ def _mean(seconds: Telemetry, column: str, trial: Trial) -> float | None:
 
 
 def _both(pairs: Sequence[tuple[Trial, Trial]], of: Of) -> tuple[float, float, float | None] | None:
-    """(baseline, candidate, ratio) over the blocks in which both have the figure; None where none has, or where
-    there is nothing of it in either."""
+    """Return (baseline, candidate, ratio) over the blocks in which both trials have the value; None if there are none,
+    or if both values are zero."""
     measured = [(b, c) for base, trial in pairs if (b := of(base)) is not None and (c := of(trial)) is not None]
     if not measured:
         return None
@@ -137,7 +137,7 @@ def _both(pairs: Sequence[tuple[Trial, Trial]], of: Of) -> tuple[float, float, f
 
 
 def _reach(ratios: Sequence[float]) -> float:
-    """How far the axis goes to either side, in logarithms."""
+    """Return half the length of the axis, in logarithms."""
     return min(REACH, max([LEAST_REACH, *(abs(math.log(ratio)) for ratio in ratios)]))
 
 
@@ -151,7 +151,7 @@ def _factor(label: str, unit: str, values: tuple[float, float, float | None], re
 
 
 def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
-    """What changed, the largest change first, and what did not."""
+    """Return the sentence about what changed, largest change first, and what did not."""
     head = f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
     if not factors:
         return f"{head}. Nothing else was measured for this pair."

@@ -27,7 +27,7 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]
     elif kind == "json":
         yield lambda event: print(event.line(), file=stream, flush=True)
     elif kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
-        from dbbench.report.progress.live import live  # rich costs 80 ms: only where it draws
+        from dbbench.report.progress.live import live  # importing rich takes 80 ms
 
         with live(stream, color=color) as emit:
             yield emit
@@ -67,7 +67,7 @@ class _Lines:
                 self._print(line)
 
     def remind(self) -> None:
-        """Print where the run stands, if nothing was printed for long."""
+        """Print the state of the run if nothing was printed for a while."""
         with self._lock:
             if time.monotonic() - self._printed >= self._every_s:
                 line = self._standing()
@@ -117,6 +117,6 @@ class _Lines:
         return f"[{data.get('position', self._state.finished):>{width}}/{data.get('total') or self._state.total}]"
 
     def _print(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the reader has gone: the run continues
+        with contextlib.suppress(BrokenPipeError):  # the reader has ended: the run continues
             print(on_terminal(line), file=self._stream, flush=True)
         self._printed = time.monotonic()

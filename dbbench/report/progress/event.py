@@ -66,7 +66,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-SPARK: Final = 40  # seconds of throughput that are drawn
+SPARK: Final = 40  # seconds of throughput in the small chart
 
 
 @dataclass
@@ -76,18 +76,18 @@ class State:
     run: dict[str, Any] = field(default_factory=dict)
     preparing: str = ""
     fraction: float | None = None
-    trial: dict[str, Any] = field(default_factory=dict)  # of trial_begin; empty between trials
-    phases: dict[str, float | None] = field(default_factory=dict)  # seconds, None while it lasts
-    second: dict[str, Any] = field(default_factory=dict)  # the latest one
-    copied: dict[str, Any] = field(default_factory=dict)  # how far the restore is
+    trial: dict[str, Any] = field(default_factory=dict)  # data of `trial_begin`; empty between trials
+    phases: dict[str, float | None] = field(default_factory=dict)  # phase -> seconds; None for the current phase
+    second: dict[str, Any] = field(default_factory=dict)  # data of the last `second`
+    copied: dict[str, Any] = field(default_factory=dict)  # data of the last `copied`
     tps: list[float | None] = field(default_factory=list)
-    expected_s: float | None = None  # of the phase that lasts
-    finished: int = 0  # trials with a result, in this and earlier sittings
-    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # (engine, workload, arm)
+    expected_s: float | None = None  # expected duration of the current phase
+    finished: int = 0  # trials with a result, including those before the run was resumed
+    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # (engine, workload, arm) -> results
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
-    told: set[tuple[str, str]] = field(default_factory=set)  # warnings, by ID and text
+    told: set[tuple[str, str]] = field(default_factory=set)  # (ID, text) of the warnings so far
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Apply one event. Unknown events of a newer version are ignored."""

@@ -26,9 +26,9 @@ from dbbench.report.progress.event import (
 )
 from dbbench.units import number, on_terminal, time_text
 
-_REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures; more buys nothing
+_REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures
 _BAR: Final = 14
-_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # others end at once, mostly
+_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # the other phases usually end at once
 _WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
 
 
@@ -52,7 +52,7 @@ def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
 
 
 class _Drawing:
-    """What is drawn, made anew from the state each time."""
+    """The drawing, which is made from the state each time."""
 
     def __init__(self) -> None:
         self.state = State()
@@ -119,7 +119,7 @@ def _bar(share: float | None) -> str:
 
 
 def _done(state: State) -> list[str]:
-    """One line for each engine and workload with what its arms came to so far."""
+    """Return one line for each engine and workload with the results of its arms so far."""
     groups: dict[tuple[str, str], list[str]] = {}
     for (engine, workload, arm), values in state.values.items():
         groups.setdefault((engine, workload), []).append(f"{arm} {mean_and_spread(values)}")

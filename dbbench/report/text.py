@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
 
-from dbbench.units import inert, on_terminal
+from dbbench.units import GROUP, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines, as of the help texts
+_NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
 
 
 def put(text: str = "") -> None:
@@ -21,8 +23,9 @@ def put(text: str = "") -> None:
 
 
 def put_wrapped(text: str) -> None:
-    """Print a long line of the result as several; those after the first are indented."""
+    """Print a long line of the result as several; those after the first are indented. A number keeps its %."""
     indent = " " * (len(text) - len(text.lstrip())) + "  "
+    text = _NUMBER_GAP.sub(GROUP, text)
     for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False):
         put(line)
 

@@ -138,7 +138,10 @@ def test_short_lived_processes_are_in_their_parents_time() -> None:
     """A compiler run in many short processes is seen, though none of them lived at both readings."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])  # 22 ended: 40 before, 5 in the window
-    assert host.foreign_load(before, after).foreign_cpu_s == pytest.approx(9)
+    found = host.foreign_load(before, after)
+    assert found.foreign_cpu_s == pytest.approx(9)
+    (warning,) = host.load_warnings(found)
+    assert "pid 20" not in warning.text  # the shell that started them used nothing itself
 
 
 def test_a_reused_pid_is_another_process() -> None:

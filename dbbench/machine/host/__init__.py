@@ -249,6 +249,7 @@ def _less(after: int | None, before: int | None) -> int | None:
 # Below these a difference of two arms cannot come from it: 5 % of the machine, on a large one half a core.
 FOREIGN_SHARE: Final = 0.05
 FOREIGN_CORES: Final = 0.5
+NAMED_SHARE: Final = 0.1  # of the foreign CPU time, from which a process is named
 # 2 % of CPU time withheld is more than the 1 % that quiet virtual machines show.
 STEAL_SHARE: Final = 0.02
 
@@ -337,15 +338,24 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     )
 
 
+def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
+    """Return the name of the busiest process, unless it used little: processes that ended have no name here."""
+    if not busiest:
+        return "they are not visible from here"
+    first = busiest[0]
+    if first.cpu_s < NAMED_SHARE * foreign_cpu_s:
+        return f"no running process used more than {first.cpu_s:.1f} s of it"
+    return f"pid {first.pid} {first.name}: {first.cpu_s:.1f} s"
+
+
 def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
     """Return W012, W015, W126, W130 and W131 (all suspect) if their limits are exceeded."""
     warnings_of_load: list[TrialWarning] = []
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
-            who = ", ".join(f"pid {p.pid} {p.name}: {p.cpu_s:.1f} s" for p in load.processes[:1])
             text = f"other processes used {percent(load.foreign_share)} of the CPU time in {load.seconds:.0f} s"
-            text += f" ({who or 'they are not visible from here'})"
+            text += f" ({_busiest_text(load.processes, load.foreign_cpu_s)})"
             warnings_of_load.append(TrialWarning("W012", text, suspect=True))
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time in {load.seconds:.0f} s"

@@ -7,6 +7,8 @@ ext4, xfs and btrfs and 2 cores:
 
 - One writer is as fast as dd with 1-MiB blocks. Two are faster only on btrfs, and they mix the order in which the
   filesystem allocates space. With one, the layout is the same each time, as far as the filesystem permits.
+- Another thread reads the golden copy ahead of the writer, so that two cores fill the page cache: from a cold golden
+  copy, 629 MB then take 1.6 s instead of 2.1 s. The order of the writes stays the same.
 - Comparing during the write reduced its rate by a quarter if the device was faster than a core; during the sync it
   costs nothing.
 - Plain read and write, never copy_file_range: it may share extents if source and target are on one filesystem
@@ -22,19 +24,21 @@ target are dropped, with proof, later in the trial.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Semaphore
 from typing import Final, Protocol
 
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed, RestoreUnequal
-from dbbench.machine import namespaces
+from dbbench.machine import namespaces, threads
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
@@ -42,6 +46,7 @@ from dbbench.units import size_text
 
 ALLOCATION: Final = 4096  # bytes: files occupy multiples of this with the defaults of all filesystem families
 LAG: Final = 512 * 2**20  # bytes written but not yet compared; with 2 GiB of memory they are still in the page cache
+AHEAD: Final = 64  # blocks that are read before the writer needs them
 CHECKERS: Final = 4  # threads that compare, at 3 GB/s each; together faster than any disk of today
 NAMED: Final = 5  # files that an error message lists
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -169,10 +174,28 @@ def _counted(progress: Progress | None, whole: int) -> Advance:
 
 def _copied(golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None:
     """Write all files in the order of the manifest, one after the other."""
-    buffer = memoryview(bytearray(BLOCK))
-    for entry in golden.manifest.of_kind("file"):
-        _copy(golden, entry, datadir / entry.path, owner, buffer, advance)
-        check(entry)
+    buffer, ahead = memoryview(bytearray(BLOCK)), Semaphore(AHEAD)
+
+    def written(count: int) -> None:
+        ahead.release()
+        advance(count)
+
+    with threads.beside("read ahead", functools.partial(_read_ahead, golden, ahead)):
+        for entry in golden.manifest.of_kind("file"):
+            _copy(golden, entry, datadir / entry.path, owner, buffer, written)
+            check(entry)
+
+
+def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
+    """Read the files into the page cache, each block as soon as `ahead` can be acquired."""
+    with suppress(OSError):  # the writer meets the same error, and reports it
+        for entry in golden.manifest.of_kind("file"):
+            with (golden.data / entry.path).open("rb", buffering=0) as source:
+                for offset in range(0, entry.size, BLOCK):
+                    while not ahead.acquire(timeout=0.1):
+                        if ended.is_set():
+                            return
+                    os.posix_fadvise(source.fileno(), offset, BLOCK, os.POSIX_FADV_WILLNEED)
 
 
 def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview, advance: Advance) -> None:

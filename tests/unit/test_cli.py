@@ -17,6 +17,7 @@ from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, all_errors
 from dbbench.errors.warnings import WARNINGS
+from dbbench.report.text import put_wrapped
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
 
@@ -323,3 +324,10 @@ def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture
          "attempt": 1, "position": 1, "variant": "", "durability_class": "full"}
     ]  # fmt: skip
     assert document["commands"][0]["argv"][0] == "mkfs.ext4"
+
+
+def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever the line ends, its last word is not a number whose unit begins the next line."""
+    for length in range(90, 115):
+        put_wrapped("x" * length + " \u221258.3 %, then \u221252.4 % and 1 234 tx/s")
+        assert not re.search(r"\d\n *(%|\d)", capsys.readouterr().out)

@@ -108,6 +108,14 @@ _BESIDE: Final = {
     "zfs-fuse": "zpool",
 }  # lie outside PATH, in the package of the other
 _NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "bcachefs-tools")  # told, not installed
+# Debian's package -> name of the project, where it has another one.
+_PROJECTS: Final = {
+    "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
+    "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
+    "lvm2": "LVM2", "mariadb-backup": "MariaDB", "mariadb-client": "MariaDB", "mariadb-client-core": "MariaDB",
+    "mariadb-server-core": "MariaDB", "mount": "util-linux", "openssh-client": "OpenSSH", "openssl": "OpenSSL",
+    "postgresql": "PostgreSQL", "python3-venv": "Python with the module venv",
+}  # fmt: skip
 
 
 def package_of(program: str, family: str = "debian") -> str | None:
@@ -145,7 +153,26 @@ def fix(package: str) -> str:
     """Return what installs a Debian package; where the machine's package lists do not have it, that."""
     if not exists(package):
         return f"{package} is not in this machine's package lists; apt-get update refreshes them"
-    return f"apt-get install {package}"
+    return install([package])
+
+
+def install(names: Sequence[str], *options: str) -> str:
+    """Return what installs packages, given by their Debian names: the command of apt-get, with `options`, or of dnf.
+
+    Without these two, it names the projects.
+    """
+    if manager() == "apt-get":
+        return " ".join(["apt-get install", *options, *names])
+    if manager() == "dnf":
+        fedora = {name: tool.fedora for tool in TOOLS for name in tool.debian.split(" | ")}
+        return f"dnf install {' '.join(dict.fromkeys(fedora.get(name, name) for name in names))}"
+    projects = ", ".join(dict.fromkeys(_PROJECTS.get(name, name) for name in names))
+    return f"install {projects} (names of the projects, because this machine has neither apt-get nor dnf)"
+
+
+def manager() -> str | None:
+    """Return "apt-get" or "dnf", whichever this machine has."""
+    return next(filter(shutil.which, ("apt-get", "dnf")), None)
 
 
 def exists(package: str) -> bool:
@@ -173,7 +200,7 @@ def remedy(programs: Sequence[str]) -> str:
             )
     there, absent = _wanted(programs)
     lines += map(fix, absent)
-    command = f"apt-get install --no-install-recommends {' '.join(there)}" if there else ""
+    command = install(there, "--no-install-recommends") if there else ""
     return "\n".join(filter(None, (command, *lines)))
 
 
@@ -224,9 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _provide(tools: list[Tool], dry_run: bool) -> int:
     if not tools:
         return 0
-    if shutil.which("apt-get") is None:
-        named = " ".join(dict.fromkeys(tool.fedora for tool in tools))
-        _fail("E201", "this machine has no apt-get", f"Install by hand. On Fedora:  dnf install {named}")
+    if manager() != "apt-get":
+        _fail("E201", "this machine has no apt-get", f"By hand:  {install(_packages(tools))}")
     as_root = os.geteuid() != 0 and not dry_run
     if as_root and _unknown(tools):  # the package lists may be old
         return _as_root(tools)

@@ -51,8 +51,8 @@ def _put(rows: list[Probe]) -> None:
         for row in section:
             _put_row(row, width)
         if to_install := dict.fromkeys(name for row in section if not row.optional for name in row.packages):
-            names = " ".join(to_install)
-            put(f"  Install what is missing:  apt-get install --no-install-recommends --no-remove {names}")
+            command = packages.install(list(to_install), "--no-install-recommends", "--no-remove")
+            put(f"  Install what is missing:  {command}")
 
 
 def _put_row(row: Probe, width: int) -> None:

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 from dbbench.drivers.protocol import Live
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
-from dbbench.machine import host
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.clock import Clock, wait_while
 from dbbench.metrics.outcome import Counts, Outcome
@@ -174,10 +173,11 @@ def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> No
 
 
 def could_hold(cell: Cell) -> int:
-    """Return the memory that could cache the file: the plan's if the kernel enforces it, otherwise the machine's."""
+    """Return the memory that could cache the file: the plan's if the kernel enforces it, otherwise the machine's or
+    the container's."""
     if cell.memory_bytes is not None and not isinstance(cgroup.hierarchy(), str):
         return cell.memory_bytes
-    return host.memory_bytes() or 0
+    return cgroup.usable_bytes() or 0
 
 
 def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWarning, ...]:

@@ -73,7 +73,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "E201": (
         "The trial needs a server, load generator, filesystem tool or recorder that is missing or too old.",
-        "Run the `apt-get` command in the message. `dbbench doctor` lists everything that is missing.",
+        "Run the command in the message. `dbbench doctor` lists everything that is missing.",
     ),
     "E202": (
         "Only root can create loop devices, format block devices and mount filesystems.",

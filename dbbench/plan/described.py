@@ -16,7 +16,7 @@ from dbbench import durability
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
-from dbbench.machine import host, limits
+from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
 from dbbench.model import (
     Cell,
@@ -107,7 +107,7 @@ def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _memory(cells: Sequence[Cell]) -> Iterator[str]:
-    machine = host.memory_bytes()
+    machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
     for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # without a server there are no tables
         limit, size = cell.memory_bytes, dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes

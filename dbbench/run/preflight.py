@@ -174,16 +174,16 @@ def _cores(plan: Plan) -> Iterator[DbbenchError]:
 
 
 def _memory(expanded: Expanded) -> Iterator[DbbenchError]:
-    """Yield an error for each memory limit above the machine's, and each server's cache above what it may use."""
-    from dbbench.machine import host
+    """Yield an error for each memory limit above what is available, and each server's cache above what it may use."""
+    from dbbench.machine.limits import cgroup
 
-    machine, named = host.memory_bytes(), set[str]()
+    usable, named = cgroup.usable_bytes(), set[str]()
     for cell in expanded.cells:
         limit, cache = cell.memory_bytes, own_cache_bytes(settings_of(cell)) or 0
-        most = min((size for size in (limit, machine) if size is not None), default=None)
+        most = min((size for size in (limit, usable) if size is not None), default=None)
         texts = []
-        if limit is not None and machine is not None and limit > machine:
-            texts.append(f"memory = {size_text(limit)}, but this machine has {size_text(machine)}")
+        if limit is not None and usable is not None and limit > usable:
+            texts.append(f"memory = {size_text(limit)}, but only {size_text(usable)} is available here")
         if most is not None and cache > most:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
             texts.append(f"{what}, but {size_text(most)} is all that the server may use")

@@ -16,6 +16,7 @@ from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.run import exit_status, is_finished
 from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
+from dbbench.machine.limits import cgroup
 from dbbench.model import Fault, Run, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.report.verdicts import KEYS
@@ -403,15 +404,13 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(("memory", "cache", "expected"), [
     ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is all"]),
     ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["the cache of postgres has 5 GiB, but 4 GiB is all"]),
-    ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but this machine has 8 GiB"]),
+    ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but only 8 GiB is available here"]),
 ])  # fmt: skip
 def test_memory_that_is_not_there(
     memory: str, cache: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit above the machine's memory limits nothing, and a server with a larger cache would be killed."""
-    from dbbench.machine import host
-
-    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
+    monkeypatch.setattr(cgroup, "usable_bytes", lambda: 8 * 2**30)
     text = f"{memory}\n" + PLAN.replace("[workload]", f'settings = {{ shared_buffers = "{cache}" }}\n[workload]')
     wanted = plan_asked(tmp_path, text)
     found = preflight.refusals(wanted, tmp_path / "results")
@@ -424,10 +423,9 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cores, memory, each device, and why arms are skipped; `plan` describes the run nevertheless."""
-    from dbbench.machine import host
     from dbbench.storage import filesystems
 
-    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
+    monkeypatch.setattr(cgroup, "usable_bytes", lambda: 8 * 2**30)
     reasons = {"xfs": "mkfs.xfs not installed; no xfs"}
     monkeypatch.setattr(filesystems, "works", lambda setup: reasons.get(setup.name))
     device = f'[device]\nkind = "block"\npaths = ["{tmp_path}/a", "{tmp_path}/b"]\n'

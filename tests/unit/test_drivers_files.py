@@ -83,7 +83,7 @@ def test_every_figure_of_bonnie_is_a_metric() -> None:
 
 def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """W116 where the file has less than twice the memory, and not where it has that; by default it has."""
-    monkeypatch.setattr(tool.host, "memory_bytes", lambda: 2**30)
+    monkeypatch.setattr(tool.cgroup, "usable_bytes", lambda: 2**30)
     small, large = cell("bonnie", file_size=2**30), cell("bonnie")
     assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
     assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings

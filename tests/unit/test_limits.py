@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import CoresMissing, MemoryExceeded
-from dbbench.machine import limits
+from dbbench.machine import host, limits
 from dbbench.machine.limits import MemoryGroup, cgroup, confined
 from dbbench.model import EngineSpec
 from dbbench.results.journal import Journal
@@ -51,6 +51,26 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
     (two / "cgroup.controllers").write_text("hugetlb\n")
     me = process(tmp_path, V2.format(two) + V1.format(one), "4:memory:/box\n0::/\n")
     assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one / "box")
+
+
+@pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
+def test_a_limit_of_the_container_is_the_memory(
+    version: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smallest limit of the process's group and those above it, and never more than the machine has."""
+    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
+    point = tmp_path / "cg"
+    (group := point / "pod/box").mkdir(parents=True)
+    (point / "cgroup.controllers").write_text("memory\n")
+    mounted, groups = (V2, "0::/pod/box\n") if version == 2 else (V1, "4:memory:/pod/box\n")
+    me = process(tmp_path, mounted.format(point), groups)
+    assert cgroup.usable_bytes(me) == 8 * 2**30
+    (group / name).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
+    assert cgroup.usable_bytes(me) == 8 * 2**30
+    (group.parent / name).write_text(f"{2 * 2**30}\n")
+    assert cgroup.usable_bytes(me) == 2 * 2**30
+    (group / name).write_text(f"{2**30}\n")
+    assert cgroup.usable_bytes(me) == 2**30
 
 
 def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:

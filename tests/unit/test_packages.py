@@ -60,6 +60,7 @@ def test_an_installed_package_is_not_the_remedy(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(packages, "PATH", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": (str(tmp_path / "libexec"),)})
+    monkeypatch.setattr(packages, "manager", lambda: "apt-get")
     assert packages.remedy(["sadc", "vi"]) == "apt-get install --no-install-recommends sysstat"
     (tmp_path / "sadf").touch(0o755)
     found = packages.remedy(["sadc", "mkfs.xfs"])
@@ -72,6 +73,27 @@ def test_fedora_has_names_of_its_own() -> None:
     """The same table has both."""
     assert package_of("compsize", "fedora") == "compsize"
     assert all(tool.fedora for tool in TOOLS)
+
+
+def test_without_a_known_package_manager_the_projects_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No command of apt-get is printed where there is none: dnf's with Fedora's names, else the names of projects."""
+    wanted = ["mariadb-server-core", "mariadb-client-core", "btrfs-compsize", "fio", "python3-venv"]
+    (dnf := tmp_path / "dnf").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert packages.install(wanted) == "dnf install mariadb-server mariadb compsize fio python3"
+    dnf.unlink()
+    assert packages.install(wanted).startswith("install MariaDB, compsize, fio, Python with the module venv (names of")
+    assert packages.fix("postgresql").startswith("install PostgreSQL (")
+    monkeypatch.setattr(packages, "PATH", "")
+    monkeypatch.setattr(packages, "OUTSIDE_PATH", {})
+    assert packages.remedy(["mkfs.xfs", "sysbench"]).startswith("install xfsprogs, sysbench (")
+    with pytest.raises(SystemExit) as caught:
+        packages._provide([tool("fio")], dry_run=False)
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio (")
 
 
 def test_what_is_missing_is_found_by_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

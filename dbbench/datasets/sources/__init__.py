@@ -32,7 +32,7 @@ from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
 from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
-from dbbench.packages import package_of
+from dbbench.packages import install, package_of
 from dbbench.units import size_text
 
 __all__ = [
@@ -127,11 +127,11 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         source = dataclasses.replace(source, page_size=_of(source).page_size(source, bin_))
     fits(source, spec.name, version, page)
     if lacking := [name for name in programs(source) if process.find(name) is None]:
-        packages = " ".join(package_of(name) or name for name in lacking)
+        packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(
             f"not installed: {', '.join(lacking)}, required for {source.form}",
             effect=UNTOUCHED,
-            remedy=f"apt-get install --no-install-recommends {packages}",
+            remedy=install(packages, "--no-install-recommends"),
         )
     return source
 

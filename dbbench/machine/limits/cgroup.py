@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine import namespaces
+from dbbench.machine import host, namespaces
 from dbbench.machine.host.proc import content, number, text
 from dbbench.machine.namespaces import Mount, mounts_of
 from dbbench.metrics.clock import wait_while
@@ -85,6 +85,18 @@ def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
     version, point = hierarchies
     home = _home(point, version, process)
     return Hierarchy(version, home, _parent(point, home, version))
+
+
+def usable_bytes(process: Path = _SELF) -> int | None:
+    """Return how much memory this process may use, page cache included: the machine's, or the smallest limit of its
+    control group and those above it, for example a container's."""
+    sizes = [host.memory_bytes()]
+    if hierarchies := _mounted(process):
+        version, point = hierarchies
+        home = _home(point, version, process)
+        name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        sizes += [number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)]
+    return min((size for size in sizes if size is not None), default=None)
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ __all__ = [
     "watched",
     "without_io_uring",
 ]
-# Flags by which databases and filesystems choose their code for checksums and compression.
+# CPU flags by which databases and filesystems choose their code for checksums and compression.
 _FLAGS: Final = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx", "avx2", "avx512f", "sha_ni", "aes", "crc32", "sha2")
 
 # Program -> arguments that print its version.
@@ -69,9 +69,9 @@ _TOOLS: Final[dict[str, tuple[str, ...]]] = {
 _PACKAGES: Final = (
     "psycopg2-binary", "mysql-connector-python", "pydantic", "psutil", "numpy", "scipy", "plotly", "jinja2",
 )  # fmt: skip
-# What a program that gives no version may do; being stopped (Interrupted) is not among it.
+# Errors of a program that gives no answer. An interruption of dbbench is not one of them.
 _NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)
-_IO_URING_SETUP: Final = 425  # its number on every architecture
+_IO_URING_SETUP: Final = 425  # the system call's number on every architecture
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
@@ -115,7 +115,7 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     """Return "kvm", "vmware", "xen", "none" (bare metal), or None if it cannot be determined."""
     if find("systemd-detect-virt"):
         with contextlib.suppress(*_NO_ANSWER):
-            # Status 1 means "none"; --vm: a container is not what takes the CPU away.
+            # Status 1 means "none". --vm ignores containers, which do not withhold CPU time.
             printed = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
             if printed:
                 return printed
@@ -138,7 +138,7 @@ def without_io_uring(root: Path = Path("/")) -> str | None:
     try:
         libc.call("syscall", _IO_URING_SETUP, 1, None)
     except OSError as error:
-        if error.errno != errno.EFAULT:  # of the null pointer: the call itself is permitted
+        if error.errno != errno.EFAULT:  # EFAULT is about the null pointer: the call itself is permitted
             return f"the kernel refuses io_uring ({error.strerror}), for example by a seccomp profile"
     return None
 
@@ -191,7 +191,8 @@ def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:
 
 
 CPUS: Final = Path("/sys/devices/system/cpu")
-# A machine with memory to spare puts idle pages away now and then; what the load needs comes and goes all the time.
+# A machine with enough memory occasionally swaps out idle pages, at a lower rate; pages that the load needs are swapped
+# in and out all the time.
 SWAPPED_BYTES_PER_S: Final = 1e6
 
 
@@ -199,9 +200,9 @@ SWAPPED_BYTES_PER_S: Final = 1e6
 class Events:
     """Event counts since boot or between two moments; None for what is not counted."""
 
-    throttled: int | None = None  # times that a processor was slowed down for its heat
+    throttled: int | None = None  # how often a CPU was slowed down because of its heat
     cache_drops: int | None = None  # writes to /proc/sys/vm/drop_caches that dropped the page cache
-    swapped_pages: int | None = None  # in and out
+    swapped_pages: int | None = None  # swapped in and swapped out
 
     def since(self, before: Events) -> Events:
         """Return the difference to an earlier reading."""
@@ -246,11 +247,12 @@ def _less(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
-# Below these a difference of two arms cannot come from it: 5 % of the machine, on a large one half a core.
+# A foreign load below both limits cannot cause the difference between two arms. The second limit is the lower one on
+# machines with more than 10 CPUs.
 FOREIGN_SHARE: Final = 0.05
 FOREIGN_CORES: Final = 0.5
-NAMED_SHARE: Final = 0.1  # of the foreign CPU time, from which a process is named
-# 2 % of CPU time withheld is more than the 1 % that quiet virtual machines show.
+NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning names the process
+# Quiet virtual machines show up to 1 %.
 STEAL_SHARE: Final = 0.02
 
 
@@ -285,7 +287,7 @@ class HostLoad:
     foreign_share: float | None
     steal_share: float | None
     iowait_share: float | None
-    processes: tuple[ForeignProcess, ...]  # the busiest of those that are not ours, at most five
+    processes: tuple[ForeignProcess, ...]  # the busiest foreign ones, at most five
     events: Events = NO_EVENTS
 
 
@@ -339,7 +341,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
 
 
 def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
-    """Return the name of the busiest process, unless it used little: processes that ended have no name here."""
+    """Return the name of the busiest process, unless it used little: the others have ended and have no name here."""
     if not busiest:
         return "they are not visible from here"
     first = busiest[0]
@@ -369,7 +371,7 @@ def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int
     The set is empty if `where` shows only this namespace. Needs no permission to inspect other users' processes.
     """
     try:
-        me = int((where / "self").readlink().name)  # /proc/self is what this /proc calls the one who reads it
+        me = int((where / "self").readlink().name)  # `self` links to this process's pid in that /proc
     except (OSError, ValueError):
         return set()
     if me == os.getpid():
@@ -377,7 +379,7 @@ def _of_our_namespace(table: Mapping[int, ProcessTimes], where: Path) -> set[int
     init = me
     while init in table and _inner_pid(where, init) != 1:
         init = table[init].parent
-    members = tree((init,), table)  # whoever loses its parent is adopted by the namespace's first process
+    members = tree((init,), table)  # orphans are adopted by the namespace's first process
     above = table[init].parent if init in table else 0
     while above in table and _is_dbbench(where, above):
         members.add(above)

@@ -23,20 +23,20 @@ from dbbench.storage.filesystems import Mounted
 from dbbench.units import percent, size_text
 
 FOLDER: Final = "aged"
-FOLDERS: Final = 16  # below it: ext puts each folder into a block group of its own
-# Sizes are even on a logarithmic scale, as those of files on real disks nearly are: most are small, most bytes are
-# in large ones. The largest is small beside the device, so that many free extents come of it.
+FOLDERS: Final = 16  # ext spreads folders over block groups, so several folders use the whole device
+# File sizes are uniform on a logarithmic scale, as on real disks: most files are small, but most bytes are in the
+# large ones. The largest file is small compared with the device, so that many free extents arise.
 SMALLEST: Final = 4 * 2**10
 LARGEST: Final = 16 * 2**20
-LARGEST_SHARE: Final = 1 / 32  # of the whole, on a small device
-UNIT: Final = 4 * 2**10  # sizes are multiples of it: the smallest block of most filesystems
-PIECE: Final = 256 * 2**10  # at most: a file that grows while others do, as logs and tables do
-TOGETHER: Final = 4  # files grow side by side
-SYNC_BYTES: Final = 4 * 2**20  # then what was written gets its place; without it delayed allocation undoes the pieces
-BATCH: Final = 0.05  # of the whole is removed before as much is written again
-REWRITTEN: Final = 0.25  # of each batch is written into files that are there, in place
-SAMPLE: Final = 8 * 2**20  # bytes of noise that all contents are cut out of: nothing of it compresses
-WHOLE: Final = 0.75  # a filesystem that offers this share of its devices' bytes lies on all of them once
+LARGEST_SHARE: Final = 1 / 32  # of the device, where that is less than the largest size above
+UNIT: Final = 4 * 2**10  # file sizes are multiples of this, the smallest block of most filesystems
+PIECE: Final = 256 * 2**10  # largest single write: files grow in turns, as logs and tables do
+TOGETHER: Final = 4  # files that grow at the same time
+SYNC_BYTES: Final = 4 * 2**20  # bytes between syncs; delayed allocation would otherwise join the pieces
+BATCH: Final = 0.05  # share of the device that is removed before the same amount is written again
+REWRITTEN: Final = 0.25  # share of each batch that overwrites existing files in place
+SAMPLE: Final = 8 * 2**20  # bytes of random data from which all contents are taken, so that nothing compresses
+WHOLE: Final = 0.75  # a filesystem that offers at least this share of its devices stores everything once
 
 
 @dataclass(frozen=True)

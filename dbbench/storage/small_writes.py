@@ -21,9 +21,9 @@ from dbbench.machine import libc
 from dbbench.model import SyncFacts
 
 APPEND_BYTES: Final = 16 * 2**10
-_MOST: Final = 4096  # appends of one row: 64 MiB
+_MOST: Final = 4096  # most appends of one row: 64 MiB in total
 _LONGEST_S, _SHORTEST_S = 1.0, 0.03
-_SHARE: Final = 1 / 60  # of the window, for each row, as of the bare device
+_SHARE: Final = 1 / 60  # of the measured window for each row, as for the bare device
 _CALLS: Final[dict[str, Callable[[int], None]]] = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
 _STATX_BYTES: Final = 256
@@ -54,7 +54,7 @@ def _synced(path: Path, name: str, block: bytes, seconds: float) -> SyncFacts:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, block)
-        os.fsync(fd)  # the new name in its directory is not measured
+        os.fsync(fd)  # otherwise the first measured sync would also write the new directory entry
         begin = after = time.perf_counter()
         while len(taken_s) < _MOST and (after - begin < seconds or not taken_s):
             before = time.perf_counter()

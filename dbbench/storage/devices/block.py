@@ -23,8 +23,9 @@ from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device, Permit
 
-_SETTLE_S: Final = 2.0  # the kernel may still be ending the mount of a trial that was killed (median 90 ms)
-_FREE_S: Final = 30.0  # after umount a copy of the mount elsewhere, or a slow flush, may hold it
+_SETTLE_S: Final = 2.0  # the kernel may still end the mount of a killed trial (median 90 ms)
+# After umount, a copy of the mount in another namespace or a slow flush may still hold the device.
+_FREE_S: Final = 30.0
 
 
 @contextlib.contextmanager
@@ -111,7 +112,7 @@ def _wait_until_free(path: Path) -> None:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
         except OSError as error:
-            return error.errno == errno.EBUSY  # another one: it was unplugged or renamed
+            return error.errno == errno.EBUSY  # it is another device: the first was unplugged or renamed
         return False
 
     if wait_while(is_busy, _FREE_S, 0.02):

@@ -41,20 +41,21 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 
 _BLKDISCARD: Final = 0x1277  # linux/fs.h
-FILLS: Final = 2  # twice the user capacity: then no spare block is left unwritten (SNIA SSS PTS, workload independent)
-# Steady by the same specification: five rounds whose rates lie within 20 % of their mean, and whose fitted line stays
-# within 10 % of it; 25 rounds at most, of a minute each. Small devices (tests) are filled in seconds: 1 s.
+# Writes twice the capacity, so that no spare block is left unwritten (SNIA SSS PTS, workload independent).
+FILLS: Final = 2
+# Steady state by the same specification: five rounds whose rates are within 20 % of their mean, and whose fitted line
+# is within 10 % of it; at most 25 rounds of one minute. Small devices in tests are filled in seconds: rounds of 1 s.
 _ROUNDS, _MOST_ROUNDS, _RANGE, _SLOPE = 5, 25, 0.20, 0.10
 _LONG_ROUND_S, _SHORT_ROUND_S = 60.0, 1.0
 _SMALL: Final = 8 * 2**30
-_FILL_RATE: Final = 20 * 10**6  # bytes/s; a disk that is slower than that is stuck
+_FILL_RATE: Final = 20 * 10**6  # bytes/s; a slower disk is considered stuck
 _UNIT: Final = 512_000  # an NVMe "data unit": a thousand blocks of 512 bytes (NVM Express base specification, log 02h)
 _KELVIN: Final = 273
 _MIB: Final = 2**20
 _WRITE_BYTES: Final = 32 * _MIB
 _FLUSHES: Final = 8
 _CPU_BYTES: Final = 4 * _MIB  # about 3 to 15 ms of SHA-256 on one core
-_CPU_TRIES: Final = 3  # the least of them: what the core can do when nobody interrupts
+_CPU_TRIES: Final = 3  # the shortest of these counts: what the core can do without interruptions
 PROBE: Final = ".dbbench-canary"
 
 
@@ -139,7 +140,7 @@ def wear(disk: str) -> WearFacts | None:
         with contextlib.suppress(
             ProgramMissing, ProgramNotStarted, CommandFailed, DeadlinePassed, AnswerUnknown, ValueError
         ):
-            # smartctl's status is a set of flags; what it could read stands in its JSON all the same.
+            # The status of smartctl is a set of flags; its JSON contains what it could read anyway.
             facts = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
             if facts is not None:
                 return facts
@@ -194,7 +195,7 @@ def probe(target: Device | Path) -> dict[str, float]:
     try:
         rates |= _of_device(target) if isinstance(target, Device) else _of_directory(target)
     except OSError:
-        return rates  # what could not be measured is not there
+        return rates  # rates that could not be measured are missing
     return rates
 
 
@@ -225,8 +226,8 @@ def _of_directory(folder: Path) -> dict[str, float]:
 
 
 def _written(fd: int, begin: int) -> dict[str, float]:
-    with mmap.mmap(-1, _MIB) as page:  # direct I/O wants aligned memory
-        page.write(os.urandom(_MIB))  # so that nothing below can leave out zeros
+    with mmap.mmap(-1, _MIB) as page:  # direct I/O needs aligned memory
+        page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
         whole = memoryview(page)
         small = whole[:4096]
         try:
@@ -257,12 +258,12 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-_DEEP: Final = 32  # in flight: enough for a SATA disk's whole queue, and for most of an NVMe disk's rate
-_SPAN: Final = 4 * 2**30  # bytes that are touched: beyond a controller's cache, and quick on a large disk
-_SKIP: Final = 2**20  # the first MiB stays erased: nothing that is written here can look like a filesystem
+_DEEP: Final = 32  # requests in flight: the whole queue of a SATA disk, and enough for most of the rate of an NVMe disk
+_SPAN: Final = 4 * 2**30  # bytes that are accessed: more than the cache of a controller, and fast on a large disk
+_SKIP: Final = 2**20  # the first MiB stays erased, so that the data cannot look like a filesystem
 _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.1
-_SHARE: Final = 1 / 60  # of the window, for each row: 2 s for two minutes
+_SHARE: Final = 1 / 60  # of the measured window for each row: 2 s for two minutes
 
 CEILING_ROWS: Final[dict[str, tuple[str, ...]]] = {
     "write_8k_fdatasync": ("--rw=randwrite", "--bs=8k", "--iodepth=1", "--fdatasync=1"),
@@ -313,7 +314,7 @@ def ceiling_jobs(printed: str) -> list[dict[str, Any]]:
     Raises ValueError if it is invalid.
     """
     with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        document = json.loads(printed[max(0, printed.find("{")) :])  # fio prints its notes before it
+        document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
         common = document.get("global options", {})
         return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
     raise ValueError("fio printed something else than its JSON")

@@ -25,7 +25,7 @@ from dbbench.storage.devices.port import Device
 
 MARKER: Final = ".dbbench"
 _PREFIX: Final = "dbbench-"
-# Refused themselves; a folder made for this purpose below /srv, /home or /mnt is fine.
+# These directories are refused; a folder made for this purpose below /srv, /home or /mnt is accepted.
 _SYSTEM: Final = frozenset(
     [
         "/",
@@ -50,9 +50,9 @@ _SYSTEM: Final = frozenset(
         "/var/tmp",
     ]
 )
-# Refused with all that is below: programs, settings and the kernel's own.
+# These are refused with everything below them: programs, settings and directories of the kernel.
 _TREES: Final = tuple(Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"])
-_EMPTY: Final = frozenset({"lost+found"})  # what mkfs leaves in an empty filesystem
+_EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty filesystem
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def checked(directory: Path) -> Path:
 def disk_below(path: Path) -> str | None:
     """Return the kernel name of the device below a path, or None if the kernel shows none (zfs, tmpfs, network)."""
     name = sysfs.name_of(path.stat().st_dev)
-    if name is None:  # btrfs has an anonymous number; the mount's source is one of its devices
+    if name is None:  # btrfs has an anonymous number, but the source of the mount is one of its devices
         entry = holding(path.resolve(), mounts_of(Path("/proc/self")))
         source = Path(entry.source) if entry else Path()
         name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None

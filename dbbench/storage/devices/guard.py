@@ -29,13 +29,14 @@ from dbbench.storage.devices import naming, sysfs, used
 from dbbench.storage.devices.port import Permit
 
 FSTAB: Final = Path("/etc/fstab")
-_LOOKED_AT: Final = 2**20  # bytes; superblocks of today's filesystems and arrays stand in the first or last of these
-_UNSEEN_SHOWN: Final = 3  # processes that might be it, where none is seen to be
+# Bytes at each end of the device that contain the superblocks of today's filesystems and arrays.
+_LOOKED_AT: Final = 2**20
+_UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
 UNTOUCHED: Final = "Nothing was changed."
 _WITHIN_S: Final = 2.0
-_LEAST: Final = 64  # places, however long they take
-_PIECE: Final = 2**16  # bytes read at a place
-# Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, of btrfs; those of xfs are at about each quarter.
+_LEAST: Final = 64  # places that are read, however long it takes
+_PIECE: Final = 2**16  # bytes that are read at each place
+# Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near each quarter.
 COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
 
 
@@ -74,7 +75,7 @@ def held_exclusively() -> Reason:
 def opened(path: Path, flags: int) -> int | None:
     """Return a descriptor of a block device, or None if it is busy (EBUSY). Raises DeviceUnusable."""
     try:
-        if not path.is_block_device():  # before open(2), which would wait on a FIFO
+        if not path.is_block_device():  # checked before open(2), which would block on a FIFO
             problem = "not a block device" if path.exists() else "it is not there"
         else:
             return os.open(path, flags | os.O_CLOEXEC)
@@ -210,7 +211,8 @@ def kernel_name(fd: int) -> str:
 def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:
     """Return the tags with which fstab may name it: those of its content, and of its entry in a partition table."""
     argv = ["blkid", "--probe", "--output", "export", f"/proc/self/fd/{fd}"]
-    answer = process.run(argv, ok=(0, 2, 8), pass_fds=(fd,), note=False)  # 2: nothing found; 8: more than one
+    # Status 2: nothing found; 8: several signatures.
+    answer = process.run(argv, ok=(0, 2, 8), pass_fds=(fd,), note=False)
     tags = {f"UUID={reason.uuid}" for reason in signatures if reason.uuid}
     tags |= {f"LABEL={reason.label}" for reason in signatures if reason.label}
     for line in answer.stdout.splitlines():
@@ -227,7 +229,7 @@ def data_at(fd: int, within_s: float = _WITHIN_S) -> int | None:
         piece = os.pread(fd, _PIECE, place)
         if rest := piece.lstrip(b"\0"):
             return place + len(piece) - len(rest)
-        os.posix_fadvise(fd, place, _PIECE, os.POSIX_FADV_DONTNEED)  # a whole disk of zeros is nothing to keep
+        os.posix_fadvise(fd, place, _PIECE, os.POSIX_FADV_DONTNEED)  # a disk of zeros need not stay in the page cache
         if number >= _LEAST and time.monotonic() > until:
             break
     return None

@@ -37,18 +37,19 @@ from dbbench.machine import libc, threads
 from dbbench.metrics.clock import wait_while
 from dbbench.storage.devices import guard
 
-_ENDS: Final = 2**20  # bytes that are erased at either end: tables, labels and superblocks of all families
+_ENDS: Final = 2**20  # bytes erased at each end: they contain partition tables, labels and superblocks of all families
 _PIECE: Final = 2**16
-_held: dict[int, Hold] = {}  # by device number
+_held: dict[int, Hold] = {}  # key: device number
 T = TypeVar("T")
-Opened = Callable[[int, int], int | None]  # device number, flags: a descriptor for it, None where it is not held
+# Takes device number and flags; returns a descriptor, or None if the device is not held.
+Opened = Callable[[int, int], int | None]
 
 _SET_MODE_FILTER, _NEW_LISTENER, _CONTINUE = 1, 8, 1
 _ALLOW, _ASK = 0x7FFF0000, 0x7FC00000
 _RECEIVE, _SEND, _ADD_FD = 0xC0502100, 0xC0182101, 0x40182103
 _NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
 _ANSWER: Final = struct.Struct("=QqiI")  # struct seccomp_notif_resp
-_FSCONFIG_CREATE: Final = (6, 8)  # the new mount API: FSCONFIG_CMD_CREATE and CREATE_EXCL
+_FSCONFIG_CREATE: Final = (6, 8)  # the mount calls since Linux 5.2: FSCONFIG_CMD_CREATE and CREATE_EXCL
 
 
 class Hold:
@@ -57,7 +58,7 @@ class Hold:
     def __init__(self, fd: int) -> None:
         self.fd: int | None = fd
         self.number = os.fstat(fd).st_rdev
-        self.content: list[guard.Reason] = []  # the signatures at the last time at which it was handed over
+        self.content: list[guard.Reason] = []  # the signatures when the device was last handed to a program
 
     def release(self) -> None:
         if self.fd is not None:
@@ -118,7 +119,7 @@ def regained(plain: int) -> bool:
     held = _of(plain)
     if held is not None:
         return held.acquire(plain)
-    fd = exclusively(plain, os.O_RDONLY)  # a device without a hold: it must be free
+    fd = exclusively(plain, os.O_RDONLY)  # a device that is not held must be free
     if fd is not None:
         os.close(fd)
     return fd is not None
@@ -231,7 +232,7 @@ def _released() -> Iterator[None]:
             os.close(fd)
 
 
-_BACK_S: Final = 2.0  # udev may look at the device at that moment
+_BACK_S: Final = 2.0  # udev may read the device at that moment
 
 
 @contextlib.contextmanager
@@ -254,12 +255,12 @@ class _Calls(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-# By machine: AUDIT_ARCH, seccomp, and the calls that are asked about. open(2) is not there on every machine.
+# For each architecture: AUDIT_ARCH, the number of seccomp, and the calls to intercept. Some have no open(2).
 _MACHINES: Final[dict[str, dict[str, int]]] = {
     "x86_64": {"arch": 0xC000003E, "seccomp": 317, "openat": 257, "open": 2, "mount": 165, "fsconfig": 431},
     "aarch64": {"arch": 0xC00000B7, "seccomp": 277, "openat": 56, "mount": 40, "fsconfig": 431},
 }
-_LOOK_MS: Final = 20  # how late the end of a block is noticed while a program of it goes on
+_LOOK_MS: Final = 20  # longest delay in ms until the end of a block is noticed while one of its programs still runs
 
 
 def possible() -> bool:
@@ -313,7 +314,7 @@ def _listener() -> int:
 def _program(calls: dict[str, int]) -> bytes:
     """Return the filter (classic BPF): ask about opens with O_EXCL and without O_CREAT, and about mounts."""
     load, equal, both, give = 0x20, 0x15, 0x54, 0x06
-    arguments = 16  # offsets in struct seccomp_data: nr 0, arch 4, args from 16 on
+    arguments = 16  # offsets in struct seccomp_data: nr at 0, arch at 4, args from 16
     lines: list[tuple[int, int, int, int]] = [(load, 0, 0, 4), (equal, 1, 0, calls["arch"]), (give, 0, 0, _ALLOW)]
     for name, argument in (("openat", 2), ("open", 1)):
         if name in calls:
@@ -337,7 +338,7 @@ def _answer_all(listener: int, opened: Opened, mounts: Callable[[], None], ended
         if happened and not happened[0][1] & select.POLLIN:
             return
         if happened:
-            with contextlib.suppress(OSError):  # the program was killed while it was being answered
+            with contextlib.suppress(OSError):  # the program was killed before it got the answer
                 _answer(listener, opened, mounts)
 
 

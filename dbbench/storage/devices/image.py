@@ -23,14 +23,14 @@ from dbbench.results.journal import Journal, tag_of
 from dbbench.storage.devices.port import Images
 from dbbench.units import size_text
 
-_CHUNK: Final = 4 * 2**20  # bytes a write: large enough for a disk's full rate
-_ALIGNED: Final = 2**20  # sizes are rounded up to this: whole sectors, also of 4096 bytes
+_CHUNK: Final = 4 * 2**20  # bytes per write: large enough for the full rate of a disk
+_ALIGNED: Final = 2**20  # sizes are rounded up to this, so that they are whole sectors, also of 4096 bytes
 _FS_IOC_FIEMAP: Final = 0xC020660B
 _FIEMAP: Final = struct.Struct("=2Q4I")  # struct fiemap without extents
 _FIEMAP_FLAG_SYNC: Final = 1
 _EXTENT: Final = struct.Struct("=3Q2Q4I")  # struct fiemap_extent: logical, physical, length, reserved, flags, reserved
 _EXTENTS_A_CALL: Final = 256
-_UNWRITTEN: Final = 0x800  # FIEMAP_EXTENT_UNWRITTEN: allocated, and read as zeros without being there
+_UNWRITTEN: Final = 0x800  # FIEMAP_EXTENT_UNWRITTEN: allocated but not written; reads return zeros
 _LAST: Final = 0x1
 _FS_IOC_GETFLAGS: Final = 0x80086601
 _FS_IOC_SETFLAGS: Final = 0x40086602
@@ -65,7 +65,7 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
         raise _too_small(path, size_bytes, f"{size_text(place.f_bavail * place.f_frsize)} are free")
     try:
         with _created(path) as fd:
-            with contextlib.suppress(OSError):  # a hint for contiguous extents; some filesystems do not take it
+            with contextlib.suppress(OSError):  # a hint for contiguous extents, which some filesystems reject
                 os.posix_fallocate(fd, 0, size_bytes)
             _fill(fd, size_bytes, progress)
             os.fsync(fd)
@@ -81,11 +81,12 @@ def image_facts(path: Path) -> ImageFacts:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
-        request = _FIEMAP.pack(0, 2**64 - 1, _FIEMAP_FLAG_SYNC, 0, 0, 0)  # room for none: it only counts
+        # No room for extents: the call only counts them.
+        request = _FIEMAP.pack(0, 2**64 - 1, _FIEMAP_FLAG_SYNC, 0, 0, 0)
         try:
             extents = _FIEMAP.unpack(fcntl.ioctl(fd, _FS_IOC_FIEMAP, request))[3]
         except OSError:
-            extents = None  # tmpfs, zfs
+            extents = None  # tmpfs and zfs do not support the call
         return ImageFacts(status.st_size, status.st_blocks, extents)
     finally:
         os.close(fd)
@@ -101,7 +102,7 @@ def write_out(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         ranges: list[tuple[int, int]] = []
-        with contextlib.suppress(OSError):  # tmpfs, zfs: nobody tells
+        with contextlib.suppress(OSError):  # tmpfs and zfs do not answer
             ranges = list(_not_written(fd))
         zeros = bytes(_CHUNK)
         for start, length in ranges:
@@ -124,7 +125,7 @@ def _not_written(fd: int) -> Iterator[tuple[int, int]]:
         if flags & _UNWRITTEN:
             yield start, length
         offset = start + length
-    if 0 < offset < os.fstat(fd).st_size:  # nothing at all is known where no extent is
+    if 0 < offset < os.fstat(fd).st_size:  # a file without any extent is not proof
         yield offset, os.fstat(fd).st_size - offset
 
 
@@ -150,10 +151,10 @@ def _created(path: Path) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = os.open(path, flags, 0o600)
     try:
-        with contextlib.suppress(OSError):  # btrfs: overwritten blocks would move, and the image fall to pieces
+        with contextlib.suppress(OSError):  # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
             attributes = struct.unpack("=q", fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8)))[0]
             fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | _FS_NOCOW_FL))
-        with contextlib.suppress(OSError):  # tmpfs before Linux 6.6 has none
+        with contextlib.suppress(OSError):  # tmpfs has no attributes before Linux 6.6
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         yield fd
     finally:
@@ -161,13 +162,14 @@ def _created(path: Path) -> Iterator[int]:
 
 
 def _fill(fd: int, size_bytes: int, progress: Callable[[float], None]) -> None:
-    with mmap.mmap(-1, _CHUNK) as buffer:  # page-aligned, as direct I/O wants it
+    with mmap.mmap(-1, _CHUNK) as buffer:  # mmap returns page-aligned memory, which direct I/O needs
         buffer.write(os.urandom(_CHUNK))
         written = shown = 0
         with memoryview(buffer) as view:
             while written < size_bytes:
                 written += os.write(fd, view[: size_bytes - written])
-                if (written - shown) * 100 >= size_bytes or written == size_bytes:  # at most a hundred times
+                # Reports progress at most a hundred times.
+                if (written - shown) * 100 >= size_bytes or written == size_bytes:
                     shown = written
                     progress(written / size_bytes)
 
@@ -244,7 +246,7 @@ def _is_held(image: Path) -> bool:
     try:
         fd = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False  # it is not there, or a link, which may go
+        return False  # it does not exist, or is a link, which may be removed
     try:
         return not try_lock(fd)
     finally:

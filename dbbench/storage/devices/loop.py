@@ -27,10 +27,10 @@ from dbbench.storage.devices.port import Device
 
 __all__ = ["attached", "image_facts", "make_image"]
 
-_TRIES: Final = 50  # another process may take the free device before us; each try asks for another one
+_TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
 _RETRY_S: Final = 0.02
-_SETTLE_S: Final = 2.0  # the kernel may still be clearing the device of a trial that was killed (median 90 ms)
-_CLEARED_S: Final = 30.0  # the driver flushes and clears in the background; a busy disk takes its time
+_SETTLE_S: Final = 2.0  # the kernel may still clear the device of a killed trial (median 90 ms)
+_CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, which takes longer on a busy disk
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def _bound(file: int, direct: bool) -> tuple[str, int]:
         except OSError as error:
             raise LoopFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev stays away from a locked device
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev does not open a locked device
             sysfs.configure(fd, file, flags)
             return name, fd
         except OSError as error:

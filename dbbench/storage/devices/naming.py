@@ -58,7 +58,7 @@ def names_of(name: str) -> frozenset[str]:
 def serial(name: str) -> str:
     """Return the serial number that the disk reports; "" without one."""
     here = sysfs.folder(name)
-    for place in ("serial", "device/serial"):  # virtio; nvme, mmc
+    for place in ("serial", "device/serial"):  # where virtio has it, and where nvme and mmc have it
         if number := sysfs.read(here / place):
             return " ".join(number.split())
     return _vital_product_data(here / "device/vpd_pg80")

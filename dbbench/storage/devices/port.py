@@ -25,11 +25,11 @@ class Device:
     major: int
     minor: int
     facts: DeviceFacts
-    leaves: tuple[str, ...]  # whole-disk kernel names below it: ("loop7",)
-    members: tuple[Device, ...] = ()  # where the plan's filesystem may lie on several: all of them, this one first
-    wal: Device | None = None  # of `[device.wal]`
-    layers: tuple[dict[str, Scalar], ...] = ()  # between the disks and this volume, as made; bottom first
-    spare: Device | None = None  # what the fs setup leaves over for the operation "grow"
+    leaves: tuple[str, ...]  # kernel names of the whole disks below it: ("loop7",)
+    members: tuple[Device, ...] = ()  # all devices if the filesystem may use several, this one first
+    wal: Device | None = None  # the device of `[device.wal]`
+    layers: tuple[dict[str, Scalar], ...] = ()  # layers between the disks and this volume, bottom first
+    spare: Device | None = None  # the device that the fs setup leaves unused for the operation "grow"
 
     @property
     def argument(self) -> str:
@@ -93,7 +93,7 @@ def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContex
 @contextlib.contextmanager
 def with_spare(device: AbstractContextManager[Device], spare: AbstractContextManager[Device]) -> Iterator[Device]:
     """Yield the device with another one that may join its filesystem."""
-    with spare as more, device as taken:  # in this order: whatever joined is let go of before
+    with spare as more, device as taken:  # in this order, so that a device that was added is released first
         yield dataclasses.replace(taken, spare=more)
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 SYS: Final = Path("/sys")
-SECTOR_BYTES: Final = 512  # of every number in /sys/block, whatever the device's own sector is
-_READS: Final = 0  # fields of /sys/class/block/DISK/stat (Documentation/block/stat.rst)
+SECTOR_BYTES: Final = 512  # unit of every size in /sys/block, whatever the sector of the device is
+_READS: Final = 0  # positions in /sys/class/block/DISK/stat (Documentation/block/stat.rst)
 _READ_SECTORS: Final = 2
 _WRITES: Final = 4
 _WRITE_SECTORS: Final = 6
@@ -44,7 +44,7 @@ def read(path: Path) -> str | None:
 def name_of(number: int) -> str | None:
     """Return the kernel name (sda1, loop7) of a device number, or None without a block device (btrfs, tmpfs)."""
     entry = SYS / f"dev/block/{os.major(number)}:{os.minor(number)}"
-    return entry.resolve().name if os.path.lexists(entry) else None  # Podman hides the directory
+    return entry.resolve().name if os.path.lexists(entry) else None  # Podman hides this directory
 
 
 def number_of(name: str) -> int | None:
@@ -185,7 +185,7 @@ class LoopStatus:
 
     file: tuple[int, int]
     number: int
-    file_name: str  # as sysfs has it: cut short nowhere, but seen from another namespace it may be misleading
+    file_name: str  # from sysfs: never truncated, but possibly misleading from another mount namespace
 
 
 def free_number() -> int:

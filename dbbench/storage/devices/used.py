@@ -17,8 +17,9 @@ from typing import Final
 from dbbench.machine.namespaces import Mount, mounts_of, unescaped
 from dbbench.storage.devices import sysfs
 
-_ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # a process or descriptor that is gone; mountinfo of a zombie
-_COMMAND: Final = 120  # characters of a command line in a message
+# The process or the descriptor has ended, or the process is a zombie.
+_ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+_COMMAND: Final = 120  # longest command line in a message, in characters
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Target:
     """The device in question, and everything that counts as it."""
 
     name: str
-    numbers: frozenset[int]  # its own device number, its disk's, those of all that lies on it
+    numbers: frozenset[int]  # device numbers of the device, its disk, and everything on top of it
     files: frozenset[tuple[int, int]]  # (device, inode) of the file behind a loop device
 
     def is_at(self, found: os.stat_result) -> bool:
@@ -178,12 +179,13 @@ def _names(word: str, device: Target, tags: Set[str]) -> bool:
     try:
         return word.startswith("/") and device.is_at(Path(word).stat())
     except OSError:
-        return False  # a name that is not there now
+        return False  # the name does not exist any more
 
 
 def _opens(entry: Path, device: Target) -> bool:
     try:
-        return str(entry.readlink()).startswith("/") and device.is_at(entry.stat())  # else a pipe, a socket ...
+        # Links that are not paths are pipes, sockets ...
+        return str(entry.readlink()).startswith("/") and device.is_at(entry.stat())
     except OSError as error:
         if error.errno in _ENDED:
             return False
@@ -213,7 +215,7 @@ def _mounts(entry: Mount, device: Target) -> bool:
     major, minor = entry.device.split(":")
     if os.makedev(int(major), int(minor)) in device.numbers:
         return True
-    source = Path(entry.source)  # btrfs shows an anonymous number; the source names one of its devices
+    source = Path(entry.source)  # btrfs shows an anonymous number, but the source is one of its devices
     if source.parent == Path("/dev"):
         return sysfs.number_of(source.name) in device.numbers
     return source.is_absolute() and source.is_block_device() and source.stat().st_rdev in device.numbers

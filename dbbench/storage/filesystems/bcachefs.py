@@ -96,7 +96,7 @@ def parse_super(text: str) -> dict[str, Scalar]:
 def _fsck(stored: Stored) -> str:
     argv = ["bcachefs", "fsck", "-n", "-f", stored.volume.argument]
     done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
-    if done.returncode:  # 8 where its trees cannot be read
+    if done.returncode:  # status 8 means that it cannot read the trees
         lines = "; ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-4:])
         raise damaged("bcachefs fsck", stored, f" (status {done.returncode}): {lines}")
     return "no errors"

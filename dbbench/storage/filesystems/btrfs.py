@@ -29,8 +29,8 @@ from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
 _FEATURES: Final = Path("/sys/fs/btrfs/features")
-_FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, the fsid at 16 (linux/btrfs.h)
-_ROOT_INODE: Final = 256  # of every subvolume (linux/btrfs_tree.h)
+_FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
+_ROOT_INODE: Final = 256  # inode number of the root of every subvolume (linux/btrfs_tree.h)
 _BALANCE_S: Final = 6 * 3600.0
 _COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second copy
 
@@ -118,7 +118,7 @@ class Btrfs(Formatted):
         """Return the algorithm of the last `compress` option, or of a volume's property, which takes precedence."""
         for option in reversed(options):
             if match := re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option):
-                return None if match[1] in ("no", "none") else match[1] or "zlib"  # the kernel's default
+                return None if match[1] in ("no", "none") else match[1] or "zlib"  # zlib is the kernel's default
         return None
 
     def compression_ratio(self, path: Path) -> float | None:
@@ -174,7 +174,8 @@ class Btrfs(Formatted):
 def parse_super(text: str) -> dict[str, Scalar]:
     """Parse the output of dump-super."""
     lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
-    features = text.split("\nincompat_flags")[1].split("(")[1].split(")")[0]  # mkfs.btrfs always sets some
+    # There is always one: mkfs.btrfs sets some.
+    features = text.split("\nincompat_flags")[1].split("(")[1].split(")")[0]
     return {
         "uuid": lines["fsid"],
         "nodesize": int(lines["nodesize"]),
@@ -211,7 +212,7 @@ def parse_usage(text: str) -> dict[str, int]:
     copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
     used_bytes = {"unallocated": int(matched(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
     for kind, profile, used in re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE):
-        key = kind.lower().partition("+")[0]  # "Data+Metadata" of a small filesystem
+        key = kind.lower().partition("+")[0]  # a small filesystem has "Data+Metadata"
         used_bytes[key] = used_bytes.get(key, 0) + int(used) * copies.get(profile.upper(), 1)
     if "data" not in used_bytes:
         raise ValueError("no line of its data")
@@ -234,7 +235,8 @@ def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
         there = (_FEATURES / feature).read_text().split()
     except OSError:
         return None
-    if wanted is None or any(name.startswith(wanted) for name in there):  # xxhash is xxhash64 there, blake2 blake2b
+    # /proc/crypto calls xxhash "xxhash64", and blake2 "blake2b".
+    if wanted is None or any(name.startswith(wanted) for name in there):
         return None
     return f"this kernel's btrfs has no {what} {wanted} (it has {', '.join(there)})"
 
@@ -272,7 +274,7 @@ class _Subvolumes:
     atomic = True
     SNAPSHOT: Final = ".dbbench-snapshot"  # read-only
     CLONE: Final = ".dbbench-clone"
-    BACK: Final = ".dbbench-back"  # the snapshot made writable, that takes the filesystem's place
+    BACK: Final = ".dbbench-back"  # a writable copy of the snapshot, which replaces the filesystem
 
     def __init__(self, family: Formatted) -> None:
         self._family = family
@@ -400,7 +402,7 @@ def _gaps(fd: int, start: int, length: int) -> Iterator[int]:
     for item in _search(fd, _EXTENT_TREE, (start, start + length - 1), (0, _MOST), (_EXTENT_ITEM, _METADATA_ITEM)):
         if item.objectid > end:
             yield item.objectid - end
-        size = item.offset if item.type == _EXTENT_ITEM else 0  # mixed chunks: a node's size is in no key
+        size = item.offset if item.type == _EXTENT_ITEM else 0  # mixed chunks: no key contains the size of a node
         end = max(end, item.objectid + size)
     if start + length > end:
         yield start + length - end
@@ -421,7 +423,7 @@ def _search(
             at += _HEADER.size
             item = _Item(objectid, type_, offset, bytes(buffer[at : at + size]))
             at += size
-            if types[0] <= type_ <= types[1]:  # the range is one of whole keys: others lie within it
+            if types[0] <= type_ <= types[1]:  # the range compares whole keys, so it contains items of other types
                 yield item
         if item is None:
             return

@@ -18,14 +18,14 @@ from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-BLOCK: Final = 512  # the unit of st_blocks, whatever the filesystem's own
-BUSY_S: Final = 15.0  # a server that was killed may take seconds to let go of its files
-FSCK_S: Final = 6 * 3600.0  # terabytes of small files
-TOOL_S: Final = 600.0  # a walk through the free-space trees of terabytes
+BLOCK: Final = 512  # bytes per unit of st_blocks, whatever the block size of the filesystem is
+BUSY_S: Final = 15.0  # a killed server may take seconds to close its files
+FSCK_S: Final = 6 * 3600.0  # long enough for terabytes of small files
+TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
 NOCOW_FL: Final = 0x00800000
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
-_EXTENT_UNWRITTEN: Final = 0x800  # allocated, and read as zeros without being there
-_EXTENT_ENCODED: Final = 0x8  # the blocks do not hold the bytes as they are read: compressed
+_EXTENT_UNWRITTEN: Final = 0x800  # allocated but not written; reads return zeros
+_EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
 
 
 def without_discard(options: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def content_bytes(root: Path) -> int:
     for folder, _folders, names in os.walk(root):
         for name in names:
             status = Path(folder, name).lstat()
-            blocks[status.st_ino] = status.st_blocks  # a file of several names once
+            blocks[status.st_ino] = status.st_blocks  # counts a file with several names once
     return BLOCK * sum(blocks.values())
 
 
@@ -216,7 +216,7 @@ def _mounts(process_dir: Path) -> tuple[Mount, ...]:
     try:
         return mounts_of(process_dir)
     except OSError:
-        return ()  # it has ended
+        return ()  # the process has ended
 
 
 def _links(process_dir: Path) -> Iterator[Path]:
@@ -225,7 +225,7 @@ def _links(process_dir: Path) -> Iterator[Path]:
         yield from (process_dir / "fd").iterdir()
         yield from (process_dir / "map_files").iterdir()
     except OSError:
-        return  # it has ended, or is not ours to look into
+        return  # the process has ended, or this user may not inspect it
 
 
 def _lies_on(link: Path, st_dev: int) -> bool:

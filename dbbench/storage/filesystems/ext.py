@@ -15,11 +15,11 @@ from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, match
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
-# Lazy initialisation would write inode tables in the background while the window is measured; a discard would
-# give back the extents of a fully written image.
+# Lazy initialisation would write inode tables in the background during the measured window, and a discard would
+# release the extents of a fully written image.
 _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_DAMAGED: Final = (1, 2, 4)  # exit status of e2fsck: errors, corrected or not; with -n nothing is corrected
+_DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
 
 
 class Ext(Formatted):
@@ -66,7 +66,7 @@ class Ext(Formatted):
             options = source.read_text().split()
         except OSError as error:
             if not (proc / "fs/ext4" / device_name).exists() and _is_ext2(device_name, proc):
-                return {"has_journal": False}  # the kernel's own ext2 driver knows no journal
+                return {"has_journal": False}  # the ext2 driver of the kernel has no journal
             raise KernelLacks(
                 (
                     f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether "
@@ -80,7 +80,7 @@ class Ext(Formatted):
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the flags; data=writeback has none: data is safe after fsync, which databases use for what they
         promise."""
-        barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows the first for both
+        barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows "nobarrier" for both
         return (*((Durability.NO_BARRIER,) if barrier else ()),
                 *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
 
@@ -107,7 +107,7 @@ class Ext4(Ext3):
     """ext4, with extents and metadata checksums."""
 
     reads_with = ("dumpe2fs", "e2freefrag")
-    defragmented = (0, 1)  # 1 where a file cannot be made better
+    defragmented = (0, 1)  # e4defrag returns 1 if it cannot improve a file
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
@@ -136,12 +136,14 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
         "groups": len(groups),
         "uninitialised_groups": sum("ITABLE_ZEROED" not in line for line in groups)
         if "metadata_csum" in features or "uninit_bg" in features
-        else 0,  # without checksums of groups there is no lazy initialisation
+        else 0,  # lazy initialisation needs checksums of groups
     }
     if not groups:
         raise ValueError("no line of a group")
-    if geometry["has_journal"] and "Journal device" not in head:  # an external one has its size elsewhere
-        journal = (head.get("Total journal size") or head["Journal size"]).upper()  # a small one: "4096k"
+    # The size of an external journal is not in this output.
+    if geometry["has_journal"] and "Journal device" not in head:
+        # A small journal is written as "4096k".
+        journal = (head.get("Total journal size") or head["Journal size"]).upper()
         geometry["journal_bytes"] = int(journal.rstrip("KMG")) * _UNITS[journal.lstrip("0123456789")]
     return geometry
 

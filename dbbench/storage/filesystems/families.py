@@ -22,15 +22,15 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     raw.FAMILY,
 )}  # fmt: skip
 
-PERIODS: Final = 3  # of a filesystem's own, that a warm-up should see
+PERIODS: Final = 3  # commit intervals of the filesystem that the warm-up should cover
 
 
 @dataclass(frozen=True)
 class Traits:
     """What a setup supports, according to its options (`dbbench fs`)."""
 
-    cow: bool  # data is copied on write: a page cannot tear
-    compresses: str | None  # the algorithm
+    cow: bool  # data is copied on write, so a page cannot tear
+    compresses: str | None  # name of the algorithm; None: not compressed
     snapshots: bool
 
 

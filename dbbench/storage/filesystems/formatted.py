@@ -37,21 +37,21 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
 from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored, attributes_of
 
-# With lazy initialisation off mke2fs writes 1/64 of the device (256-byte inodes, one for 16 KiB); a slow disk
-# takes 50 MB/s.
+# Without lazy initialisation, mke2fs writes 1/64 of the device (256-byte inodes, one per 16 KiB). A slow disk writes
+# 50 MB/s.
 MKFS_S: Final = 120
 _SECONDS_PER_BYTE: Final = 1 / 64 / 50e6
-_RELEASE_S: Final = 15.0  # xfs and btrfs finish work on the device after umount has returned
-_UMOUNT_S: Final = 300.0  # writing back what is dirty; an umount after fsync=off took 21 s
+_RELEASE_S: Final = 15.0  # xfs and btrfs still use the device for a while after umount has returned
+_UMOUNT_S: Final = 300.0  # umount writes back all dirty data; after fsync=off it took 21 s
 
 
 class Formatted(Family):
     """A family of the kernel's own filesystems. A new one defines its commands, `geometry`, and what differs."""
 
     by_mkfs: ClassVar[bool] = True
-    tuner: str = ""  # the program that `Mkfs.tune` has words for
-    tries_mkfs: bool = False  # mkfs on a sparse file says which options it knows
-    mount_of_copy: tuple[str, ...] = ()  # options without which a copy of the whole volume is not mounted beside it
+    tuner: str = ""  # the program that gets the words of `Mkfs.tune`
+    tries_mkfs: bool = False  # whether mkfs is tried on a sparse file, to learn which options it knows
+    mount_of_copy: tuple[str, ...] = ()  # options to mount a copy of the whole volume while the original is mounted
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -128,7 +128,8 @@ class Formatted(Family):
         try:
             fds = [member.fd for member in device.each]
             for fd in fds:
-                layers.wiped(fd)  # an old signature that mkfs leaves would stand beside the new one
+                # Otherwise an old signature that mkfs does not overwrite would remain next to the new one.
+                layers.wiped(fd)
             with hold.lent():
                 done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
                         for argv in self.making(setup, tuple(paths))]  # fmt: skip
@@ -263,7 +264,7 @@ class Formatted(Family):
         mount = common.mount_of(path)
         effective = (*mount.options, *properties)
         live = self.live(_kernel_name(mount.device))
-        if checksum := text(self.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", the kernel's choice
+        if checksum := text(self.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", as the kernel chose
             live = {**live, "checksum_implementation": checksum}
         return Mounted(
             path=path,
@@ -322,7 +323,8 @@ def _xfs(features: str) -> tuple[str, ...]:
     return tuple(word for section, words in sections.items() for word in (section, ",".join(words)))
 
 
-_SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}  # of the others it is -m
+# Option of mkfs.xfs for each feature; all others use -m.
+_SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}
 _XFS_4_19: Final = "bigtime=0 crc=1 finobt=1 inobtcount=0 reflink=0 rmapbt=0 sparse=1 nrext64=0"
 _XFS_5_4: Final = _XFS_4_19.replace("reflink=0", "reflink=1")
 _XFS_5_15: Final = _XFS_5_4.replace("bigtime=0", "bigtime=1").replace("inobtcount=0", "inobtcount=1")

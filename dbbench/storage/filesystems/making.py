@@ -22,7 +22,7 @@ from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Made, Mounted, attributes_of, options_of
 
 _MEMORY: Final = Path("/dev/shm")
-_TRIED_BYTES: Final = 2**30  # of a sparse file: small-device limits begin below
+_TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
 
 
 # --- Can it work here? ------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     """
     family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
-    by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # names the programs' package
+    by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # this error names the package
     if family is not None and not by_driver and (missing := missing_programs(setup)):
         wanted = install(setup)
         lacking.append(f"{', '.join(missing)} not installed" + (f": apt install {' '.join(wanted)}" if wanted else ""))
@@ -73,7 +73,7 @@ def _refused(setup: FsSetup, family: Formatted) -> str | None:
     if not (mkfs.options or mkfs.tune or mkfs.vintage):
         return None
     whose = f"this mkfs.{mkfs.family} cannot make the vintage {mkfs.vintage}: " if mkfs.vintage else ""
-    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs: a disk would take its time
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs, which is slow on a disk
     with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
         targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
         for target in targets:

@@ -19,7 +19,7 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded, mount_of
 
-FreeExtent = tuple[int, int, int]  # the least size in bytes, how many, bytes of all of them
+FreeExtent = tuple[int, int, int]  # least size in bytes, number of extents, their total bytes
 
 IN_PLACE: Final = "overwriting goes on"
 COPIED: Final = "overwriting needs free space too"
@@ -31,8 +31,8 @@ class Made:
 
     argv: tuple[tuple[str, ...], ...]
     uuid: str
-    geometry: dict[str, Scalar]  # parsed: block_size, journal_bytes, agcount, nodesize, data_profile ...
-    wal: Made | None = None  # the write-ahead log's, with `[device.wal]`
+    geometry: dict[str, Scalar]  # what mkfs made: block_size, journal_bytes, agcount, nodesize, data_profile ...
+    wal: Made | None = None  # the filesystem of the write-ahead log, with `[device.wal]`
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,18 @@ class Mounted:
     path: Path
     family: str
     options_asked: tuple[str, ...]
-    # mount and superblock options from mountinfo, without doubles; then the properties of the data volume
+    # Mount and superblock options from mountinfo, each once; then the properties of the data volume.
     options_effective: tuple[str, ...]
-    read_ahead_kb: int | None  # /sys/class/bdi/MAJ:MIN of st_dev
-    flags: tuple[Durability, ...]  # the filesystem's own durability flags, computed from the effective options
-    tears: bool  # a database page can tear when it is overwritten in place (copy-on-write of data: False)
-    wal: Mounted | None = None  # where the write-ahead log lies instead, with `[device.wal]`
-    raw: Path | None = None  # a node of the device itself, where no filesystem is on it
-    tunables: dict[str, Scalar] = field(default_factory=dict)  # of driver or pool: txg_timeout_s, arc_max_bytes ...
-    record_bytes: int | None = None  # of a pool: what is copied on write as one; a larger page tears
-    properties: tuple[str, ...] = ()  # those of options_effective that the mount does not show: a volume's own
-    pool: Pool | None = field(default=None, repr=False, compare=False)  # the handle of a pool of ours
+    read_ahead_kb: int | None  # from /sys/class/bdi/MAJ:MIN of st_dev
+    flags: tuple[Durability, ...]  # durability flags of the filesystem, computed from the effective options
+    tears: bool  # whether a database page can tear when it is overwritten; False if data is copied on write
+    wal: Mounted | None = None  # the filesystem of the write-ahead log, with `[device.wal]`
+    raw: Path | None = None  # device node, if there is no filesystem on the device
+    # Settings of the driver or the pool: txg_timeout_s, arc_max_bytes ...
+    tunables: dict[str, Scalar] = field(default_factory=dict)
+    record_bytes: int | None = None  # of a pool: bytes that are copied on write together; a larger page can tear
+    properties: tuple[str, ...] = ()  # entries of options_effective that belong to the volume and not to the mount
+    pool: Pool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
 
     def tears_pages_of(self, page_bytes: int) -> bool:
         """Whether a database page of that size can tear when it is overwritten."""
@@ -89,12 +90,12 @@ class Stored:
     """A mounted filesystem with the dataset; no server is running."""
 
     setup: FsSetup
-    volume: Device  # what the filesystem lies on: the uppermost layer, or the device; `volume.spare` may join it
+    volume: Device  # what the filesystem is on: the top layer, or the device; `volume.spare` may be added
     fs: Mounted
     datadir: Path
-    room: Path  # a private folder off the device under test: for mount points
-    journal: Journal | None = field(default=None, kw_only=True)  # for what namespaces cannot end
-    tag: str = field(default="", kw_only=True)  # part of the names of snapshot and clone, where several are there
+    room: Path  # a private folder that is not on the device under test, for mount points
+    journal: Journal | None = field(default=None, kw_only=True)  # records what does not end with the namespaces
+    tag: str = field(default="", kw_only=True)  # part of the names of snapshot and clone, if there are several
 
 
 class Snapshots(Protocol):
@@ -156,8 +157,8 @@ class Check:
     """A check of the whole filesystem, without changes."""
 
     name: str  # "e2fsck -fn", "scrub"
-    run: Callable[[Stored], str]  # what it said, in a few words; FilesystemDamaged where it found damage
-    mounted: bool = False  # it works on the mounted filesystem; else it is unmounted before
+    run: Callable[[Stored], str]  # returns a summary in a few words; raises FilesystemDamaged
+    mounted: bool = False  # it checks the mounted filesystem; otherwise the filesystem is unmounted first
 
 
 @dataclass(frozen=True)
@@ -180,16 +181,16 @@ class Character:
 class Family:
     """A family, defined in its own module. The defaults suit a filesystem without any of these features."""
 
-    name: str  # the word behind `mkfs.`, and the kernel's
-    by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); else it keeps files in a cache of its own
-    period_s: float | None = None  # how often it writes out by itself what it holds back
-    reflinks: bool = False  # files may share blocks; of a given filesystem the kernel tells
-    several_devices: bool = False  # it lies on several devices by itself
-    reads_with: tuple[str, ...] = ()  # programs by which `doctor` says that its facts are read
-    defragmented: tuple[int, ...] = (0,)  # statuses with which the tool of `defragmenting` ends
+    name: str  # the name in `mkfs.NAME` and in the kernel
+    by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); otherwise it caches files itself
+    period_s: float | None = None  # how often it writes delayed data by itself, in seconds
+    reflinks: bool = False  # files may share blocks; the kernel decides for each filesystem
+    several_devices: bool = False  # it can use several devices without a layer
+    reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
+    defragmented: tuple[int, ...] = (0,)  # exit statuses of the tool of `defragmenting` that mean success
     snapshots: Snapshots | None = None
     growing: Growing | None = None
-    described: Character | None = None  # before its options are looked at
+    described: Character | None = None  # without regard to its options
 
     # --- Making it, mounting it -------------------------------------------------------------------
 

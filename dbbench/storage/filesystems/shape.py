@@ -21,11 +21,11 @@ from dbbench.storage.filesystems.port import FreeExtent, Mounted
 
 T = TypeVar("T")
 
-LARGEST: Final = 5  # files; a dataset's largest table is in it, with its largest indexes
+LARGEST: Final = 5  # files: enough for the largest table of a dataset and its largest indexes
 _BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
 _PROBE: Final = ".dbbench-probe"
-_LEAST_READ: Final = 0.9  # of what is asked for; files' ends and metadata move it a little
-_BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB takes one block of 4 KiB at least
+_LEAST_READ: Final = 0.9  # of the requested bytes; ends of files and metadata change it a little
+_BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB occupies at least one block of 4 KiB
 
 
 def sync(path: Path) -> None:
@@ -51,7 +51,7 @@ def healthy(fs: Mounted) -> str | None:
         _probe(fs.path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return None  # full is not broken, and has an error of its own
+            return None  # a full filesystem is not broken, and has its own error
         return f"write and fsync on {fs.path} fail: {error.strerror}"
     return None
 
@@ -64,7 +64,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     syncfs(fs.path)
     total = os.statvfs(fs.path)
     free = total.f_bavail * total.f_frsize
-    if fs.pool is not None:  # a mount shows its own dataset alone
+    if fs.pool is not None:  # the mount shows only its own dataset, so the pool is asked
         fs.pool.sync()
         used, free = fs.pool.used_and_free()
     elif os.path.ismount(fs.path):
@@ -73,7 +73,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
         used = sum(BLOCK * Path(folder, name).lstat().st_blocks
                    for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
     algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
-    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # not what was aged
+    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # without aged files
     unread: list[str] = []
     ratio = None
     if algorithm:
@@ -173,7 +173,7 @@ def _probe(folder: Path) -> None:
 
 
 MOST_GROWN: Final = (
-    64  # files of each kind that are examined, those that grew most: together they have nearly all of it
+    64  # files of each kind that are examined, those that grew most first: they contain nearly all of the growth
 )
 SHOWN_GROWN: Final = 5
 Sizes = Mapping[Path, int]
@@ -185,7 +185,7 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
     for path in files:
         try:
             sizes_of_files[path] = path.stat().st_size
-        except FileNotFoundError:  # the server has removed it
+        except FileNotFoundError:  # the server has removed the file
             continue
     return sizes_of_files
 
@@ -246,7 +246,7 @@ def _order(file: GrownFile) -> tuple[int, str]:
 def _extents(path: Path, offset: int) -> Extents | None:
     try:
         return extents_from(path, offset)
-    except OSError:  # removed meanwhile, or not readable for this user
+    except OSError:  # the file was removed meanwhile, or this user may not read it
         return None
 
 

@@ -26,9 +26,9 @@ Ability = TypeVar("Ability")
 
 SNAPSHOT: Final = "taken"
 CLONE: Final = "copy"
-ROOM: Final = f"{CLONE}room"  # of a classic snapshot's copy
-_SHARE: Final = 0.7  # of the room; the rest is for what the second server writes
-_RESIZE_S: Final = 3600.0  # ext4 writes the new groups' tables
+ROOM: Final = f"{CLONE}room"  # volume for the changed blocks of a classic snapshot
+_SHARE: Final = 0.7  # share of the room; the second server needs the rest for its writes
+_RESIZE_S: Final = 3600.0  # ext4 writes the tables of all new groups
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ class _LvmSnapshots:
         facts = _facts(stored)
         if not facts["snapshot"]:
             return "the volume takes the whole group: a setup with `snapshot` leaves room"
-        if stored.tag:  # beside the load, which runs with the one that the setup holds
+        if stored.tag:  # a snapshot during the load, which already uses the setup's own volume
             thin = facts["snapshot"] == "thin"
             return None if thin else "the group's room is taken by the snapshot that the setup holds"
         lvm.still_held(facts)

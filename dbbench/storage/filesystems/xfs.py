@@ -16,10 +16,10 @@ from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
-# Of xfs_info, as far as its release knows them: what is on is a feature of the filesystem.
+# Features that xfs_info prints, as far as its release knows them.
 FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
                    "metadir", "parent", "zoned")  # fmt: skip
-LARGE_BLOCKS: Final = (6, 12)  # the first kernel that takes blocks above its page size
+LARGE_BLOCKS: Final = (6, 12)  # the first kernel that supports blocks larger than its page size
 
 
 class Xfs(Formatted):

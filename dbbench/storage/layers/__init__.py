@@ -49,7 +49,7 @@ def stacked(
             volumes: list[Device] = []
             for group in dealt(devices, layer.groups):
                 for member in group:
-                    wiped(member.fd)  # an old signature would stand beside that of the layer
+                    wiped(member.fd)  # otherwise an old signature would remain next to that of the layer
                 volumes += stack.enter_context(KINDS[layer.kind].made(layer, group, journal))
                 for member in group:
                     note_made(member, journal)

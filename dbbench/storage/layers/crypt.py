@@ -66,7 +66,8 @@ def parse_status(text: str) -> dict[str, Scalar]:
         "cipher": fields["cipher"],
         "key_bits": int(fields["keysize"].split()[0]),
         "sector_bytes": sector,
-        "size_bytes": int(fields["size"].split()[0]) * 512,  # dm counts in these, whatever the volume's own are
+        # dm counts in sectors of 512 bytes, whatever the sectors of the volume are.
+        "size_bytes": int(fields["size"].split()[0]) * 512,
     }
 
 

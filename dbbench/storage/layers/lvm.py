@@ -39,8 +39,8 @@ DATA: Final = "data"
 HELD: Final = "held"
 _POOL: Final = "pool"
 _ENV: Final = {**MAPPER_ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
-# Instead of the machine's lvm.conf: our own devices alone, neither udev nor dmeventd; thin_check is left out, a pool
-# that is new needs none.
+# Replaces the lvm.conf of the machine: only our own devices, neither udev nor dmeventd, and no thin_check, which a
+# new pool does not need.
 _CONFIG: Final = """
 devices {{ use_devicesfile = 0 scan_lvs = 0 filter = [ {accept}, "r|.*|" ] }}
 activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
@@ -187,7 +187,7 @@ def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
         _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
         below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
         sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
-        table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, as lvcreate takes them
+        table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, the default of lvcreate
         process.run(["dmsetup", "create", mapped, "--table", table], env=MAPPER_ENV)
     return _kernel_name(group, name)
 

@@ -21,10 +21,10 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.layers.volume import failing, kept_open, load_module, opened, persistently, taken, wiped
 
 _BLOCK: Final = Path("/sys/block")
-_ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm makes its names itself and waits for nobody
-_HOST: Final = "dbbench"  # the arrays' home: no machine takes them for its own and puts them together at its start
+_ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and does not wait for udev
+_HOST: Final = "dbbench"  # home host of the arrays: no machine has this name, so none assembles them at boot
 _REDUNDANT: Final = (1, 10)
-_RESHAPE_S: Final = 6 * 3600.0  # every block of large disks is read and written
+_RESHAPE_S: Final = 6 * 3600.0  # long enough to read and write every block of large disks
 
 
 def programs(layer: Layer) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
         "kind": "md",
         "name": name,
         "level": int((sysfs.read(md / "level") or "").removeprefix("raid") or -1),
-        "devices": int((sysfs.read(md / "raid_disks") or "0").split()[0]),  # "4 (3)" while it is reshaped
+        "devices": int((sysfs.read(md / "raid_disks") or "0").split()[0]),  # "4 (3)" during a reshape
         "metadata": sysfs.read(md / "metadata_version") or "",
         "sync": sysfs.read(md / "sync_action") or "none",
         "degraded": int(sysfs.read(md / "degraded") or 0),
@@ -109,7 +109,7 @@ def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
 def named(name: str) -> str | None:
     """Return the kernel name of the running array with that name, or None."""
     for entry in sorted(_BLOCK.glob("md*")):
-        if sysfs.slaves(entry.name):  # a number that was stopped may stay behind, empty
+        if sysfs.slaves(entry.name):  # an entry of a stopped array may remain, without members
             argv = ["mdadm", "--detail", "--export", f"/dev/{entry.name}"]
             printed = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
             if f"MD_NAME={_HOST}:{name}" in printed.splitlines():
@@ -140,7 +140,7 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
         hold.release(spare.fd)
         with_it = ["--add", spare.argument] if facts["level"] == 0 else []
         if facts["level"] == 0:
-            load_module("raid456")  # RAID0 is reshaped as RAID4 without its parity
+            load_module("raid456")  # the kernel reshapes RAID0 as RAID4 without parity
         else:
             process.run(["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
         argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]

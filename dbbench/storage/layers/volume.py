@@ -26,15 +26,15 @@ from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 
-WHAT: Final = "layer"  # in the journal
-_RELEASE_S: Final = 20.0  # the mount of a trial that was killed, or udev's look at a new device, may hold it
-_APPEAR_S: Final = 5.0  # a node in /dev is made by the kernel at once, by udev within its queue
+WHAT: Final = "layer"  # kind of resource in the journal
+_RELEASE_S: Final = 20.0  # the mount of a killed trial, or udev, may still use the device
+_APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev may be busy
 
 
 @contextlib.contextmanager
 def taken(kind: str, end: Callable[[str], None], members: Sequence[Device], journal: Journal) -> Iterator[str]:
     """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has it."""
-    name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md has room for 32 characters with the host's name
+    name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md allows 32 characters, including the name of the host
     path = f"{kind}:{name}"
 
     def ended() -> None:
@@ -45,7 +45,7 @@ def taken(kind: str, end: Callable[[str], None], members: Sequence[Device], jour
 
     journal.note("take", what=WHAT, path=path)
     with afterwards(ended):
-        hold.release(*(member.fd for member in members))  # the kernel holds them for the layer
+        hold.release(*(member.fd for member in members))  # from now on the kernel holds the devices for the layer
         yield name
 
 
@@ -143,7 +143,8 @@ def persistently(step: Callable[[], object], what: object) -> None:
 def note_made(member: Device, journal: Journal) -> None:
     """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
     if member.facts.real:
-        marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}  # ZFS has a label 24 times
+        # A dict, because libblkid reports the ZFS label 24 times.
+        marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}
         for mark in marks.values():
             journal.note("made", device=naming.identity_of(member.facts.name), uuid=mark.uuid, what=mark.text)
 
@@ -189,13 +190,13 @@ class Holding(Protocol):
 
 
 _ROOT: Final = Path("/")
-# What a kernel is configured with to have it: Kconfig of drivers/md and fs.
+# The option of the kernel's configuration for each driver: Kconfig of drivers/md and fs.
 _CONFIG: Final = {
     "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
     "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
     "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
 }  # fmt: skip
-# A module of its own; the package that builds it.
+# Drivers that are separate modules, with the package that builds them.
 _NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms", "bcachefs": "bcachefs-kernel-dkms"}
 
 
@@ -261,7 +262,7 @@ def _words(path: Path) -> list[str]:
 
 
 _BLOCK: Final = Path("/sys/block")
-MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # nodes are made at once by the tools themselves; nobody is waited for
+MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # the tools create device nodes themselves and do not wait for udev
 
 
 def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:

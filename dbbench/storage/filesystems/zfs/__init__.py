@@ -31,7 +31,7 @@ from dbbench.storage.filesystems.zfs.pool import ZfsPool
 SNAPSHOT: Final = "dbbench-snapshot"
 CLONE: Final = "dbbench-clone"
 _POLL_S: Final = 0.1
-_NAME: Final = "dbbench"  # of the pool in commands that are only shown
+_NAME: Final = "dbbench"  # name of the pool in commands that are only shown, never run
 
 
 def scrub(stored: Stored) -> str:

@@ -20,24 +20,24 @@ from dbbench.results.journal import Journal
 
 MODULE: Final = Path("/sys/module/zfs")
 ARCSTATS: Final = Path("/proc/spl/kstat/zfs/arcstats")
-FUSE_POOL_VERSION: Final = 23  # of zfs-fuse 0.7.x, the last there is
+FUSE_POOL_VERSION: Final = 23  # of zfs-fuse 0.7.x, the last release
 ARC_JOURNALLED: Final = "zfs_arc"
-ARC_LEAST_BYTES: Final = 64 * 2**20  # OpenZFS takes no smaller zfs_arc_max
-_ARC_SETTLED: Final = 1.01  # the ARC says its new limit at once, rounded
+ARC_LEAST_BYTES: Final = 64 * 2**20  # OpenZFS accepts no smaller zfs_arc_max
+_ARC_SETTLED: Final = 1.01  # the ARC reports its new limit at once, but rounded
 _PARAMETERS: Final = ("zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max", "zfs_nocacheflush", "zil_nocacheflush")
 _NEWER: Final = ("sync", "redundant_metadata", "relatime", "dnodesize", "acltype", "direct", "prefetch", "autotrim")
 _NEWER_VALUES: Final = (("compression", r"lz4|zstd.*"), ("checksum", r"sha512|skein|edonr|blake3"), ("xattr", "sa"))
-_SINCE: Final = (  # OpenZFS's own release notes
+_SINCE: Final = (  # first version with each property, from the release notes of OpenZFS
     ("compression", r"zstd.*", (2, 0)), ("checksum", "blake3", (2, 2)),
     ("redundant_metadata", "some|none", (2, 2)), ("direct", ".*", (2, 3)), ("autotrim", ".*", (0, 8)),
 )  # fmt: skip
-# What a result says of each dataset; a driver has those of its version.
+# Properties of each dataset that a result contains, as far as the driver's version has them.
 SHOWN: Final = ("recordsize", "compression", "checksum", "sync", "logbias", "primarycache", "secondarycache", "atime",
                 "xattr", "redundant_metadata", "copies", "dedup", "direct")  # fmt: skip
-SMALLEST_PAGE: Final = 8192  # of the engines here: PostgreSQL's; InnoDB's is 16384
+SMALLEST_PAGE: Final = 8192  # smallest page of the supported engines: PostgreSQL's; InnoDB's is 16384
 _DEFAULT_RECORD: Final = 128 * 2**10
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
-_ON: Final = {"compression": "lzjb"}  # what "on" was before feature flags; native pools take lz4, and say "on"
+_ON: Final = {"compression": "lzjb"}  # what "on" meant before feature flags; newer pools use lz4 and report "on"
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ from dbbench.storage.filesystems.zfs.driver import ZfsDriver
 
 JOURNALLED: Final = "pool"
 _PREFIX: Final = "dbbench-"
-_SLOW_S: Final = 300.0  # an export writes what is dirty
+_SLOW_S: Final = 300.0  # an export first writes all dirty data
 _BLKRRPART: Final = 0x125F
-# OpenZFS puts a whole disk's pool into a partition from 1 MiB on, with one of 8 MiB behind it; labels are 2 x 256 KiB
-# at either end of what the pool lies on.
+# OpenZFS puts the pool of a whole disk into a partition that begins at 1 MiB, followed by one of 8 MiB. Two labels of
+# 256 KiB are at each end of what the pool is on.
 _HEAD: Final = 2 * 2**20
 _TAIL: Final = 10 * 2**20
 RUN: Final = Path("/var/run/zfs")
@@ -46,9 +46,9 @@ _SOCKET: Final = RUN / "zfs_socket"
 _LOG: Final = RUN / "daemon.log"
 _ROOMS: Final = (RUN, Path("/var/lock/zfs"), Path("/var/lib/zfs"), Path("/etc/zfs"))
 _START_S: Final = 20.0
-ARC_BYTES: Final = 100 * 2**20  # as Debian's package sets it; the page cache stands above it and holds the files
-_ARC_LEAST: Final = 16  # MiB, of the program
-_serving: set[int] = set()  # mount namespaces in which this process has one running
+ARC_BYTES: Final = 100 * 2**20  # default of Debian's package; the page cache above it holds the files
+_ARC_LEAST: Final = 16  # MiB; zfs-fuse accepts no less
+_serving: set[int] = set()  # mount namespaces in which this process has started zfs-fuse
 _CONFIG: Final = """# As Debian's package has it, but for the size of the ARC, which is on the command line.
 vdev-cache-size = 10
 zfs-prefetch-disable
@@ -67,7 +67,7 @@ class ZfsPool:
     device: Device
     paths: tuple[Path, ...]
     daemon: Daemon | None = None
-    joined: tuple[Device, ...] = ()  # beside those that it was made on
+    joined: tuple[Device, ...] = ()  # devices that were added after the pool was created
 
     @property
     def reopening(self) -> str:
@@ -143,7 +143,7 @@ def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[s
     with contextlib.ExitStack() as stack:
         for member in device.each:
             stack.callback(hold.regained, member.fd)
-        hold.release(*(member.fd for member in device.each))  # the driver holds them for the pool
+        hold.release(*(member.fd for member in device.each))  # from now on the driver holds the devices for the pool
         if driver.native:
             paths = tuple(member.path for member in device.each)
             yield lambda name: ZfsPool(name, driver, device, paths)
@@ -156,7 +156,7 @@ def sync(name: str) -> None:
     """Have what is dirty of a pool written by its transaction group."""
     if drivers.MODULE.exists():
         process.run(["zpool", "sync", name], timeout_s=_SLOW_S)
-    else:  # a change of a property returns when its transaction group is on the disk
+    else:  # changing a property returns only when its transaction group is on the disk
         process.run(["zfs", "set", f"dbbench:sync={time.monotonic_ns()}", name], timeout_s=_SLOW_S)
 
 
@@ -202,7 +202,7 @@ def wipe(devices: Sequence[Device]) -> None:
         for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
             os.pwrite(member.fd, bytes(length), offset)
         os.fsync(member.fd)
-        with contextlib.suppress(OSError):  # no partitions, or a loop device that cannot have any
+        with contextlib.suppress(OSError):  # the device has no partitions, or is a loop device that cannot have any
             fcntl.ioctl(member.fd, _BLKRRPART)
 
 
@@ -233,7 +233,7 @@ class Daemon:
         """Start it. Raises ZfsUnavailable with its last output if it does not answer."""
         _SOCKET.unlink(missing_ok=True)
         argv = ["zfs-fuse", "--no-daemon", "--no-kstat-mount", "--max-arc-size", str(self.arc_bytes // 2**20)]
-        # Once its pool is exported there is nothing that it could lose, and by itself it takes seconds to end.
+        # It is killed: after the export it has nothing to lose, and it would take seconds to end by itself.
         program = self._running.enter_context(
             process.running(argv, stdout=_LOG, stop_with=signal.SIGKILL, own_session=True)
         )

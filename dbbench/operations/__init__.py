@@ -29,7 +29,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "scan": scan,
 }
 
-# The data is not what it should be, or somebody asked us to stop: not the operation's own affair.
+# Damaged data or a request to stop is not a failure of the operation itself.
 _THE_TRIALS: Final = (FilesystemDamaged, CopyWrong, FilesystemGone, Interrupted, Terminated)
 
 

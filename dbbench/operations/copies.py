@@ -38,23 +38,24 @@ from dbbench.storage.filesystems import Stored
 from dbbench.storage.filesystems.port import Snapshots, attributes_of
 from dbbench.units import size_text
 
-COPY: Final = "data.copy"  # beside the data directory
+COPY: Final = "data.copy"  # folder next to the data directory
 _PROBE: Final = ".dbbench-reflink"
 _FICLONE: Final = 0x40049409  # linux/fs.h
 _COPY_S: Final = 6 * 3600.0
-_SPARE: Final = 1.1  # of the data's size: metadata, and the second server's own new files
+_SPARE: Final = 1.1  # free space relative to the data: also for metadata and new files of the second server
 
-# PostgreSQL 15 renamed them, and has no exclusive backups any more.
+# PostgreSQL 15 renamed these functions and removed exclusive backups.
 _BEGIN: Final = {
     True: "SELECT pg_backup_start('dbbench', true)",
     False: "SELECT pg_start_backup('dbbench', true, false)",
 }
 _END: Final = {True: "SELECT labelfile FROM pg_backup_stop(false)",
                False: "SELECT labelfile FROM pg_stop_backup(false, false)"}  # fmt: skip
-_LAST: Final = ("global/pg_control", "pg_wal")  # a standby's control file is of the end; the log reaches to it
-# Rows that tell which moment a copy is of: some that were acknowledged before it, one that came after.
+# Copied last: the log must reach at least to the state of the control file.
+_LAST: Final = ("global/pg_control", "pg_wal")
+# Rows that show the moment of a copy: some were acknowledged before it, one was written after it.
 TABLE: Final = "dbbench_witness"
-DOUBLINGS: Final = 14  # 16 384 rows, some MB of log: something that recovery has to do
+DOUBLINGS: Final = 14  # 16 384 rows, a few MB of log, so that recovery has work to do
 ROWS: Final = 2**DOUBLINGS
 LATER: Final = -1
 
@@ -261,7 +262,7 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
     with contextlib.ExitStack() as copy:
         began = time.monotonic()
         datadir = copy.enter_context(how.clone(filled))
-        if how.atomic:  # a copy of files lies there already
+        if how.atomic:  # a copy of files already exists
             yield ended(f"{name}: mount", began)
         began = time.monotonic()
         server = copy.enter_context(filled.serving_copy(datadir))

@@ -20,9 +20,9 @@ from dbbench.machine import threads
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, cold, ended
 
-LOAD_S: Final = 5.0  # long enough for some ten MB of log on a slow disk
+LOAD_S: Final = 5.0  # long enough for about 10 MB of log on a slow disk
 SESSIONS: Final = 4
-ROWS: Final = 20  # of a transaction
+ROWS: Final = 20  # rows per transaction
 TABLE: Final = "dbbench_crash"
 
 
@@ -61,7 +61,7 @@ def _killed(filled: Filled) -> tuple[int, int | None]:
             os.kill(server.pid, signal.SIGKILL)
             for writer in written:
                 writer.helper.join()
-                writer.helper.error()  # the server was killed
+                writer.helper.error()  # expected: the server was killed
     except EngineDied:
         if not killed:
             raise
@@ -73,7 +73,7 @@ class _Writer:
 
     def __init__(self, server: Server, number: int) -> None:
         self.number, self.connection = number, server.connect()
-        self.acknowledged = 0  # transactions
+        self.acknowledged = 0  # number of acknowledged transactions
         self.helper = threads.Helper(f"crash-{number}", self._write)
 
     def _write(self) -> None:

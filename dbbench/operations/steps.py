@@ -16,17 +16,19 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
 from dbbench.storage.filesystems.port import Snapshots
 
-_LOCKS: Final = ("postmaster.pid", "postmaster.opts")  # of the server that ran when it was copied: its pid is alive
+# Left by the server that ran during the copy, whose pid is still alive.
+_LOCKS: Final = ("postmaster.pid", "postmaster.opts")
 
 
 @dataclass(frozen=True)
 class Filled(Stored):
     """A filesystem that contains the dataset, and the ways to use its files."""
 
-    serving: Callable[[Path], AbstractContextManager[Server]]  # the trial's server, on its data directory
-    second: Callable[[Path], AbstractContextManager[Server]]  # another one beside it, on a clone
-    cold: Callable[[], CacheFacts] | None = None  # empty the cache of the data files, and prove it; no server runs
-    check: Callable[[Path], str] | None = None  # the engine's integrity check of the stopped data
+    serving: Callable[[Path], AbstractContextManager[Server]]  # starts the server of the trial on its data directory
+    second: Callable[[Path], AbstractContextManager[Server]]  # starts a second server on a clone
+    # Empties the cache of the data files, with proof, while no server runs.
+    cold: Callable[[], CacheFacts] | None = None
+    check: Callable[[Path], str] | None = None  # integrity check of the engine on the stopped data
     data_files: Callable[[Path], Sequence[Path]] | None = None
 
     @property

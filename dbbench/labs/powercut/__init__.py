@@ -27,7 +27,8 @@ from dbbench.run.children import launch, stoppable
 from dbbench.run.queue import LOG
 
 __all__ = ["Order", "examined", "requirements", "unavailable"]
-MEMORY_BYTES: Final = 2 * 2**30  # images and logs lie in memory: five images of 200 MB, a log of as much, a server
+# Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
+MEMORY_BYTES: Final = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Order:
     """What the lab is to do. `controls`: only these, by name; `lying`: see `lab.Bench`."""
 
     seed: int
-    cuts: int | None = None  # of each target
-    minutes: float | None = None  # of all
+    cuts: int | None = None  # cuts per target
+    minutes: float | None = None  # minutes for all targets together
     controls: tuple[str, ...] | None = None
     lying: bool = False
 

@@ -59,7 +59,7 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
             teeth.append(control(bench, weakened, engine, *how_often(order.cuts)))
             save(False)
     for number, target in enumerate(lab_targets):
-        if until is not None:  # what is left of the time, in equal shares
+        if until is not None:  # the remaining time, divided equally
             bench.until = time.monotonic() + max(0.0, until - time.monotonic()) / (len(lab_targets) - number)
         tallies.append(examine(bench, target, order.cuts))
         save(False)

@@ -35,11 +35,11 @@ from dbbench.packages import FUSE
 
 READY_S: Final = 10.0
 _POLL_S: Final = 0.01
-# Not by `-m`: the package imports this module, and Python would warn that it is there twice.
+# Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PR_SET_IO_FLUSHER: Final = 57  # linux/prctl.h
 _PROGRAM: Final = ("-c", f"import sys; from {__name__} import main; main(sys.argv[1:])")
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
-# libfuse 3, and not 2, which may be there too.
+# libfuse 3; version 2 may be installed as well.
 _LIBRARIES: Final = tuple(f"{folder}/{FUSE}" for folder in ("usr/lib/*", "usr/lib64", "lib/*"))
 
 
@@ -149,8 +149,8 @@ def serve(disks: Disks, at: str) -> None:
     """Serve them at that mount point until it is unmounted."""
     import mfusepy
 
-    # It serves writes of the kernel: memory that it asks for must not wait for these same writes.
-    with suppress(OSError):  # before Linux 5.6
+    # This process serves writes of the kernel, so its own memory allocations must not wait for these writes.
+    with suppress(OSError):  # Linux before 5.6 does not have it
         libc.call("prctl", _PR_SET_IO_FLUSHER, 1, 0, 0, 0)
     mfusepy.FUSE(disks, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
 
@@ -161,7 +161,7 @@ def main(argv: list[str]) -> None:
     serve(Disks([Path(image) for image in images], Path(log)), mount_point)
 
 
-# Arrival in ns, whether it is a flush, offset, length, place in `data`, number of the disk.
+# Time of arrival in ns, whether it is a flush, offset, length, position in `data`, number of the disk.
 RECORD: Final = struct.Struct("<Q?QIQB")
 BUFFER: Final = 2**20
 
@@ -174,7 +174,7 @@ class LogEntry:
     flush: bool
     offset: int = 0
     length: int = 0
-    place: int = 0  # of its bytes in `data`
+    place: int = 0  # position of its bytes in `data`
     disk: int = 0
 
 

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from dbbench.labs.powercut.disk import Log
 
 DESTAGE_S: Final = 0.3
-CACHE_BYTES: Final = 64 * 2**20  # as a disk of 2025 has
+CACHE_BYTES: Final = 64 * 2**20  # a usual size for a disk of 2025
 SECTOR: Final = 512
 BLOCK: Final = 4096
 _COPY: Final = 8 * 2**20
@@ -34,8 +34,8 @@ class Cut:
 
     aim: str
     position: int
-    unit: int  # bytes that are written whole or not at all
-    keep: float  # share of a cache's units that is on the medium by chance
+    unit: int  # bytes that are written atomically
+    keep: float  # random share of the cached units that reached the medium
     seed: str
 
 
@@ -126,7 +126,7 @@ def copied(source: Path, target: Path) -> None:
             try:
                 offset = os.lseek(old.fileno(), offset, os.SEEK_DATA)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                if error.errno == errno.ENXIO:  # only a hole follows, up to the end
                     return
                 raise
             end = os.lseek(old.fileno(), offset, os.SEEK_HOLE)
@@ -137,8 +137,8 @@ def copied(source: Path, target: Path) -> None:
 
 Aim = Literal["drop", "subset", "commit", "checkpoint"]
 AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "drop", "subset")
-KILLED: Final = "kill"  # the server's processes, not the power: see `recording`
-LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so a checkpoint's
+KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
+LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
 HALF: Final = 0.5
 
 

@@ -43,12 +43,12 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import Mounted, Stored
 
-IMAGE_BYTES: Final = 2**30  # of each disk; sparse; no mkfs has small-device rules of its own above it that matter here
+IMAGE_BYTES: Final = 2**30  # of each sparse disk; large enough that no mkfs applies relevant rules for small devices
 
 
-# MySQL goes on for ever where a page that recovery needs cannot be read; it says so in lines of this kind.
+# MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
 _UNREADABLE: Final = re.compile(r"\[ERROR\].*(page corruption|[Uu]nable to apply log to corrupted page)")
-# An umount that had everything to write took 21 s; a phase that takes longer than these hangs.
+# An umount that had to write everything took 21 s; a phase that takes longer than these limits hangs.
 DEADLINES_S: Final = {
     "prepare": 300.0, "mount": 60.0, "start": 120.0, "look up": 60.0,
     "check": 120.0, "umount": 90.0, "fsck": 120.0,
@@ -94,10 +94,10 @@ class Ground:
 
     target: LabTarget
     base: Images
-    place: Place  # of the server, and of its log where that lies elsewhere than in the data directory
-    flags: tuple[Durability, ...]  # computed from what kernel and server say
-    version: str  # the server's
-    fs: Mounted  # as it was when it was made
+    place: Place  # directories of the server, and of its log if that is not in the data directory
+    flags: tuple[Durability, ...]  # computed from what the kernel and the server report
+    version: str  # version of the server
+    fs: Mounted  # the filesystem after it was made
 
 
 def disks(folder: Path, stem: str, target: LabTarget) -> Images:
@@ -236,7 +236,7 @@ def phase(name: str, hopeless: Callable[[], None] = lambda: None) -> Iterator[No
 
 
 Harm = Literal["lost", "torn", "damaged", "unrecovered", "fsck"]
-# PostgreSQL and InnoDB name a page whose halves are of different times in these words.
+# Messages of PostgreSQL and InnoDB about a torn page, whose halves were written at different times.
 _TORN: Final = re.compile(
     r"invalid page in block|page verification failed|checksum|[Cc]orrupt|Unable to read page|page_cleaner|"
     r"[Ii]nput/output error|could not read block",
@@ -250,7 +250,7 @@ class Recovery:
     acknowledged: int
     lost: int = 0
     harms: dict[str, str] = field(default_factory=dict)  # kind -> evidence
-    invalid: str = ""  # why it shows nothing; `harms` is then empty
+    invalid: str = ""  # why the cut cannot be judged; `harms` is then empty
     seconds: float = 0.0
 
 
@@ -264,7 +264,7 @@ def recovered(
     """
     began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
     recovery = Recovery(count)
-    (lab.workdir.logs / "server.log").unlink(missing_ok=True)  # what it says is to be of this recovery
+    (lab.workdir.logs / "server.log").unlink(missing_ok=True)  # the new log must be of this recovery only
     try:
         with devices.over(disks) as device:
             try:
@@ -291,7 +291,8 @@ def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, 
         return harm_of_start(error, acknowledged)
     except DbbenchError:
         raise
-    except Exception as error:  # psycopg2's or mysql.connector's, of a server that runs and cannot read its catalogue
+    # An error of psycopg2 or mysql.connector: the server runs, but cannot read its catalogue.
+    except Exception as error:
         return harm_of_start(EngineStartFailed(f"the server answers with an error: {error}"), acknowledged)
 
 
@@ -328,7 +329,7 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {error}"
     except DbbenchError:
         raise
-    except Exception as error:  # psycopg2's or mysql.connector's
+    except Exception as error:  # an error of psycopg2 or mysql.connector
         if not server.alive():
             raise EngineDied(f"the server died of a question ({what}): {error}") from error
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"

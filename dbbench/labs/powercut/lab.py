@@ -49,16 +49,16 @@ from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Images
 from dbbench.units import percent
 
-BATCH: Final = 25  # cuts of one recording: a minute of work, and further ones would be too much alike
-KEPT: Final = 3  # images of one target at most: 100 MB each
+BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
+KEPT: Final = 3  # most images kept for one target: 100 MB each
 
 Tell = Callable[[str], None]
-WORK_S: Final = 2.0  # of the witness before each kill: three checkpoints
-LEAST: Final = 20  # commits, for a recording that says anything
-INVALID_SHARE: Final = 0.1  # more than that, and what is left is no sample
+WORK_S: Final = 2.0  # seconds that the witness works before each kill: three checkpoints
+LEAST: Final = 20  # least number of commits in a recording that can be judged
+INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is not a sample
 
 _ALL: Final = frozenset({"lost", "torn", "damaged", "unrecovered", "fsck"})
-# What a flag lets happen. A commit that was not waited for may be gone; nothing else may.
+# What each flag permits: commits that were not waited for may be lost, and nothing else.
 ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.NO_BARRIER: _ALL,
     Durability.NO_JOURNAL: _ALL,
@@ -72,11 +72,11 @@ class Bench:
     """A running lab, and where it stores its results."""
 
     lab: Lab
-    folder: Path  # of the run: images and logs of harmed cuts
+    folder: Path  # folder of the run, for images and logs of cuts with damage
     seed: int
     tell: Tell
-    until: float | None = None  # of the monotonic clock: when the lab's time is over
-    lying: bool = False  # every disk acknowledges flushes and does nothing: planted by who tests the lab itself
+    until: float | None = None  # end of the lab's time on the monotonic clock
+    lying: bool = False  # every disk acknowledges flushes but does nothing; set only to test the lab itself
     kept: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -112,7 +112,7 @@ class Bench:
     def _again(self, ground: Ground, media: Media, cut: Cut, seen: dict[int, int], first: Recovery) -> Recovery:
         """Return the finding; harm counts only if a second recovery on another device finds it too."""
         left = self.lab.disks("cut", ground.target)
-        occupied = self.lab.scratch / "occupied.img"  # takes the number of the device that was used
+        occupied = self.lab.scratch / "occupied.img"  # occupies the number of the device that was used
         if not occupied.exists():
             occupied.write_bytes(bytes(2**20))
         with loop.attached(occupied):
@@ -270,8 +270,9 @@ class Recording:
     """The result of one recording."""
 
     log: Log
-    whole: tuple[int, int]  # the positions of the log between which there is something to lose
-    working: tuple[tuple[int, int], ...]  # those between which commits were answered, from DESTAGE_S after the first
+    whole: tuple[int, int]  # positions in the log between which data can be lost
+    # Positions between which commits were acknowledged, starting DESTAGE_S after the first.
+    working: tuple[tuple[int, int], ...]
     acknowledged: Acknowledged
     kills: tuple[Recovery, ...]
     seconds: float

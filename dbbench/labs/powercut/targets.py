@@ -18,7 +18,7 @@ from dbbench.plan.catalog import Catalog
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.storage.filesystems import works
 
-# What decides which commits survive, and whether pages can tear. Cells that differ in these are examined apart.
+# What decides which commits survive and whether pages can tear. Cells that differ in these are separate targets.
 DECIDING: Final = (
     "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "commit_delay",
     "innodb_flush_log_at_trx_commit", "innodb_doublewrite", "innodb_flush_method", "sync_binlog", "log_bin",
@@ -30,12 +30,12 @@ DECIDING: Final = (
 class LabTarget:
     """A setup with a server and its settings."""
 
-    arm: str  # its label in the plan; of a control its name
+    arm: str  # label of the setup in the plan, or name of the control
     setup: FsSetup
     engine: EngineSpec
-    settings: Settings  # with the lab's own sizes
-    disks: int = 1  # that the setup takes
-    log: FsSetup | None = None  # of a disk of its own for the write-ahead log
+    settings: Settings  # settings with the small sizes of the lab
+    disks: int = 1  # disks that the setup uses
+    log: FsSetup | None = None  # setup of a separate disk for the write-ahead log
 
     @property
     def deciding(self) -> dict[str, Scalar]:
@@ -93,7 +93,7 @@ def not_examined(cell: Cell) -> str | None:
 
 FEW, FEW_NEEDED = 6, 5
 MANY, MANY_NEEDED = 20, 18
-LONG: Final = 100  # cuts of a setup from which on each control is tried MANY times
+LONG: Final = 100  # from this number of cuts of a setup, each control is tried MANY times
 LYING: Final = "lying disk"
 
 

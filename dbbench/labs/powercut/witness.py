@@ -20,9 +20,9 @@ from dbbench.engines.port import Server
 from dbbench.machine import threads
 
 DOUBLINGS: Final = 14
-ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: some hundred pages, most of them dirty at each checkpoint
+ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: several hundred pages, most of which are dirty at each checkpoint
 SESSIONS: Final = 4
-CHECKPOINT_S: Final = 0.6  # several in a recording of seconds
+CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains several
 FILLER: Final = "x" * 180
 
 _UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
@@ -47,7 +47,7 @@ class Move:
 
 def move(session: int, n: int) -> Move:
     """Return the transaction `n` of a session."""
-    mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF  # spread over all accounts
+    mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF  # spreads the transfers over all accounts
     debit = mixed % ACCOUNTS
     return Move(debit, (debit + 1 + mixed // ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS, 1 + mixed % 97)
 
@@ -130,7 +130,7 @@ def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
             if int(row[0]) != count:
                 lost += count - int(row[0])
             elif (int(row[1]), int(row[2])) != (sum(m.amount for m in moves), sum(m.debit for m in moves)):
-                lost += 1  # one at least is there with other content
+                lost += 1  # at least one row exists with other content
     return lost
 
 
@@ -145,7 +145,7 @@ def _statements(session: int, n: int) -> list[str]:
     transfer = move(session, n)
     changes = sorted(
         [(transfer.debit, -transfer.amount), (transfer.credit, transfer.amount)]
-    )  # in one order: no deadlocks
+    )  # always in the same order, to avoid deadlocks
     return [
         f"INSERT INTO ledger VALUES ({session}, {n}, {transfer.debit}, {transfer.credit}, {transfer.amount})",
         *(_UPDATE.format(amount, account) for account, amount in changes),

@@ -28,13 +28,14 @@ from dbbench.report.progress.event import Emit, parsed
 
 __all__ = ["CommandEnd", "rehearsed", "run_inside", "unavailable"]
 
-MEMORY_BYTES: Final = 2 * 2**30  # of the second kernel; taken as it is used
-ROOM_BYTES: Final = 24 * 2**30  # for what is written inside: a sparse file that takes what is used
+MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on demand
+ROOM_BYTES: Final = 24 * 2**30  # size of the sparse file for everything that is written inside
 LIMIT_S: Final = 3600.0
-_PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")  # beginnings of what the command inside may see
-RECIPE: Final = 1  # counts up when what is kept, or how it is built, changes: an older build is then not used
+# Prefixes of environment variables that the command inside may see.
+_PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")
+RECIPE: Final = 1  # increase this when the content or the build changes, so that older builds are not used
 PROGRAMS: Final = ("debootstrap", "chroot", "mkfs.ext4")
-_BUILD_BYTES: Final = 6 * 2**30  # the most that a build took was 4.1 GiB
+_BUILD_BYTES: Final = 6 * 2**30  # the largest build needed 4.1 GiB
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class CommandEnd:
     kernel: str
     boot_s: float
     command_s: float
-    faults: tuple[str, ...]  # lines of the second kernel's log that tell of a fault of its own
+    faults: tuple[str, ...]  # lines in the log of the second kernel that report its own faults
 
 
 def run_inside(
@@ -171,7 +172,7 @@ def _built(place: Path, tell: Callable[[str], None]) -> Path:
 
     _enough(place)
     making = place / ".making"
-    shutil.rmtree(making, ignore_errors=True)  # of a build that was killed
+    shutil.rmtree(making, ignore_errors=True)  # left by a build that was killed
     making.mkdir()
     try:
         key = built(making, str(mirror()), tell)

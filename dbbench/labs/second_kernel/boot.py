@@ -34,10 +34,10 @@ from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalBuildFailed, all_errors
 from dbbench.machine import namespaces
 
-STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set by the test harness alone: package lists that have expired are taken
-_DEADLINE_S: Final = 900.0  # a step; the longest took 60 s on two cores
+STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set only by the test harness: accepts expired package lists
+_DEADLINE_S: Final = 900.0  # limit for each step; the longest took 60 s on two cores
 _PACKAGES: Final = (
-    "user-mode-linux", "zfsutils-linux", "kmod",  # what is kept
+    "user-mode-linux", "zfsutils-linux", "kmod",  # packages that are kept
     "mdadm", "lvm2", "dmsetup", "thin-provisioning-tools", "cryptsetup-bin", "f2fs-tools", "nilfs-tools",
     "gcc", "make", "libc6-dev", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils", "python3", "file",
     "gawk",
@@ -46,7 +46,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
 
 Tell = Callable[[str], None]
 _GRACE_S: Final = 10.0
-# Not by `-m`: the package imports this module, and Python would warn that it is there twice.
+# Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PROGRAM: Final = f"import sys; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
 _PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", "http_proxy", "https_proxy", "no_proxy", STALE,
                   "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
@@ -78,7 +78,7 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         ) from failure
     finally:
         with contextlib.suppress(OSError):
-            namespaces.unmount(whole / "proc", lazy=True)  # removing must not follow a mount
+            namespaces.unmount(whole / "proc", lazy=True)  # so that removing the tree does not follow the mount
         shutil.rmtree(whole, ignore_errors=True)
     return key
 
@@ -88,7 +88,7 @@ def _debian(root: Path, mirror: str) -> None:
     base: process.Argv = ["debootstrap", "--variant=minbase", "--components=main,contrib", "sid", root, mirror]
     process.run(base, timeout_s=_DEADLINE_S, env=proxies)
     services = root / "usr/sbin/policy-rc.d"
-    services.write_text("#!/bin/sh\nexit 101\n")  # nothing is started by what is installed here
+    services.write_text("#!/bin/sh\nexit 101\n")  # packages that are installed here must not start services
     services.chmod(0o755)
     options = ['APT::Install-Recommends "false";', 'DPkg::Options:: "--force-unsafe-io";', *_proxies_of_apt()]
     if os.environ.get(STALE):
@@ -125,7 +125,8 @@ def _headers(root: Path, version: str) -> Path:
     makefile = re.sub(r"^SUBLEVEL =.*$", f"SUBLEVEL = {sublevel}", (source / "Makefile").read_text(), flags=re.M)
     (source / "Makefile").write_text(re.sub(r"^EXTRAVERSION =.*$", "EXTRAVERSION =", makefile, flags=re.M))
     config = _inside(root, "/usr/bin/linux.uml", "--showconfig")
-    (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))  # it would alter the version
+    # This option would change the version string.
+    (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))
     for target in ("olddefconfig", "modules_prepare"):
         _inside(root, "make", "-C", packed, "-s", _jobs(), "ARCH=um", target)
     (source / "Module.symvers").write_text(symvers((root / KERNEL_FILE).read_bytes()))
@@ -168,7 +169,7 @@ def _jobs() -> str:
 
 
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION: Final = struct.Struct("<IIQQQQ")  # the beginning of Elf64_Shdr: name, type, flags, addr, offset, size
+_SECTION: Final = struct.Struct("<IIQQQQ")  # the first fields of Elf64_Shdr: name, type, flags, addr, offset, size
 _SECTION_BYTES: Final = 64
 _ENTRY: Final = struct.Struct("<QQQ")
 _GPL: Final = 1
@@ -229,17 +230,18 @@ def _text(executable: bytes, offset: int) -> str:
 class BootOrder:
     """A command to run inside, and its environment. All paths are the same inside and outside."""
 
-    root: str  # the small root
+    root: str  # path of the small root
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
-    shared: tuple[str, ...]  # folders that are the machine's own, writable; all else that is written is lost
-    disks: tuple[int, ...]  # bytes of the empty disks /dev/ubdb, /dev/ubdc ...
-    room_bytes: int  # of the sparse disk that takes what is written
+    shared: tuple[str, ...]  # folders of the machine that are writable inside; everything else that is written is lost
+    disks: tuple[int, ...]  # sizes in bytes of the empty disks /dev/ubdb, /dev/ubdc ...
+    room_bytes: int  # size of the sparse disk for everything that is written
     memory_bytes: int
-    scratch: str  # where the disks' files lie, unlinked
+    scratch: str  # folder of the disks' files, which are unlinked at once
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
-    files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))  # as outside
+    # The same limits as outside.
+    files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
@@ -277,11 +279,11 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
         pass_fds=[writing],
         grace_s=_GRACE_S,
         note=False,
-        own_session=True,  # Ctrl-C reaches this process, which then ends that one
+        own_session=True,  # Ctrl-C reaches only this process, which then ends the other
     ) as child:  # fmt: skip
         os.close(writing)
         if timeout_s is not None:
-            child.wait(timeout_s)  # its few reports fit into the pipe
+            child.wait(timeout_s)  # the few reports fit into the pipe, so nothing blocks
         for line in reports:
             answer = json.loads(line)
             if "error" in answer:
@@ -292,7 +294,7 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
 
 
 RUNTIME: Final = namespaces.RUNTIME
-_TIES: Final = ("/dev/null", "/dev/urandom")  # what the kernel's process needs of /dev beside a tmpfs with exec
+_TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
 
 
 def main(argv: Sequence[str]) -> int:
@@ -331,7 +333,8 @@ def _boot(order: BootOrder) -> dict[str, Any]:
     console.touch()
     small = Path(order.root)
     namespaces.mount("/", small / "host", flags=namespaces.MS_BIND | namespaces.MS_REC)
-    namespaces.mount("tmpfs", small / "dev/shm", "tmpfs", data="mode=1777")  # the kernel's memory: a file with exec
+    # Memory of the kernel: a file on a mount with exec.
+    namespaces.mount("tmpfs", small / "dev/shm", "tmpfs", data="mode=1777")
     namespaces.mount("proc", small / "proc", "proc")
     for device in _TIES:
         namespaces.mount(device, small / device.lstrip("/"), flags=namespaces.MS_BIND)
@@ -381,15 +384,15 @@ def _init(order: BootOrder, control: Path) -> str:
 
 
 KERNEL_FILE: Final = "usr/bin/linux.uml"
-ROOM: Final = "room"  # an empty folder: where the booted kernel mounts its own disk
+ROOM: Final = "room"  # an empty folder, on which the second kernel mounts its own disk
 _LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 _LOADER: Final = "lib64/ld-linux-x86-64.so.2"
-_DLOPENED: Final = ("libgcc_s.so.1",)  # no program is linked to it: pthread_exit loads it
+_DLOPENED: Final = ("libgcc_s.so.1",)  # pthread_exit loads this at run time, so ldd does not list it
 _KMOD: Final = "usr/bin/kmod"
 _LVM: Final = ("lvm", "pvcreate", "pvremove", "pvs", "pvscan", "vgcreate", "vgremove", "vgchange", "vgs", "vgextend",
                "lvcreate", "lvremove", "lvchange", "lvs", "lvextend", "lvconvert", "lvdisplay")  # fmt: skip
 
-# name -> the file it is
+# name -> path of its file
 OWN_PROGRAMS: Final[dict[str, str]] = {
     **{name: f"usr/sbin/{name}" for name in ("zfs", "zpool", "zdb")},
     **dict.fromkeys(("modprobe", "insmod", "rmmod", "lsmod"), _KMOD),
@@ -407,7 +410,7 @@ SPARE_PROGRAMS: Final[dict[str, str]] = {
 def small_command(small: Path, name: str) -> list[str]:
     """Return the argv that starts a program of the small root from any other root."""
     file = {**SPARE_PROGRAMS, **OWN_PROGRAMS}[name]
-    first = ["-d", str(small)] if name == "modprobe" else []  # its modules are not those of the machine
+    first = ["-d", str(small)] if name == "modprobe" else []  # modules of the second kernel, not of the machine
     return [str(small / _LOADER), "--library-path", str(small / _LIBRARIES), "--argv0", name, str(small / file), *first]
 
 
@@ -416,7 +419,7 @@ def kept_of(root: Path, small: Path) -> None:
     for folder in ("usr/bin", "usr/sbin", _LIBRARIES, "lib64", "host", "proc", "dev/shm", "tmp", "root", ROOM):
         (small / folder).mkdir(parents=True, exist_ok=True)
     for name in ("dev/null", "dev/urandom"):
-        (small / name).touch()  # the machine's own are bound over them
+        (small / name).touch()  # the machine's files are mounted over these
     (small / "lib").symlink_to("usr/lib")
     shutil.copy(root / _LOADER, small / _LOADER)
     for program in dict.fromkeys((KERNEL_FILE, *OWN_PROGRAMS.values(), *SPARE_PROGRAMS.values())):
@@ -428,7 +431,7 @@ def kept_of(root: Path, small: Path) -> None:
 def _copied(root: Path, small: Path, program: str) -> None:
     """Copy a program with its libraries. Raises OSError if the root does not have it."""
     shutil.copy(root / program, small / program)
-    listed = process.run(["chroot", root, "ldd", f"/{program}"], ok=(0, 1)).stdout  # 1: a static one
+    listed = process.run(["chroot", root, "ldd", f"/{program}"], ok=(0, 1)).stdout  # status 1: a static program
     for line in listed.splitlines():
         words = line.split()
         if len(words) > 2 and words[1] == "=>" and words[2].startswith("/"):

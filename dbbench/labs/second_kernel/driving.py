@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
             execute(folder, emit=emit)
         except (Interrupted, Terminated):
             raise
-        except DbbenchError as error:  # it could not begin at all: a refusal, or its dataset
+        except DbbenchError as error:  # the trial could not begin: it was refused, or its dataset failed
             _failed(folder, run, left_first(folder, run, left), error, emit)
     return EXIT_OK
 

@@ -28,10 +28,10 @@ from dbbench.machine.namespaces import mount, mounts_of
 
 MS_MOVE: Final = 0x2000
 _POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
-_EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing loads them by itself: no udev runs here
+_EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing else loads these, because no udev runs here
 FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
-_NR_OPEN: Final = 1048576  # fs.nr_open: no limit of open files may be larger
-_DRAIN_S: Final = 5.0  # a daemon that was left may hold the pipe for ever
+_NR_OPEN: Final = 1048576  # fs.nr_open: the largest possible limit of open files
+_DRAIN_S: Final = 5.0  # a daemon that still runs might keep the pipe open for ever
 
 
 def main(control: str) -> NoReturn:
@@ -45,7 +45,7 @@ def main(control: str) -> NoReturn:
         answer = {"status": status, "boot_s": began, "command_s": round(_uptime_s() - began, 2),
                   "kernel": os.uname().release, "faults": _faults()}  # fmt: skip
     except BaseException:
-        traceback.print_exc()  # on the kernel's console
+        traceback.print_exc()  # prints to the console of the kernel
     with contextlib.suppress(OSError):
         _durable(folder / "answer.json", json.dumps(answer))
     os.sync()
@@ -128,7 +128,7 @@ def _run(order: BootOrder) -> int:
             break
     for copier in copiers:
         copier.join(_DRAIN_S)
-        copier.check()  # output that is lost fails the command: main() prints why on the kernel's console
+        copier.check()  # lost output fails the command; main() prints the reason to the console of the kernel
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -139,8 +139,9 @@ def _become(order: BootOrder, outputs: list[int]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, fd in enumerate(outputs, 1):
             os.dup2(fd, number)
-        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)  # -1: no limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # the kernel's own are too few for a server
+        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)  # -1 means no limit
+        # The default limit of the kernel is too small for a server.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.chdir(order.cwd)
         os.execvpe(order.argv[0], list(order.argv), order.env)
     except (OSError, ValueError) as error:

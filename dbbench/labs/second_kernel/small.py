@@ -15,9 +15,10 @@ from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, T
 from dbbench.plan import Expanded
 from dbbench.run.record import DEADLINES_S
 
-PLACE: Final = Path("/var/tmp/dbbench-second-kernel")  # inside only: what its journal names is nowhere outside
-DEVICE_BYTES: Final = 2**30  # each: every family takes it, and a server with its log fits
-PHASE_S: Final = 600.0  # the most that a phase may take: what stands still is told by its name, and the rest goes on
+# Exists only inside: nothing that its journal names exists outside.
+PLACE: Final = Path("/var/tmp/dbbench-second-kernel")
+DEVICE_BYTES: Final = 2**30  # of each device: large enough for every family and for a server with its log
+PHASE_S: Final = 600.0  # limit of a phase: one that hangs is reported by name, and the rest continues
 WARMUP_S: Final = 1.0
 MEASURE_S: Final = 4.0
 MOST: Final[dict[str, int]] = {
@@ -25,7 +26,7 @@ MOST: Final[dict[str, int]] = {
     "file_size": 64 * 2**20, "files": 1000, "file_bytes": 4096,
     "warehouses": 1, "districts": 2, "customers": 100, "items": 200,
 }  # fmt: skip
-# Sizes that a server would ask this small machine for; the engine's own defaults fit.
+# Settings of sizes that are too large for this small machine; the defaults of the engine fit.
 _SIZES: Final = (
     "shared_buffers", "huge_pages", "effective_cache_size", "maintenance_work_mem", "wal_buffers", "max_wal_size",
     "min_wal_size", "innodb_buffer_pool_size", "innodb_log_file_size", "innodb_redo_log_capacity",
@@ -74,7 +75,7 @@ def _cell(cell: Cell) -> Cell:
         dataset=Dataset(cell.dataset.kind, _less(cell.dataset.parameters)),
         window=window,
         memory_bytes=None,
-        client=None,  # it has no network
+        client=None,  # the second kernel has no network
     )
 
 

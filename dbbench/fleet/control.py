@@ -40,7 +40,7 @@ from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED
 from dbbench.units import on_terminal, time_text
 
-_START_S: Final = 60.0  # for hosts that we start
+_START_S: Final = 60.0  # time limit for the start of hosts on this machine
 _ANSWER_S: Final = 30.0
 Show = Callable[[], contextlib.AbstractContextManager[Emit]]  # shows progress within the block
 
@@ -51,8 +51,8 @@ class Order:
 
     asked: Asked
     mode: str  # "each" or "spread"
-    name: str | None  # of the fleet
-    new: bool  # even if a fleet of this plan can be resumed
+    name: str | None  # name of the fleet
+    new: bool  # start a new fleet even if one with this plan can be resumed
     precision: float | None
     least_hosts: int
     wipe: tuple[str, ...]  # devices that may be erased
@@ -67,7 +67,7 @@ class Reach:
     ssh: str | None
     local: int | None
     listen: str | None
-    remote: str  # the command on the hosts
+    remote: str  # command that runs dbbench on the hosts
     host_results: str
     certs: Path | None
     detach: bool
@@ -83,7 +83,7 @@ def resumed(root: Path, order: Order) -> Fleet | None:
 
     Raises PlanInvalid, RunNameTaken, RunLocked.
     """
-    foreseen(order.asked.plan, order.asked.expanded)  # a budget that is too short is refused before anything starts
+    foreseen(order.asked.plan, order.asked.expanded)  # refuses a budget that is too short before anything starts
     if order.asked.plan.client is not None:
         raise PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
@@ -125,7 +125,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
     if reach.scheduler is not None:
         address = security.whole(reach.scheduler)
         secured = security.of(address, reach.certs)
-        Dask(address, secured).close()  # what cannot be reached at all is told at once
+        Dask(address, secured).close()  # reports an unreachable scheduler at once
         engine = Lasting(lambda: Dask(address, secured), lambda _: stop.check())
         try:
             yield engine, [], ""
@@ -208,7 +208,8 @@ def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -
         raise FleetUnreachable("the scheduler has no worker of a fleet", effect="Nothing was started.",
                                remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
     plan, cells, trials = request.plan, request.expanded.cells, request.expanded.order
-    if plan.budget_s is not None and order.mode == "spread":  # a block for each host, to which it adds others
+    # Each host gets one block and adds others while its budget lasts.
+    if plan.budget_s is not None and order.mode == "spread":
         trials = tuple(ordered(cells, max(plan.blocks, len(hosts)), plan.seed))
     dealt = ledger.deal(trials, hosts, order.mode)
     fleet = Fleet(
@@ -291,7 +292,7 @@ def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
     return sorted(answered)
 
 
-EVERY_S: Final = 30.0  # between two lines of where all stand, where no terminal is
+EVERY_S: Final = 30.0  # seconds between two status lines if there is no terminal
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "")
 
 

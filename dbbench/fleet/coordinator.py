@@ -24,11 +24,11 @@ from dbbench.report.progress.event import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results.trials import set_aside
 
-PATIENCE_S: Final = 15.0  # a host that has nothing new answers after that: one question is some ms of its CPU
-GONE_AFTER_S: Final = 600.0  # a reboot is shorter; what a host measures meanwhile is not lost
+PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
+GONE_AFTER_S: Final = 600.0  # longer than a reboot; what the host measures meanwhile is not lost
 _RETRY_S: Final = 1.0
 _TELL_S: Final = 1.0
-_SAVE_SHARE: Final = 20  # run.json is written at most that share of the time: 20 000 trials are some MB
+_SAVE_SHARE: Final = 20  # writing run.json takes at most 1/20 of the time: with 20 000 trials it has several MB
 
 
 class Coordinator:
@@ -44,7 +44,7 @@ class Coordinator:
         self._emit, self._clock = emit, clock
         self._patience_s, self._gone_after_s = patience_s, gone_after_s
         self._runs = {name: results.load_spec(results_folder / name) for name in ledger.run_names(fleet)}
-        self._start = True  # supervisors
+        self._start = True  # whether hosts start supervisors
         self._unsaved: set[str] = set()
         self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
         self.books = {host: self._book(host) for host in fleet.dealing}
@@ -124,7 +124,7 @@ class Coordinator:
         except ResultDamaged as error:
             book.transfer = None
             book.damaged += 1
-            if book.damaged >= 3:  # once is a bad line, three times a bad disk
+            if book.damaged >= 3:  # one damaged transfer may be the network; three in a row mean a bad disk
                 self._give_up(book, f"{error.title}: {error.evidence}")
         except DbbenchError as error:
             self._give_up(book, f"{error.id} {error.title}: {error.evidence}")
@@ -136,7 +136,7 @@ class Coordinator:
             case Dealt(facts):
                 book.dealt = True
                 self._change(book.run, hosts={**self._runs[book.run].hosts, book.host: facts})
-                if self.fleet.mode == "each":  # a run of its own, like one that was driven by hand
+                if self.fleet.mode == "each":  # each host has a separate run, like one started by hand
                     host_facts = {name: value for name, value in facts.items() if name != "versions"}
                     self._change(book.run, host=host_facts, versions=dict(facts["versions"]))
             case HostSeen():
@@ -225,7 +225,7 @@ class Coordinator:
             if not b.gone
         }
         if self.fleet.mode == "spread" and left and able:
-            torn = [spec.id for spec in run.order if spec.block in left]  # run again, whole, elsewhere
+            torn = [spec.id for spec in run.order if spec.block in left]  # the whole block runs again on another host
             aside = set_aside(self.results / book.run, torn, book.host)
             dealt = ledger.deal_again(dealt, book.host, left, able)
             aside_text = f", {len(aside)} of its trials are set aside" if aside else ""
@@ -307,7 +307,8 @@ class Coordinator:
         run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
         if run is None or run.precision is None or not able or self._lacking():
             return False
-        from dbbench.fleet.ledger import dealt_further  # with all that a runner needs
+        # Imported here, because it imports everything that a runner needs.
+        from dbbench.fleet.ledger import dealt_further
 
         self._account()
         run = self._runs[self.fleet.name]
@@ -347,7 +348,7 @@ class Coordinator:
         order = ledger.trials_of_host(self._runs[name].order, self.fleet.dealing[host])
         taken = {spec.id for spec in order} & results.finished(self.results / name)
         book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
-        book.done = not order  # a host without blocks waits for what others leave
+        book.done = not order  # a host without blocks waits for blocks of hosts that leave
         return book
 
     def _change(self, name: str, **news: Any) -> None:

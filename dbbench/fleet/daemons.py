@@ -16,7 +16,7 @@ from dbbench.fleet import remains, security
 from dbbench.fleet.host import HERE
 from dbbench.fleet.transport import DISK, PLACE
 
-# What a worker does beside its task: by default it wakes 50 times a second and takes 1.6 % of a core.
+# Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of a core.
 QUIET: Final[dict[str, Any]] = {
     "distributed.admin.tick.interval": "10s",
     "distributed.admin.tick.limit": "1h",
@@ -32,7 +32,7 @@ QUIET: Final[dict[str, Any]] = {
     "distributed.worker.daemon": False,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.allowed-failures": 0,  # a question that got lost is asked again by the coordinator
+    "distributed.scheduler.allowed-failures": 0,  # the coordinator repeats lost questions itself
     "distributed.diagnostics.nvml": False,
     "distributed.comm.retry.count": 0,
     "logging": {"distributed": "warning"},
@@ -42,7 +42,7 @@ dask.config.set(QUIET)
 import distributed  # noqa: E402  (some of it is read when it is imported)
 
 HEARTBEAT_S: Final = 5.0
-_AGAIN_S: Final = 2.0  # a scheduler that died is started again by whoever started it
+_AGAIN_S: Final = 2.0  # a scheduler that died is restarted by the process that started it
 _STEP_S: Final = 0.5
 
 
@@ -111,7 +111,7 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     except (OSError, TimeoutError, ValueError, RuntimeError):
         return False
     finally:
-        with contextlib.suppress(Exception):  # it is over in any case
+        with contextlib.suppress(Exception):  # ending anyway
             await worker.close(timeout=2)
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -38,9 +38,9 @@ from dbbench.model import plain
 from dbbench.model.base import NAME
 from dbbench.results import merging
 
-CHUNK: Final = 4 * 2**20  # bytes of an answer: what coordinator and scheduler hold of a host at a time
-_STARTS: Final = 3  # of a supervisor, without a trial between them
-_WAKE_S: Final = 2.0  # a supervisor that was killed rings no bell
+CHUNK: Final = 4 * 2**20  # bytes per answer: limits what coordinator and scheduler keep in memory for each host
+_STARTS: Final = 3  # starts of a supervisor without a trial between them, before it is given up
+_WAKE_S: Final = 2.0  # seconds between checks, because a killed supervisor sends no signal
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Here:
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
     supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervise")
     leave: threading.Event = field(default_factory=threading.Event)
-    starts: dict[str, int] = field(default_factory=dict)  # of a run's supervisor since its last trial
+    starts: dict[str, int] = field(default_factory=dict)  # starts of the run's supervisor since its last trial
 
 
 HERE: Final = Here()
@@ -127,7 +127,8 @@ def _see(question: See) -> HostSeen:
             alive = _supervised(room, question.start)
             finished = next(iter(room.finished_beyond(taken)), "")
             state = room.state()
-            new = "" if alive and state.trial else finished  # in a trial nothing travels: it would be load
+            # Nothing is transferred during a trial, because that would be load.
+            new = "" if alive and state.trial else finished
             over = time.monotonic() >= until or not alive or state.ended or not (finished or question.start)
             if new or over:
                 return _seen(room, new)
@@ -176,8 +177,9 @@ def _start(room: Room) -> None:
             f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without a trial",
             remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
         )
-    room.tell(HostState(note="starting"))  # what stopped the last one is over
-    with contextlib.suppress(CommandFailed):  # another one was quicker, or it ended: the state says why
+    room.tell(HostState(note="starting"))  # clears the error of the previous supervisor
+    # Another supervisor was faster, or this one ended; the state contains the reason.
+    with contextlib.suppress(CommandFailed):
         process.run([*HERE.supervisor, str(room.folder)], env=process.kept_environment(), timeout_s=60, note=False)
 
 

@@ -35,7 +35,7 @@ from dbbench.results.merging import Incoming
 from dbbench.run.adaptive import further, whole_block
 
 FOLDER = ".fleet"
-HOSTS = "hosts"  # in the fleet's folder: results folders of hosts that are workers of this machine
+HOSTS = "hosts"  # folder with the results of hosts that are workers of this machine
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Fleet:
     created: str
     plan_sha256: str
     dealing: Dealing
-    gone: dict[str, str] = field(default_factory=dict)  # host -> why nothing more is expected of it
+    gone: dict[str, str] = field(default_factory=dict)  # host -> why the fleet no longer waits for it
     finished: bool = False
-    scheduler: str = ""  # that we started: where the next coordinator finds it
-    detached: bool = False  # hosts of this machine go on without a coordinator
+    scheduler: str = ""  # address of the scheduler that we started, for the next coordinator
+    detached: bool = False  # hosts of this machine continue without a coordinator
 
 
 def folder_of(results_folder: Path, name: str) -> Path:
@@ -78,7 +78,7 @@ def load(results_folder: Path, name: str) -> Fleet:
     except (OSError, ValidationError, ValueError) as error:
         raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
     for word in (fleet.name, *fleet.dealing):
-        if not NAME.fullmatch(word) or fleet.name != name:  # they become names of files and folders
+        if not NAME.fullmatch(word) or fleet.name != name:  # these words become names of files and folders
             raise ResultDamaged(f"{path} cannot be read: {word!r} is not the name of this fleet or of a host")
     return fleet
 
@@ -112,7 +112,7 @@ def coordinator(results_folder: Path, name: str) -> int | None:
     lock = folder_of(results_folder, name) / ".lock"
     try:
         pid = int(read_bytes(lock, results_folder))
-        if not Path(f"/proc/{pid}").exists():  # the lock is tried only where a coordinator seems to hold it
+        if not Path(f"/proc/{pid}").exists():  # try the lock only if a coordinator seems to hold it
             return None
         with plain_file(lock, results_folder) as file:
             return None if try_lock(file.fileno(), shared=True) else pid
@@ -181,7 +181,7 @@ class Transfer:
     trial: str
     incoming: Incoming
     rest: list[tuple[str, int]]
-    offset: int = 0  # in the first of them
+    offset: int = 0  # position in the first of these files
 
     def take(self, content: bytes) -> None:
         """Append bytes to the first file of `rest`. Raises ResultDamaged if it ends too early."""
@@ -200,22 +200,22 @@ class Book:
     """The state of one host of the fleet."""
 
     host: str
-    run: str  # name of its run
+    run: str  # name of the run of this host
     blocks: tuple[int, ...]
-    order: tuple[TrialSpec, ...]  # its trials, repeats as soon as they are known
-    taken: set[str]  # ids that are home
-    heard: float  # UTC
+    order: tuple[TrialSpec, ...]  # trials of this host, with repeats as soon as they are known
+    taken: set[str]  # ids of trials that the coordinator has stored
+    heard: float  # time of the last answer, UTC
     state: HostState = field(default_factory=HostState)
-    dealt: bool = False  # whether it knows its blocks
+    dealt: bool = False  # whether the host knows its blocks
     asked: bool = False
     retry_at: float = 0.0
     transfer: Transfer | None = None
-    arriving: str | None = None  # a trial whose bytes are all here, but not safe yet
-    damaged: int = 0  # transfers in a row
+    arriving: str | None = None  # a trial that has arrived completely but is not stored yet
+    damaged: int = 0  # damaged transfers in a row
     done: bool = False
-    gone: str = ""  # why nothing more is expected of it
+    gone: str = ""  # why the fleet no longer waits for this host
     note: str = ""
-    current: bool = False  # its last answer had nothing new
+    current: bool = False  # the last answer contained nothing new
 
     @property
     def open(self) -> bool:
@@ -263,7 +263,7 @@ class Book:
         }  # fmt: skip
 
 
-Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order in which they were dealt
+Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order of assignment
 
 
 def deal(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) -> Dealing:
@@ -334,7 +334,7 @@ def dealt_further(run: Run, dealt: Dealing, folder: Path, hosts: Sequence[str]) 
     This checks once for as many blocks as there are hosts, which is less often than on one machine.
     """
     left = deal_more(dealt, run.order, hosts)
-    if left != dealt:  # a coordinator was killed before it dealt them
+    if left != dealt:  # a coordinator was killed before it assigned them
         return run, left
     trials = {spec.id: results.load_trial(folder / "trials" / spec.id) for spec in run.order}
     for _ in hosts:

@@ -22,8 +22,8 @@ from dbbench.fleet import ledger, security
 from dbbench.fleet.transport import Transport
 from dbbench.machine import namespaces
 
-GIVE_UP_S: Final = 60.0  # a worker without a scheduler: nobody comes back for it
-_AGAIN_S: Final = 5.0  # between two starts of the same
+GIVE_UP_S: Final = 60.0  # a worker that has no scheduler for this time ends
+_AGAIN_S: Final = 5.0  # seconds between two starts of the same process
 DBBENCH: Final = (sys.executable, "-m", "dbbench")
 
 

@@ -25,7 +25,7 @@ from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
 
 SCRATCH: Final = ".fleet-worker"
-STOP_S: Final = 90.0  # a trial's clean stop has a minute
+STOP_S: Final = 90.0  # a clean stop of a trial may take a minute
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ class AtWork:
 
     fleet: str
     host: str
-    folder: Path  # of the run that it works on
+    folder: Path  # folder of the run that it works on
     pid: int
     state: HostState
 
@@ -78,7 +78,8 @@ def at_work(results_folder: Path, name: str) -> list[AtWork]:
         room = Room(run)
         pid = None
         if (room.path / "lock").is_file():
-            with contextlib.suppress(OSError, ResultNotRegular):  # a lock that leads elsewhere is no supervisor's
+            # A lock that is a link elsewhere does not belong to a supervisor.
+            with contextlib.suppress(OSError, ResultNotRegular):
                 pid = room.supervisor()
         if pid is not None:
             working.append(

@@ -37,11 +37,11 @@ class Deal:
     """Make the run's directory on the host if it does not exist; these are its blocks from now on."""
 
     run: str
-    spec: bytes  # run.json with this host's order
+    spec: bytes  # run.json with the order of this host
     plan: str
     scripts: dict[str, str]
     wipe: tuple[str, ...]
-    version: str  # of dbbench: both sides must be the same
+    version: str  # version of dbbench, which must be the same on both sides
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class See:
     blocks: tuple[int, ...]
     taken: tuple[str, ...]
     patience_s: float
-    start: bool = True  # a supervisor, where none drives what is left
+    start: bool = True  # start a supervisor if trials are left and none runs
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class HostState:
 
     trial: str = ""  # "" between trials
     phase: str = ""
-    since: float = 0.0  # UTC, of the phase
-    note: str = ""  # what is prepared, what is waited for
-    waits_for: str = ""  # the run's folder that has the disk which is waited for
-    mean_s: float | None = None  # of the trials of this sitting
-    left: int = 0  # trials
-    used_s: float = 0.0  # of the budget, in all sittings
+    since: float = 0.0  # start of the phase, UTC
+    note: str = ""  # what the host prepares or waits for
+    waits_for: str = ""  # folder of the run that uses the disk for which this host waits
+    mean_s: float | None = None  # mean duration of the trials since the start of this supervisor
+    left: int = 0  # trials that are left
+    used_s: float = 0.0  # seconds of the budget used so far, by all supervisors of the run
     ended: bool = False
-    error: dict[str, Any] | None = None  # what stopped it: class, evidence, where, effect, remedy
+    error: dict[str, Any] | None = None  # the error that stopped it: class, evidence, where, effect, remedy
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class HostSeen:
 
     dealt: bool
     state: HostState = field(default_factory=HostState)
-    trial: str = ""  # a finished one
-    files: tuple[tuple[str, int], ...] = ()  # all of its files with their bytes
-    content: dict[str, bytes] = field(default_factory=dict)  # of those that are small
-    repeats: tuple[dict[str, Any], ...] = ()  # trials that the host has added: blocks that are repeated
+    trial: str = ""  # id of a finished trial
+    files: tuple[tuple[str, int], ...] = ()  # names of all its files, with their sizes in bytes
+    content: dict[str, bytes] = field(default_factory=dict)  # contents of the small files
+    repeats: tuple[dict[str, Any], ...] = ()  # trials that the host has added, to repeat blocks
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Refused:
 Answer = Dealt | HostSeen | bytes | Refused | None
 
 
-LISTENING_S: Final = 5.0  # after a question: an answer goes home and the next question comes back
+LISTENING_S: Final = 5.0  # time after an answer in which the next question is expected
 
 _STATE: Final = TypeAdapter(HostState)
 
@@ -200,7 +200,7 @@ class Room:
         fd = own_file(real_folder(self.path, self.folder.parent) / "lock", os.O_RDWR, 0o600)
         try:
             if held := try_lock(fd):
-                os.ftruncate(fd, 0)  # the pid of the last one
+                os.ftruncate(fd, 0)  # removes the pid of the previous process
             yield held
         finally:
             os.close(fd)
@@ -295,7 +295,7 @@ def _holds(pid: int, lock: Path) -> bool:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
-    except OSError:  # the descriptor has been closed in the meantime
+    except OSError:  # the descriptor was closed meanwhile
         return []
 
 

@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
         if held:
             process.become_daemon(room.path / "supervisor.log")
             room.sign()
-            signal.signal(signal.SIGTERM, _stopped)  # also while it waits for the disk
+            signal.signal(signal.SIGTERM, _stopped)  # handled also while waiting for the disk
             supervisor.supervise(folder, execute, checked)
 
 

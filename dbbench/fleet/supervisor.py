@@ -23,7 +23,7 @@ from dbbench.model import Run
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results.fileio import try_lock
 
-HANDOVER_S: Final = 120.0  # a coordinator that asks, but does not take: the night goes on without it
+HANDOVER_S: Final = 120.0  # if the coordinator asks but does not collect results, the run continues without it
 _LOCKS: Final = Path("/run/lock")
 _POLL_S: Final = 0.2
 
@@ -154,7 +154,7 @@ class Turn:
             with _held(path.with_suffix(".queue"), path, self.folder, note):
                 self._fd = _locked(path, path, self.folder, note)
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, os.fsencode(self.folder), 0)  # who waits says for whom
+            os.pwrite(self._fd, os.fsencode(self.folder), 0)  # the waiting process writes which run it is
         self._block = block
 
     def _give(self) -> None:
@@ -165,7 +165,7 @@ class Turn:
 
 def must_be_wanted(folder: Path) -> None:
     """Raise CoordinatorGone if the directory is of a host of this machine whose coordinator has ended."""
-    from dbbench.fleet import ledger  # with all that makes a plan; a worker needs none of it
+    from dbbench.fleet import ledger  # imported here, because a worker does not need the code that makes plans
 
     if ledger.abandoned(folder):
         raise CoordinatorGone(
@@ -208,7 +208,7 @@ def _held(path: Path, disk: Path, folder: Path, note: Note) -> Iterator[None]:
 
 def lock_of(run: Run, folder: Path) -> Path:
     """Return the lock file of the disk that the run uses."""
-    from dbbench.storage.devices import image  # with all kinds of devices
+    from dbbench.storage.devices import image  # imported here, because it imports all kinds of devices
 
     device = run.plan.device
     if device.imaged:
@@ -216,7 +216,7 @@ def lock_of(run: Run, folder: Path) -> Path:
     else:
         named = device.paths.values() if isinstance(device.paths, dict) else device.paths
         path = Path(next(iter(named), device.path or str(folder)))
-    status = path.stat() if path.exists() else folder.stat()  # what is not there is refused a moment later
+    status = path.stat() if path.exists() else folder.stat()  # a missing path is refused later
     number = status.st_rdev or status.st_dev
     place = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     return place / f"dbbench-{os.geteuid()}-disk-{number}.lock"

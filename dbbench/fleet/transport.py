@@ -18,9 +18,9 @@ from dbbench.fleet.room import Answer, Leave, Question
 from dbbench.machine import threads
 from dbbench.metrics.clock import wait_while
 
-PLACE: Final = "host_"  # a worker's resource: host_NAME = 1, so that a question goes there and nowhere else
-DISK: Final = "DISK"  # and one question at a time on its disk
-_LOOK_S: Final = 5.0  # between two looks at who is there: the answer has a line for each worker
+PLACE: Final = "host_"  # resource of each worker: host_NAME = 1, so that a question goes to this host only
+DISK: Final = "DISK"  # resource for one question at a time that uses the disk
+_LOOK_S: Final = 5.0  # between two lists of the workers, because the answer has an entry for each one
 _TIMEOUT: Final = "20s"
 _LEAVE_S: Final = 10.0
 _STEP_S: Final = 0.2
@@ -60,7 +60,7 @@ class Dask:
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
         self._done: queue.Queue[tuple[str, Question, Answer | Lost]] = queue.Queue()
         self._asked: dict[str, tuple[Question, Any]] = {}
-        self._answered: list[Any] = []  # given back together: one by one they would hold up the next question
+        self._answered: list[Any] = []  # released together: one by one they would delay the next question
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
@@ -78,7 +78,7 @@ class Dask:
     def _look(self) -> dict[str, float]:
         try:
             workers = self._client.scheduler_info()["workers"].values()
-        except Exception:  # whatever a scheduler that dies raises: nobody is known to be there
+        except Exception:  # a dying scheduler may raise anything; then no worker is known to be connected
             return {}
         return {
             name.removeprefix(PLACE): float(worker["last_seen"])
@@ -98,7 +98,7 @@ class Dask:
             future = self._submit(host_name, question)
             answer = await future
             self._answered.append(future)
-        except (Exception, asyncio.CancelledError) as error:  # KilledWorker, a comm that closed
+        except (Exception, asyncio.CancelledError) as error:  # KilledWorker, or a closed connection
             answer = Lost(f"{type(error).__name__}: {error}")
         self._done.put((host_name, question, answer))
 
@@ -117,7 +117,8 @@ class Dask:
             except queue.Empty:
                 return received
             wait = 0.0
-            if name in self._asked and self._asked[name][0] is question:  # else: of a host that was forgotten
+            # Otherwise the answer is from a host that was forgotten.
+            if name in self._asked and self._asked[name][0] is question:
                 del self._asked[name]
                 received.append((name, answer))
 
@@ -133,16 +134,17 @@ class Dask:
 
     def close(self) -> None:
         """Disconnect from the scheduler."""
-        with contextlib.suppress(Exception):  # it is gone already
+        with contextlib.suppress(Exception):  # the connection is already closed
             self._client.close(timeout="2s")
 
     def end(self) -> None:
         """End workers and scheduler, without waiting for the workers' answers."""
         self._answered.clear()
-        with contextlib.suppress(Exception):  # the scheduler is gone already
-            asked = [self._submit(name, Leave()) for name in self._look()]  # held: what nobody holds is taken back
+        with contextlib.suppress(Exception):  # the scheduler has already ended
+            # Keep the futures: Dask cancels tasks without one.
+            asked = [self._submit(name, Leave()) for name in self._look()]
             wait_while(lambda: asked and self._look(), _LEAVE_S, _STEP_S)
-        ending = threads.Helper("fleet-end", self._shut)  # it has no limit of its own
+        ending = threads.Helper("fleet-end", self._shut)  # Dask's own call has no time limit
         ending.start()
         ending.join(_LEAVE_S)
 

@@ -22,11 +22,11 @@ from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_
 from dbbench.report.page.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 
-SHIFT: Final = 0.03  # smaller ones are never told: the least shift of a change point
-FAR: Final = 4.0  # standard deviations of the accepted nights: one night that is not of them; a second run decides
-FEW: Final = math.log(1.10)  # with fewer nights than ENOUGH a larger change is suspect whatever its interval
-ENOUGH: Final = 5  # accepted nights, before their scatter is believed
-RECENT: Final = 10  # nights in which a change point is news
+SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never reported
+FAR: Final = 4.0  # standard deviations of the accepted nights; beyond it a night is suspected, and a second run decides
+FEW: Final = math.log(1.10)  # with fewer nights than ENOUGH, a larger change is suspected whatever its interval is
+ENOUGH: Final = 5  # accepted nights that are needed to estimate their scatter
+RECENT: Final = 10  # number of nights for which a change point counts as new
 MOVED: Final = ("regression", "improvement")
 REGRESSION = "regression"
 QUIET: Final = ("ok", "learning")
@@ -39,11 +39,11 @@ class NightFinding:
     key: str
     state: str
     ratio: float
-    level: float | None = None  # of the accepted nights, or of the accepted run
+    level: float | None = None  # level of the accepted nights, or of the accepted run
     since: str | None = None
     worse: bool = False
     notes: tuple[str, ...] = ()
-    margin: float = 0.0  # how well the level is known, on the log scale; 0 from ENOUGH nights on
+    margin: float = 0.0  # uncertainty of the level on the log scale; 0 from ENOUGH nights on
 
     @property
     def change(self) -> float | None:
@@ -231,9 +231,9 @@ class Regression:
     series: str  # "ENGINE WORKLOAD, VARIANT: ARM"
     since: str
     until: str | None
-    ratio: float  # of the first such night
-    run: str  # that night's run
-    changed: tuple[str, ...]  # versions that were new on it
+    ratio: float  # ratio of the first such night
+    run: str  # name of the run of that night
+    changed: tuple[str, ...]  # versions that were new in that night
 
 
 def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
@@ -247,7 +247,7 @@ def _of(plan: str, nights: Sequence[Night]) -> Iterator[Regression]:
         begun: Night | None = None
         for night in nights:
             if series not in night.states:
-                continue  # a night that tells nothing of it ends nothing
+                continue  # a night without a value for the series does not end it
             if night.states[series] == REGRESSION and series in night.ratios:
                 begun = begun or night
             elif begun is not None:

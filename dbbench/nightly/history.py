@@ -48,12 +48,12 @@ from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
 
 FOLDER: Final = "nightly"
-ITSELF: Final = " itself"  # after the reference's label: its own figure, not a ratio
+ITSELF: Final = " itself"  # suffix of the reference's label for its own throughput, which is not a ratio
 LEVEL: Final = 0.95
-GUARD_P: Final = 0.005  # a guard that called one quiet night in twenty bad would be switched off
-GUARD_SHIFT: Final = 0.03  # as of a change point
-GUARD: Final = "-guard"  # after the reference's label
-PROFILE: Final = " settings profile"  # after the engine's name: the fact that it is
+GUARD_P: Final = 0.005  # strict, because users would switch off a guard that calls one quiet night in twenty bad
+GUARD_SHIFT: Final = 0.03  # the same least shift as of a change point
+GUARD: Final = "-guard"  # suffix of the reference's label
+PROFILE: Final = " settings profile"  # suffix of the engine's name for the fact that records its profile
 RAW_DAYS: Final = 30
 SERIES_DAYS: Final = 365
 _SECONDS: Final = ("series.csv.gz", "histogram.json")
@@ -91,12 +91,12 @@ class Night:
     night: str  # YYYY-MM-DD
     run: str
     created: str
-    good: bool = True  # accepted: nothing failed and the guard was the reference
-    reasons: tuple[str, ...] = ()  # why not
+    good: bool = True  # accepted: nothing failed, and the guard was equal to the reference
+    reasons: tuple[str, ...] = ()  # why the night was not accepted
     failed: int = 0
     ratios: dict[str, Ratio] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)  # kernel, server and package versions
-    changes: tuple[Change, ...] = ()  # facts that differ from the night before
+    changes: tuple[Change, ...] = ()  # facts that differ from the previous night
     states: dict[str, str] = field(default_factory=dict)
     confirmations: dict[str, Ratio] = field(default_factory=dict)
 
@@ -173,7 +173,7 @@ def _facts(loaded: LoadedRun) -> dict[str, str]:
 
 
 def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
-    # Nights of versions without profiles were standalone.
+    # Nights of earlier versions of dbbench, which had no profiles, used the standalone settings.
     before = {**{name: STANDALONE for name in now if name.endswith(PROFILE)}, **before}
     for name in now:
         if name in before and before[name] != now[name]:
@@ -235,7 +235,7 @@ def _night(content: dict[str, Any]) -> Night:
     night = TypeAdapter(Night).validate_python(kept)
     datetime.date.fromisoformat(night.night)
     datetime.datetime.fromisoformat(night.created)
-    if not NAME.fullmatch(night.run):  # it becomes the name of a folder
+    if not NAME.fullmatch(night.run):  # the name becomes that of a folder
         raise ValueError(f"{night.run!r} is not the name of a run")
     if any(value.ratio <= 0 for value in (*night.ratios.values(), *night.confirmations.values())):
         raise ValueError("a ratio is not more than 0")
@@ -327,9 +327,9 @@ class Accepted:
     """An accepted run: nights are compared with its level from then on."""
 
     run: str
-    created: str  # of the run
+    created: str  # time at which the run was created
     reason: str
-    at: str  # when it was accepted
+    at: str  # time at which it was accepted
     ratios: dict[str, Ratio]
 
 

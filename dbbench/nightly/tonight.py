@@ -34,22 +34,23 @@ from dbbench.plan.request import Asked
 from dbbench.report.progress.event import Emit
 from dbbench.results import LoadedRun
 
-CONFIRM_BLOCKS: Final = 7  # of the second run of a suspect: detects 10 % at a trial CV of 5 %
+# Blocks of the second run after a suspected regression: they detect 10 % at a trial CV of 5 %.
+CONFIRM_BLOCKS: Final = 7
 _EXITS: Final = {"regression": EXIT_REGRESSION, "failed": EXIT_TRIAL_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
 
-RunPlan = Callable[[Asked, str], LoadedRun]  # the plan to run and the name of its run
+RunPlan = Callable[[Asked, str], LoadedRun]  # takes the plan to run and the name of the run
 
 
 class NightOutcome(NamedTuple):
     """A night with its judgement."""
 
     plan: str
-    state: str  # of the whole night: `overall`
+    state: str  # state of the whole night, see `overall`
     night: Night
     findings: list[NightFinding]
-    missing: list[str]  # dates without a night since the one before
-    pruned: list[str]  # runs whose raw data was removed
-    news: bool  # whether the state is another than that of the night before
+    missing: list[str]  # dates without a run since the previous night
+    pruned: list[str]  # names of the runs whose raw data was removed
+    news: bool  # whether the state differs from that of the previous night
 
     @property
     def exit_status(self) -> int:

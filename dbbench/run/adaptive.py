@@ -14,20 +14,20 @@ from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial,
 from dbbench.plan import ordered
 from dbbench.plan.checks import MOST_TRIALS
 
-LEAST: Final = 5  # pairs; with fewer the scatter itself is hardly known
-MOST_BLOCKS: Final = 15  # what is not settled by then is told as it is
-LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is looked at after every block
+LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
+MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
+LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is checked after every block
 
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
-    """Return the run with one more block of the cells whose question is open; the same order if there is none.
+    """Return the run with one more block of the cells whose question is open, or with the same order if none is open.
 
-    `trials` are the finished ones by id, all of `run.order`. A pair is settled from LEAST pairs on, when half its
-    interval at LEVEL is within the precision; then its arm is not measured again. The baseline stays in until its last
-    pair is settled. `run.questions` has the state of each cell, and `run.settled` the same in words.
+    `trials` are the finished trials by id, all of `run.order`. A pair is settled once it has at least LEAST pairs and
+    half its interval at LEVEL is within the precision; then its arm is not measured again. The baseline stays in until
+    its last pair is settled. `run.questions` has the state of each cell, and `run.settled` the same state as text.
 
-    With a budget alone the block has all cells, and `trials` are not needed. With both, whichever ends first ends the
-    run; `run.budget.ended` says why.
+    With a budget alone the block has all cells, and `trials` are not needed. With both, whichever is reached first
+    ends the run; `run.budget.ended` says why.
     """
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
@@ -45,7 +45,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
 
 
 def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
-    """Return the run with the block, unless its budget has no time for it."""
+    """Return the run with the block added, unless its budget has no time for it; then it says why it ended."""
     ended: BudgetEnd = ""
     if run.budget is not None:
         if not block:
@@ -60,7 +60,7 @@ def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
 
 
 def fits(run: Run, specs: Sequence[TrialSpec]) -> bool:
-    """Whether the trials would be finished within the budget, by the times of earlier trials; True without a budget."""
+    """Return whether the trials would end within the budget, by the times of earlier trials; True without a budget."""
     if run.budget is None or run.plan.budget_s is None:
         return True
     return run.budget.used_s + duration_s(run.budget, specs) <= run.plan.budget_s
@@ -73,8 +73,8 @@ def duration_s(budget: Budget, specs: Sequence[TrialSpec]) -> float:
 
 
 def may_begin(run: Run, spec: TrialSpec) -> bool:
-    """Whether the trial may begin: the budget is not used up, or the trial belongs to the first blocks, because fewer
-    give no interval."""
+    """Return whether the trial may begin: the budget is not used up, or the trial belongs to the first blocks, because
+    fewer blocks give no interval."""
     if run.budget is None or run.plan.budget_s is None:
         return True
     return run.budget.used_s < run.plan.budget_s or (spec.attempt == 1 and spec.block <= _first(run, run.budget))
@@ -86,10 +86,11 @@ def _first(run: Run, budget: Budget) -> int:
 
 
 def charged(run: Run, seconds: float, cell: str = "") -> Run:
-    """Return the run with so much more of its budget used; `cell`: by a trial of that cell, which was finished.
+    """Return the run with so many more seconds of its budget used; `cell` is that of the trial that was finished, if
+    any.
 
-    The time of a cell is that of its last trials: half of it the last one, a quarter the one before. A disk becomes
-    slower in the course of a run.
+    The time of a cell is a moving average of its trials: the last one counts half, the one before a quarter, because a
+    disk becomes slower in the course of a run.
     """
     if run.budget is None:
         return run
@@ -102,10 +103,10 @@ def charged(run: Run, seconds: float, cell: str = "") -> Run:
 
 
 def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
-    """Return the run when no trial is to begin any more, and the finished trials that do not count.
+    """Return the run when no further trial begins, and the finished trials that do not count.
 
-    `done`: ids of finished trials. A block that the end of the budget has cut is removed from the order, so that all
-    cells have the same number of trials.
+    `done`: ids of finished trials. A block that the end of the budget interrupted is removed from the order, so that
+    all cells have the same number of trials.
     """
     if run.budget is None or run.plan.budget_s is None:
         return run, []
@@ -142,7 +143,7 @@ def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | 
 
 
 def _answered(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Question]) -> bool:
-    """Whether the cell needs no further block; the reason goes into `questions`."""
+    """Return whether the cell needs no further block; the reason is stored in `questions`."""
     if cell.id in questions and questions[cell.id].kind == "settled":
         return True
     pairs, half = half_width(run, cell, trials)
@@ -187,7 +188,7 @@ def _block(run: Run, block: int, cells: list[Cell]) -> list[TrialSpec]:
 
 
 def whole_block(run: Run, block: int) -> list[TrialSpec]:
-    """Return a block of all cells, in the order in which a plan with so many blocks has it."""
+    """Return a block of all cells, in the order that a plan with this number of blocks gives it."""
     last = max((spec.position for spec in run.order), default=0)
     inside = [spec for spec in ordered(run.cells, block, run.plan.seed) if spec.block == block]
     return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]

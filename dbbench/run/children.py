@@ -27,10 +27,12 @@ from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialStuck, al
 from dbbench.report.progress.event import Emit, Event, parsed
 from dbbench.results.fileio import own_file, writing
 
-STOP_GRACE_S: Final = 60.0  # a clean stop: a server's shutdown, an umount; then it is killed and the kernel cleans up
-GRACE_S: Final = 300.0  # what a phase that is over its deadline may take to kill its server and to unmount
-BETWEEN_S: Final = 1800.0  # from one phase to the next, or to the end: an umount that writes back, layers, the result
-_NAMED: Final = 6  # processes that the error names
+# for a clean stop (server shutdown, umount); then the child is killed and the kernel cleans up
+STOP_GRACE_S: Final = 60.0
+GRACE_S: Final = 300.0  # a phase that exceeded its deadline may take so long to kill its server and to unmount
+# between two phases, or after the last one: an umount that writes back, removing layers, writing the result
+BETWEEN_S: Final = 1800.0
+_NAMED: Final = 6  # number of processes that the error names
 
 
 class Stop:
@@ -39,7 +41,8 @@ class Stop:
     def __init__(self) -> None:
         self.child: process.Running | None = None
         self.signal: int | None = None
-        self.starting = False  # there may be a child that nobody knows yet: an exception would lose it
+        # a child may be starting that `child` does not name yet; an exception now would leave it running
+        self.starting = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         again, self.signal = self.signal is not None, number
@@ -50,7 +53,7 @@ class Stop:
 
     @contextmanager
     def launching(self) -> Iterator[None]:
-        """A child is started in the block, reported by `started`, and has ended at its end."""
+        """Mark that a child starts within the block (`started` reports it) and has ended when the block ends."""
         self.starting = True
         try:
             yield
@@ -64,7 +67,7 @@ class Stop:
             child.popen.send_signal(self.signal)
 
     def error(self) -> DbbenchError:
-        """Return the error that tells the caller about the stop."""
+        """Return the error that ends the run after a stop request."""
         kind = Interrupted if self.signal == signal.SIGINT else Terminated
         return kind("stopped on request", effect="What is finished is kept; the trial that was going on is not.")
 
@@ -121,7 +124,7 @@ def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str,
                     overdue.hear(event)
                     emit(event)
         except TrialStuck:
-            child.popen.kill()  # it heeds nothing else
+            child.popen.kill()  # it does not react to other signals
             raise
         status = child.wait(STOP_GRACE_S)
     if stop.signal is not None:
@@ -145,7 +148,7 @@ class Overdue:
         self._until, self._what = math.inf, ""
 
     def hear(self, event: Event) -> None:
-        """Note the deadline of a phase that begins."""
+        """Store the deadline of a phase that begins."""
         phase, limit_s = event.data.get("phase"), event.data.get("deadline_s")
         if event.kind == "phase_begin" and limit_s is not None:
             self._until = time.monotonic() + limit_s + self._grace_s

@@ -23,9 +23,9 @@ from dbbench.results.trials import set_aside
 
 
 def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:
-    """Return the directory of the run to resume, or None if a new one is to be made. Raises RunNameTaken.
+    """Return the directory of the run to resume, or None if a new run is needed. Raises RunNameTaken.
 
-    Without a name: the newest unfinished run of the same plan, otherwise the newest finished one.
+    Without a name this is the newest unfinished run of the same plan, otherwise the newest finished one.
     """
     if name is not None:
         return _of_that_name(results_folder, wanted, name)
@@ -57,8 +57,8 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
 
 
 def refine(folder: Path, precision: float | None, budget_s: float | None) -> None:
-    """Set the precision (None: as it was) and the budget of a run; a finished run that is less precise, or that has
-    time for it now, gets another block. Raises RunLocked."""
+    """Set the precision (None keeps it) and the budget of a run. A finished run that is less precise, or whose budget
+    has time left now, gets another block. Raises RunLocked."""
     from dbbench.run.adaptive import concluded, further
 
     if precision is None and results.load_spec(folder).plan.budget_s == budget_s:
@@ -136,7 +136,7 @@ def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> Path | None
 
 
 def _goes_on(run: Run, wanted: Asked) -> bool:
-    """Whether it is the same plan and the same share of its blocks, run on this machine."""
+    """Return whether `run` has the same plan and the same share of its blocks, and runs on this machine."""
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
     step = run.budget.step if run.budget is not None else 1

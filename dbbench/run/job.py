@@ -28,7 +28,7 @@ class WorkDir:
     """The private directory of a trial: a tmpfs of its namespaces, or a temporary directory without root."""
 
     root: Path
-    elsewhere: Path = Path("elsewhere")  # on the disk of the run: of a cluster what is not under test
+    elsewhere: Path = Path("elsewhere")  # on the disk of the run: the parts of a cluster that are not under test
 
     @property
     def mount(self) -> Path:
@@ -69,11 +69,11 @@ class Job:
 
     run: Run
     cell: Cell
-    journal: Journal  # of the run
+    journal: Journal  # of the run, not of the trial
     workdir: WorkDir
     emit: Emit
-    images: Images | None = None  # of kind loop
-    wipe: tuple[str, ...] = ()  # identities of the devices that may be erased, as typed
+    images: Images | None = None  # only for kind loop
+    wipe: tuple[str, ...] = ()  # identities of the devices that may be erased, as the user typed them
 
     @property
     def engine(self) -> Engine:

@@ -23,9 +23,10 @@ from dbbench.storage.devices.directory import shared_disks
 from dbbench.storage.devices.port import Device
 from dbbench.units import percent
 
-# Foreign I/O that counts: less moves nothing on a disk of today, and what results and logs of our own write is less.
+# Foreign I/O counts only above both limits: less does not slow down a current disk, and dbbench's own results and logs
+# are below them.
 FOREIGN_SHARE: Final = 0.25
-FOREIGN_BYTES: Final = 8e6  # a second
+FOREIGN_BYTES: Final = 8e6  # bytes per second
 ENDED_S: Final = 5.0  # a session ends within milliseconds of its client, on a busy machine within a second
 MEMINFO: Final = Path("/proc/meminfo")
 
@@ -38,32 +39,35 @@ class Meter:
     server: Server
     load: Load
     limits: Confined
-    files: Sequence[Path]  # of the dataset
+    files: Sequence[Path]  # the dataset
     disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
-    log: dict[str, int | None] = field(default_factory=dict)  # the same, of the log's own device
-    below: dict[str, int | None] = field(default_factory=dict)  # of the disks that hold the images, everybody's
-    processes_bytes: int | None = None  # read and written by the trial's processes, on whatever device
+    log: dict[str, int | None] = field(default_factory=dict)  # the same for the separate device of the log
+    # the same for the disks that hold the images, by all processes of the machine
+    below: dict[str, int | None] = field(default_factory=dict)
+    processes_bytes: int | None = None  # read and written by the trial's processes, on any device
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
-    server_bytes: int | None = None  # memory of the server's processes, the most of the window
-    before: dict[str, float] = field(default_factory=dict)  # the server's counters
+    server_bytes: int | None = None  # largest memory of the server's processes in the window
+    before: dict[str, float] = field(default_factory=dict)  # the server's counters at the start of the window
     after: dict[str, float] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)  # the same before the load started
-    drained: dict[str, float] = field(default_factory=dict)  # and when all its sessions had ended
+    drained: dict[str, float] = field(default_factory=dict)  # the same after all sessions of the load have ended
     moved: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes of the load's system calls
-    debt_bytes: int | None = None  # dirty and under write-back, in the server and in the page cache
+    # dirty and under write-back, in the server and in the page cache, at the end of the window
+    debt_bytes: int | None = None
     drain_write_bytes: int | None = None
     cores: CoresFacts | None = None
     memory: MemoryReading | None = None  # of the server's control group
-    resident_bytes: int | None = None  # of the files in the page cache when the window ended
-    elsewhere: bool = False  # a part of the server's files is not on the device under test
+    resident_bytes: int | None = None  # part of the files in the page cache when the window ended
+    elsewhere: bool = False  # some of the server's files are not on the device under test
     client: Client | None = None  # the load generator is on another host
-    client_cpu: dict[str, float | None] = field(default_factory=dict)  # seconds and client_cpu_s, wherever it is
+    # seconds and client_cpu_s, on this host or on the client's
+    client_cpu: dict[str, float | None] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
-        """The measured window: totals of what happens within the block."""
+        """Measure totals of everything that happens within the block."""
         self.before = self.server.counters()
         machine, moved = host.reading(self._pids()), IoClock()
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
@@ -100,7 +104,7 @@ class Meter:
 
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
-        """The drain: count what it writes to the device."""
+        """Count the bytes that are written to the device within the block."""
         disk = DiskClock(self.device.all_leaves)
         yield
         self.drain_write_bytes = disk.difference()["write_bytes"]
@@ -198,8 +202,9 @@ class Meter:
         )
 
     def _own_bytes(self) -> int | None:
-        """What of the bytes on the disks below is this trial's: all that its own devices moved. Where the log and the
-        rest of the cluster lie elsewhere, all that its processes moved too: which of them went where is not counted."""
+        """Return the bytes that this trial transferred on the disks below: everything that its own devices
+        transferred. If the log and the rest of the cluster are on another disk, the bytes of its processes are
+        added, because their disk is not known."""
         disk_bytes = _sum(self.disk.get("read_bytes"), self.disk.get("write_bytes"))
         return disk_bytes if disk_bytes is None or not self.elsewhere else disk_bytes + (self.processes_bytes or 0)
 

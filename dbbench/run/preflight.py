@@ -32,8 +32,8 @@ from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
-USABLE: Final = 0.9  # of a device's bytes: ext reserves 5 %, xfs and btrfs keep as much for their own metadata
-SPARE: Final = 1.05  # of a disk's need: others use it too
+USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
+SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
 
 
 def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None) -> None:
@@ -87,7 +87,8 @@ def missing_programs(expanded: Expanded) -> list[str]:
     for cell in expanded.cells:
         bin_ = Path(cell.engine.bin) if cell.engine.bin else None
         programs += ENGINES[cell.engine.name].programs(bin_)
-        if cell.workload.driver != "pgbench":  # it lies with the engine's programs, not in PATH
+        # pgbench is next to the engine's programs, not in PATH; programs(bin_) includes it
+        if cell.workload.driver != "pgbench":
             programs += DRIVERS[cell.workload.driver].programs()
     return [name for name in dict.fromkeys(programs) if not _is_there(name)]
 
@@ -114,7 +115,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
-        missing = filesystems.missing_programs(setup)  # named above
+        missing = filesystems.missing_programs(setup)  # reported above as not installed
         reason = "; ".join(filesystems.obstacles(setup)) if missing else filesystems.works(setup)
         if reason:
             yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
@@ -343,7 +344,7 @@ def _golden_bytes(expanded: Expanded) -> int:
         try:
             key = golden.key(cell.engine, cell.dataset, cell.raw)
             sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
-        except ProgramMissing:  # told above; without its version a copy has no key
+        except ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
     return sum(sizes.values())
 

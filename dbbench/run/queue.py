@@ -39,13 +39,14 @@ from dbbench.units import duration_text
 
 __all__ = ["Between", "Finished", "execute", "give_back"]
 
-RELEASE_S = 10.0  # what the kernel may take to give back what a killed trial had; with little dirty it is 0.1 s
-LOG = "launcher.log"  # in the run's folder: what the trials' processes print on stderr
+RELEASE_S = 10.0  # time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s
+LOG = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 
-Between = Callable[[Run], Run]  # called before each trial; the run as it is to go on
-EXTRA_TRIALS: Final = 0.5  # repeats, as a share of the plan's trials
-Group = tuple[str, str, str, int]  # engine, workload, variant, block: pairs are made within, so it is repeated whole
+Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
+EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
+# engine, workload, variant, block; pairs are formed within a group, so a group is repeated as a whole
+Group = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
 
 
 class Watch:
-    """Charges the time that passes to the budget of a run, if it has one; also that of a trial that was stopped."""
+    """Charge the time that passes to the budget of a run, if it has one, including the time of a trial that was
+    stopped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._since = folder, time.monotonic()
@@ -103,7 +105,8 @@ class Watch:
                 self.charge(results.load_spec(self._folder))
 
     def charge(self, run: Run, cell: str = "") -> Run:
-        """Return the run with the time since the last call, and save it; `cell`: that of the trial that took it."""
+        """Return the run with the time since the last call charged, and save it; `cell` is that of the trial which
+        used it."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         if run.budget is not None:
@@ -113,7 +116,7 @@ class Watch:
 
 
 def give_back(folder: Path, journal: Journal) -> None:
-    """Remove what a killed run has left, uppermost first: groups of processes, pools, layers, interrupted trials,
+    """Remove what a killed run has left, from top to bottom: process groups, pools, layers, interrupted trials,
     temporary directories."""
     limits.give_back(journal)
     filesystems.give_back(journal)
@@ -127,7 +130,7 @@ def give_back(folder: Path, journal: Journal) -> None:
 
 
 def _measure_ceiling(folder: Path, run: Run, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
-    """Measure the bare device once per run; not possible for an existing directory. A failure leaves no ceiling."""
+    """Measure the bare device once per run, except for an existing directory. If it fails, the run has no ceiling."""
     if run.plan.device.existing or results.load_ceiling(folder) is not None:
         return
     _tell_prepare(emit, "measuring what the bare device can do")
@@ -157,8 +160,8 @@ def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit:
     except TrialStuck as stuck:
         died = stuck
     _must_be_there(folder)
-    if not (folder / "trials" / spec.id).is_dir():  # its process died before it could say anything
-        give_back(folder, Journal(folder / "journal.jsonl"))  # else the next trial finds its devices in use
+    if not (folder / "trials" / spec.id).is_dir():  # its process died before it could publish a result
+        give_back(folder, Journal(folder / "journal.jsonl"))  # otherwise the next trial finds its devices in use
         record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
         record.fail(died)
         record.publish()
@@ -173,7 +176,7 @@ def _must_be_there(folder: Path) -> None:
 def _longer(folder: Path, run: Run, emit: Emit) -> Run:
     """Return the run with additional trials: repeated blocks, and further blocks until the precision is reached.
 
-    With a budget further blocks come first: they take what time there is, and repeats what is left of it.
+    With a budget, further blocks come first; repeated blocks get the time that is left.
     """
     if run.budget is not None:
         return _repeat(folder, _go_on(folder, run, emit), emit)
@@ -192,8 +195,8 @@ def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
 
 
 def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
-    """When nothing else is left, add a block: with --until-precision of the unsettled questions, with a budget only if
-    it fits."""
+    """Add a block when no trial is pending: with --until-precision for the open questions, with a budget only if it
+    fits."""
     if (run.precision is None and run.budget is None) or pending(folder, run):
         return run
     trials = {}
@@ -210,7 +213,7 @@ def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
 
 
 def _concluded(folder: Path, run: Run, emit: Emit) -> Run:
-    """Return the run with what its budget gave; trials of a block that it has cut are set aside."""
+    """Return the run with the outcome of its budget; trials of a block that the budget interrupted are set aside."""
     if run.budget is None:
         return run
     if run.budget.step == 0 and pending(folder, run):
@@ -260,9 +263,9 @@ def _ended(folder: Path, run: Run, spec: TrialSpec) -> dict[str, object]:
 
 
 def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
-    """Return the run with a second attempt of each block that has a suspect trial; the same run if there is none.
+    """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none.
 
-    A failed trial is not repeated: a failure with a cause of its own would happen again. With a budget, blocks are
+    A failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are
     repeated while they fit.
     """
     planned = sum(spec.attempt == 1 for spec in run.order)
@@ -274,7 +277,7 @@ def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
                 again = f"{spec.cell}-b{spec.block}-a2"
-                last += 1  # not the length: a host of a fleet has some of the plan's positions only
+                last += 1  # not the length of the order: a host of a fleet has only some of the plan's positions
                 order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
     return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
 

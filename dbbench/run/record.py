@@ -67,8 +67,8 @@ from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.fileio import writing
 
-# Seconds. Long enough for a slow disk and a large dataset, short enough that a hang at night is found by the
-# morning. `deadlines` in the plan overrides each; warm-up and window get their own length on top.
+# In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs at night has ended
+# by the morning. `deadlines` in the plan overrides each; the lengths of warm-up and window are added to theirs.
 DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.CANARY: 120,
     Phase.CONDITION: 24 * 3600,
@@ -88,7 +88,7 @@ DEADLINES_S: Final[dict[Phase, float]] = {
     Phase.AGE_ENGINE: 24 * 3600,
     Phase.OPERATIONS: 6 * 3600,
 }
-UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy runs to its end; half a day is a hang
+UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy has no fixed length, but after half a day it hangs
 
 
 class Record:
@@ -121,7 +121,8 @@ class Record:
     def stage(self, phase: Phase) -> Iterator[None]:
         """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline.
 
-        The parent knows the deadline too, and ends a call that no signal interrupts (`run.children`).
+        The parent knows the deadline too, and kills this process if it is in a call that signals do not interrupt
+        (`run.children`).
         """
         self._phase = phase
         limit_s = self._deadline_s(phase)
@@ -147,7 +148,7 @@ class Record:
         if client_error(error):
             error = ServerAnswered(" ".join(str(error).split()))
         if isinstance(error, HelperDied) or not isinstance(error, DbbenchError):
-            with contextlib.suppress(OSError):  # of a full disk the trial itself says more
+            with contextlib.suppress(OSError):  # if the disk is full, the error of the trial says so
                 (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
         if not isinstance(error, DbbenchError):
             error = DbbenchError(f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial.")
@@ -222,14 +223,14 @@ def deadline(phase: Phase, seconds: float) -> Iterator[None]:
 
 
 def stopping(error: BaseException) -> bool:
-    """Whether the error is a request to stop: such a trial is not a result and runs again."""
+    """Return whether the error is a request to stop: such a trial has no result and runs again."""
     return isinstance(error, Interrupted | Terminated | KeyboardInterrupt | SystemExit)
 
 
 def keep_logs(logs: Path, raw: Path) -> None:
     """Copy configuration and logs of the server from its private directory into raw/. Raises ResultsUnwritable."""
     with writing(raw):
-        raw.stat()  # where the results folder was removed, it is not made again
+        raw.stat()  # raises if the results folder was removed, so that mkdir below does not create it again
     for path in sorted(logs.rglob("*")):
         if path.is_file():
             target = raw / path.relative_to(logs)
@@ -246,7 +247,7 @@ class Facts:
     that failed earlier is published without it.
     """
 
-    # before the load, in the order of the stages
+    # set before the load, in the order of the stages
     device: DeviceFacts
     host_state: dict[str, Any]
     canary: dict[str, float]
@@ -256,13 +257,13 @@ class Facts:
     age: AgeFacts | None = None
     dataset: DatasetFacts | None
     cache: CacheFacts
-    growth: GrowthFacts | None = None  # of the restored files; after the load of what grew, too
-    # the load
+    growth: GrowthFacts | None = None  # first of the restored files; after the load also of the files that grew
+    # set at the start of the server and during the load
     engine_version: str
     settings: Settings
     effective_settings: dict[str, str]
     snapshots: SnapshotFacts | None = None
-    # after the load
+    # set after the load
     checked: str
     space: SpaceFacts
     host_state_end: dict[str, Any]
@@ -271,7 +272,7 @@ class Facts:
     age_engine: EngineAgeFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     writes: WriteFacts | None = None
-    # computed from all of it by `evaluate`
+    # computed from the fields above by `evaluate`
     anchor_utc: str
     engine_features: dict[str, str]
     drain: DrainFacts
@@ -282,5 +283,5 @@ class Facts:
     io: IoFacts
     summary: dict[str, float | None]
     work: tuple[WorkFacts, ...]
-    # the programs that were started
+    # all programs that the trial started
     commands: tuple[tuple[str, ...], ...]

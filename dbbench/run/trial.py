@@ -73,13 +73,13 @@ def drive(trial: Record, job: Job) -> None:
     with ExitStack() as stack:
         kernel = stack.enter_context(kernel_log.Watch())
 
-        with stage(Phase.CANARY):  # from here on the device is locked; no filesystem of ours is on it yet
+        with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
             device = stack.enter_context(attached(job))
             facts.device, facts.host_state = device.facts, host_state(device, job.journal)
             facts.canary, facts.wear = probed(device), wear(device)
 
         if plan.device.condition != "none":
-            with stage(Phase.CONDITION):  # the same history for all
+            with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
                 facts.condition = conditioned(job, device)
 
         written = DiskClock(device.all_leaves)
@@ -105,9 +105,10 @@ def drive(trial: Record, job: Job) -> None:
 
         with stage(Phase.SETTLE):
             with engine.serving(datadir, settings, place) as server:
-                server.settle()  # nothing of the restore is still being written in the window
+                server.settle()  # so that the window does not write what the restore left dirty
             facts.growth = dataset.restored_growth(fs, engine.data_files(datadir))
-            facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))  # a snapshot, for all of the load
+            # takes the snapshot that a layer holds during the load
+            facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))
 
         with stage(Phase.DROP_CACHE):
             facts.cache = dataset.cold_start(job, fs, device.leaves, engine.data_files(datadir))
@@ -125,11 +126,11 @@ def drive(trial: Record, job: Job) -> None:
             facts.filesystem = filesystem.probed(job, fs, facts.filesystem, datadir)
 
         if plan.age_engine:
-            with stage(Phase.AGE_ENGINE), job.confined():  # as its load was
+            with stage(Phase.AGE_ENGINE), job.confined():  # with the same limits as the load
                 facts.age_engine = worn(ready, plan.age_engine, job.cell.window, loads(trial, job))
 
         if plan.operations:
-            with stage(Phase.OPERATIONS):  # the last: some end the filesystem
+            with stage(Phase.OPERATIONS):  # last, because some operations destroy the filesystem
                 facts.operations = operated(plan.operations, ready)
         facts.writes = written_by(job, written)
 
@@ -142,7 +143,8 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
     stage, facts, window, engine, raw = trial.stage, trial.facts, job.cell.window, job.engine, trial.draft.raw
     client = client_of(job)
     with ExitStack() as stack:
-        limits = stack.enter_context(job.confined())  # memory and cores of what is started from here on
+        # limits of memory and cores for the programs that are started from here on
+        limits = stack.enter_context(job.confined())
         place = stack.enter_context(reached(client, place, trial.clock, raw, job.workdir.scratch))
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(ready.datadir, job.settings, place))
@@ -162,7 +164,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
             with stage(Phase.MEASURE), snapshotting(trial, ready, server), meter.window():
                 load.wait(watching(trial, Phase.MEASURE))
 
-        with stage(Phase.DRAIN), meter.drain():  # what was borrowed from caches is paid back here
+        with stage(Phase.DRAIN), meter.drain():  # writes that caches deferred are completed and counted here
             server.checkpoint()
             filesystem.sync(ready.fs)
         meter.read_ended()
@@ -171,7 +173,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         with stage(Phase.STOP):
             grown = dataset.grown_files(ready.fs, engine, ready.datadir, facts.effective_settings, before)
             facts.growth = replace(grown, restored_share=facts.growth.restored_share if facts.growth else None)
-            server.purge_log()  # what was logged for replicas is no part of the data's space
+            server.purge_log()  # the log that is kept for replicas is not part of the data's space
             stack.close()
     return load, samples, meter
 

@@ -32,13 +32,13 @@ from dbbench.run.trial import run_trial
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, image
 
-RUNTIME: Final = Path("/run/dbbench")  # short: a socket's path has at most 107 bytes
-WIPE: Final = "DBBENCH_WIPE"  # identities that were typed, for the child; separated by newlines
+RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
+WIPE: Final = "DBBENCH_WIPE"  # environment variable: typed identities of devices, separated by newlines
 
 
 def main(argv: list[str]) -> int:
-    """Exit status 0: the work is done and published (a failed trial too); otherwise an `error` event
-    explains why not."""
+    """Do the work of the verb; return 0 if it is done and published (a failed trial too), otherwise another exit
+    status after an `error` event with the reason."""
     verb, folder, rest = argv[0], Path(argv[1]), argv[2:]
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
         keep = [folder, *image.folders_of_images(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
         keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
-        if run.plan.client is not None:  # what ssh and the password are read from
+        if run.plan.client is not None:  # the files that ssh reads and the file of the password
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
         workdir = WorkDir(RUNTIME, folder / ELSEWHERE)
         return namespaces.isolated(lambda: guarded(work, workdir, emit), RUNTIME, keep=keep)
@@ -117,7 +117,7 @@ def _without_namespaces(work: Callable[[WorkDir], None], folder: Path, emit: Emi
 
 
 def _signals_are_errors() -> None:
-    """Turn the first SIGINT or SIGTERM into an exception; the cleanup that follows is not interrupted again."""
+    """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the cleanup."""
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -38,20 +38,20 @@ from dbbench.samplers import Samples
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
 from dbbench.units import percent, size_text
 
-DRAIN_SHARE: Final = 0.10  # of the window: above, throughput was borrowed
-CLOCK_SLIP_S: Final = 0.5  # more than any slewing does to a trial
-COMMIT_RECORD: Final = 32  # bytes of log that a commit writes at least, in each engine
+DRAIN_SHARE: Final = 0.10  # drain ÷ window: above, much of the throughput was only cached and not yet written
+CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less during a trial
+COMMIT_RECORD: Final = 32  # smallest number of log bytes that a commit writes, in each engine
 _DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
 NOT_IN_FORCE: Final = (
     SourceChangeKind.CONFIGURATION,
     SourceChangeKind.PERSISTED,
     SourceChangeKind.DATABASE_SETTINGS,
 )  # W101
-# Of what grew and of what was restored: more than the ends of files that no whole extent fits into.
+# Limits of W152: below, the ends of files that do not fill an extent could be the difference.
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
-SHOWN_SHARE: Final = 0.005  # what rounds to 1 % at least
-SMALL_DEVICE: Final = 64 * 2**30  # bytes: below, mkfs chooses a smaller geometry
+SHOWN_SHARE: Final = 0.005  # smaller shares are displayed as 0 %
+SMALL_DEVICE: Final = 64 * 2**30  # bytes; on smaller devices mkfs chooses a smaller geometry
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Observed:
     restored: Restored
     kernel: Watch
     engine: Engine
-    tears: bool  # a page can tear on this filesystem
-    first_state: dict[str, Any]  # before the run's first trial
+    tears: bool  # whether a power loss can leave a partly written page on this filesystem
+    first_state: dict[str, Any]  # state of host and block layer before the run's first trial
 
 
 def judge(trial: Record, observed: Observed) -> None:
@@ -118,7 +118,7 @@ def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
 
 
 def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
-    """W152 if the filesystem compressed the restored files, but not what grew."""
+    """Yield W152 if the filesystem compressed the restored files, but not what grew."""
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
     lost = facts.restored_share - facts.compressed_share
@@ -168,7 +168,8 @@ def _series(trial: Record, observed: Observed) -> None:
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
     trial.series, trial.histogram = series, outcome.histogram
     trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
-    trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")  # exact: figures are recomputed from it
+    # in microseconds, because metrics are recomputed from it
+    trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
 
 
 def _facts(trial: Record, observed: Observed) -> None:
@@ -275,7 +276,7 @@ def _machine_warnings(trial: Record, observed: Observed) -> None:
 
 def _device_warnings(trial: Record) -> None:
     device, cache = trial.facts.device, trial.facts.cache
-    online = trial.facts.filesystem.discards  # as the fs setup asks
+    online = trial.facts.filesystem.discards  # the fs setup enables online discard
     for disk in _disks(device):
         if disk.direct_io is False:
             trial.warn(TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O"))
@@ -322,7 +323,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     promised = durability_class(flags)
     trial.facts.filesystem = dataclasses.replace(facts, durability_flags=flags, durability_class=promised)
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
-    # What runs to its end counts tables or files, which commit nothing.
+    # A load that runs to its end counts tables or files and makes no commits.
     counted = observed.outcome.histogram is not None
     commits = _commits(observed.outcome.transactions, meter.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(trial.facts.effective_settings, facts.queue.get("fua") == "1")

@@ -19,14 +19,14 @@ from dbbench.run.meter import Meter
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import bytes_of, change, percent, size_text
 
-CLIENT_BOUND: Final = 0.8  # of its cores: above, the load generator is what is measured
-CANARIES: Final = 3  # probes of a block: of two nobody knows which one is odd
+CLIENT_BOUND: Final = 0.8  # share of its cores: above, the load generator limits the throughput
+CANARIES: Final = 3  # smallest number of probes in a block: with two, neither can be called the outlier
 CANARY_OFF: Final = 0.10
-# Of the data files in the page cache. Headers and catalogues are read through it by every server; a file that is
-# read and written through it is resident with what was touched in the window.
+# Limits of the data files' bytes in the page cache. Every server reads headers and catalogues through it; if a file is
+# read and written through it, all pages that the window touched are there.
 FALLBACK_SHARE: Final = 0.10
 FALLBACK_LEAST: Final = 16 * 2**20
-# A flush takes a drive a second or two; the kernel says nothing of a request before its driver's timeout (SCSI 30 s).
+# A flush takes a drive a second or two; the kernel reports a request only after its driver's timeout (SCSI: 30 s).
 SILENT_S: Final = 5
 
 
@@ -93,8 +93,8 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
 
 
 def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning]:
-    """Yield a warning if the write probe differs from those of the block's earlier trials; at least two make
-    a median."""
+    """Yield W040 if the write probe differs from those of the block's earlier trials; three probes are needed for a
+    median."""
     if mine is None or len(others) + 1 < CANARIES:
         return
     median = statistics.median([mine, *others])
@@ -120,7 +120,7 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     trend = steadiness.trend(measured)
     if trend is None or not trend.found:
         return
-    cut = steadiness.settled_after_s(measured)  # 0: nothing to cut off at the begin, and yet a trend
+    cut = steadiness.settled_after_s(measured)  # 0: there is a trend, but cutting off the beginning does not remove it
     settled = f"steady after {cut} s" if cut else "not steady at any time"
     text = f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g}); {settled}"
     yield TrialWarning("W005", text)
@@ -166,18 +166,18 @@ def with_client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, fl
     return None if cores is None else dataclasses.replace(cores, client_share=client_share(cell, cores, cpu))
 
 
-# A configured limit is reached in every second: writes capped at 300 per second stayed between 260 and 312, and their
-# median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. It is the median,
-# because a second in which another process had the CPU says nothing about the device.
-FLAT: Final = 0.10  # middle half of the seconds ÷ median: on a busy machine iostat's own seconds scatter by 10 %
-NEAR: Final = 0.90  # median ÷ ceiling
-BEYOND: Final = 1.08  # above, the ceiling was not one
+# A device at a configured limit reaches it in every second: writes capped at 300 per second stayed between 260 and 312,
+# and their median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. The
+# median is used, because a second in which another process had the CPU says nothing about the device.
+FLAT: Final = 0.10  # interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
+NEAR: Final = 0.90  # least median ÷ ceiling
+BEYOND: Final = 1.08  # largest median ÷ ceiling; above, the measured ceiling was too low
 LEAST_SECONDS: Final = 3
-COMMON: Final = 0.10  # ceilings of reads and writes that differ by less than that are one for both together
-BUSY_PCT: Final = 90.0  # of a second in which a request waits from its begin to its end
-SLOW: Final = 0.5  # of the rate before the run
+COMMON: Final = 0.10  # if the ceilings of reads and writes differ by less, they are one common ceiling
+BUSY_PCT: Final = 90.0  # part of a second in which a request is pending; above, the device counts as always busy
+SLOW: Final = 0.5  # share of the rate before the run
 _RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
-_KB: Final = 1.024e-3  # iostat's kB in 10^6 bytes
+_KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
 
 
 def with_ceiling_share(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: float | None) -> CeilingFacts:
@@ -197,7 +197,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     Both rates, requests and bytes, must be that low for LEAST_SECONDS seconds of the window.
     """
     if not ceiling.rows or any(name not in series for names in _RATES for name in names):
-        return  # a load shorter than iostat's first interval has the lead column alone
+        return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
     slow = [
         (second, requests)

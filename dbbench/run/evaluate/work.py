@@ -26,8 +26,8 @@ from dbbench.units import percent
 
 FAILED: Final = "The trial is marked failed."
 CLOCK_S: Final = 0.1  # a tenth of a second of the series
-OTHERS: Final = 0.10  # of the processors of the client's host
-LEAST_SECONDS: Final = 3  # of either kind: below, there is no rate to speak of
+OTHERS: Final = 0.10  # share of the processors of the client's host
+LEAST_SECONDS: Final = 3  # of seconds with a snapshot, and of the others; with fewer, a mean says little
 RATES: Final = ("tps", "apply_kb_per_s")
 
 
@@ -39,40 +39,43 @@ class Bound:
     most: float | None = None
 
 
-# Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11; every ratio is the server's count ÷ ours.
+# Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11. Each ratio is the server's count ÷ that of the
+# load generator.
 BOUNDS: Final[dict[str, Bound]] = {
-    # Measured: 1.00, and up to 100 of dbbench itself, autovacuum and sessions that prepare their statements. Half as
-    # much again means another client.
+    # Measured: 1.00, plus up to 100 transactions of dbbench, of autovacuum and of sessions that prepare statements. A
+    # ratio above 1.5 means that another client used the server.
     "transactions": Bound(0.95, 1.5),
     "statements": Bound(0.95, 1.5),
-    # A script may do nothing in many of its transactions, or several commits in one. None at all is a load that did
-    # not run.
+    # A script may do nothing in many of its transactions, or commit several times in one. A count near zero means that
+    # the load did not run.
     "custom": Bound(0.1),
-    # Rows that a session has inserted are counted exactly.
+    # The server counts exactly the rows that a session has inserted.
     "rows": Bound(0.95),
-    # Every page of a table is read once; InnoDB's size of a table has pages that no row has reached.
+    # Every page of a table is read once; InnoDB's size of a table includes pages that have never had a row.
     "table_bytes": Bound(0.5),
-    # System calls are counted exactly. dbbench reads /proc on top.
+    # System calls are counted exactly. dbbench's reads of /proc are added.
     "read_bytes": Bound(0.95),
     "write_bytes": Bound(0.95),
 }
-AROUND: Final = 1000  # of dbbench itself and autovacuum; measured were 25
-PREPARED: Final = 20  # of a session for each table: measured were 9 with oltp_read_write
-# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits a flush with
-# 4 clients, 7.3 with 32, 2.8 with 64. The rest is for transactions that counted twice (subtransactions).
-# With a binary log a commit waits for two flushes, one after the other: of the redo log and of the binary log. The
-# kernel may join those of different commits that are under way at once, which the slack allows for too.
+AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 were measured
+# transactions of a session that prepares its statements, per table; 9 were measured with oltp_read_write
+PREPARED: Final = 20
+# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits per flush
+# with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for transactions that were counted twice
+# (subtransactions). With a binary log a commit waits for two flushes, one after the other: of the redo log and of the
+# binary log. The kernel may merge flushes of different commits that are in progress at once, which the slack allows for
+# too.
 FLUSH_SLACK: Final = 4
-# Transactions of the server itself: of a load that only reads, MariaDB's count of writes grew by 2.
+# Transactions of the server itself: under a read-only load, MariaDB's count of writes grew by 2.
 BACKGROUND: Final = 100
-# Bytes of log that a commit leaves at least. PostgreSQL's commit record has 34 bytes, its smallest change 54; measured
-# were 340 and more a commit, of MariaDB 450.
+# Least bytes of log per commit. PostgreSQL's commit record has 34 bytes, its smallest change 54; measured were at least
+# 340 per commit, and 450 with MariaDB.
 LOG_PER_COMMIT: Final = 32
 LOG_PER_CHANGE: Final = 64
-# Bytes of binary log that a commit leaves at least: its events of begin and end alone have 42 and 31.
+# Least bytes of binary log per commit: its begin and end events alone have 42 and 31.
 BINLOG_PER_COMMIT: Final = 64
-# Log of a scan that counts. A quiet server writes less beside it: a checkpoint, and what autovacuum does to the
-# catalogue (32 full pages).
+# Bytes of log above which a scan has written too much. An idle server writes less in the same time: a checkpoint, and
+# changes of the catalogue by autovacuum (32 full pages).
 SCAN_LOG_BYTES: Final = 256 * 2**10
 
 
@@ -97,7 +100,8 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
         return WorkFacts(claim.count, round(claim.total), None)
     bound = BOUNDS["custom" if claim.custom else claim.count]
     most = None
-    # Autovacuum of a user's many tables, or a statement beside the load, may have any number of transactions.
+    # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any number of
+    # transactions.
     if bound.most is not None and cell.dataset.kind != "source" and not cell.workload.during:
         most = math.ceil(bound.most * claim.total) + AROUND + PREPARED * _clients(cell) * _tables(cell)
     return WorkFacts(claim.count, round(claim.total), counted, math.floor(bound.least * claim.total), most)
@@ -147,7 +151,7 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
 
 
 def scan_wrote(cell: Cell, meter: Meter) -> Iterator[TrialWarning]:
-    """W118 for log that was written while tables were only read."""
+    """Yield W118 if log was written while tables were only read."""
     if cell.workload.driver != "scan":
         return
     written = meter.work(explicit=False).log_bytes
@@ -177,7 +181,7 @@ def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
 
 
 def _may_be_temporary(fact: WorkFacts, outcome: Outcome, cell: Cell) -> bool:
-    """Whether the commits may concern temporary or unlogged tables, which need neither log nor flush.
+    """Return whether the commits may concern temporary or unlogged tables, which need neither log nor flush.
 
     This is possible for a script or a database that dbbench did not make.
     """
@@ -226,7 +230,10 @@ def release(version: str) -> str:
 
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
-    """Return the facts on the load's clock, with both rates. `outcome.series` is that of the load."""
+    """Return the facts with times since the start of the load, and with the rates with and without a snapshot.
+
+    `outcome.series` is that of the load.
+    """
     taken = tuple(
         dataclasses.replace(
             snapshot,
@@ -241,7 +248,8 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     if rates is None or not taken:
         return with_taken
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
-        return with_taken  # log that came in batches: when it came says more than what was beside it
+        # if log arrives in batches, the rate of a second depends more on the batch than on a snapshot
+        return with_taken
     busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
     first = round(window.warmup_s) if window.kind == "fixed" else 0
     last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)

@@ -39,7 +39,8 @@ from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import common
 
-LEAST_BYTES: Final = 2**16  # of a window: a load that writes less ages nothing
+# smallest number of written bytes per window; a load that writes less does not age the tables
+LEAST_BYTES: Final = 2**16
 FIGURES: Final = ("tps", "p99_ms")
 
 
@@ -58,8 +59,8 @@ class Loads:
     scratch: Path
 
     def oltp(self, server: Server, window: Window, name: str) -> Outcome:
-        """Run the cell's load over a window, without the statement of `during`. `name`: of the directory for its
-        output; "" for none."""
+        """Run the cell's load over a window, without the statement of `during`. `name` is the directory for its
+        output; with "" the output is removed."""
         workload = dataclasses.replace(self.cell.workload, during="")
         return self._outcome(server, dataclasses.replace(self.cell, workload=workload, window=window), name)
 
@@ -135,7 +136,7 @@ def _points(
     filled: Filled, server: Server, factors: Sequence[float], window: Window, loads: Loads, course: _Course
 ) -> Iterator[WrittenPoint | str]:
     """Yield a point for each window, or a text if ageing cannot continue."""
-    warm_s = window.warmup_s  # of the first window alone: the server goes on
+    warm_s = window.warmup_s  # only the first window has a warm-up, because the server keeps running
     for factor in sorted(factors):
         while course.factor < factor:
             before = course.written_bytes
@@ -157,9 +158,9 @@ def _driven(server: Server, window: Window, loads: Loads, course: _Course, name:
     """Run one window; add what it wrote to the course."""
     factor, before = course.factor, server.counters()
     outcome = loads.oltp(server, window, name)
-    server.checkpoint()  # pages that are still to be written count too, and every window begins without them
+    server.checkpoint()  # writes the dirty pages, so that they are counted and the next window begins without them
     course.written_bytes += server.written_bytes(before, server.counters()) or 0
-    server.purge_log()  # of many windows it would fill the device
+    server.purge_log()  # otherwise the log of many windows would fill the device
     p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
     return WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 
@@ -186,9 +187,10 @@ def _scanned(filled: Filled, loads: Loads, when: str) -> AgedScan:
 
 
 def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
-    """Yield the line through the metrics of all windows over the bytes written before them, with its 95 % interval (t).
+    """Yield the regression line of each metric over the bytes that were written before its window, with its 95 %
+    interval (t).
 
-    Bytes are in units of the data's size. None for fewer than three windows.
+    Bytes are in units of the data's size. No line for fewer than three windows.
     """
     for name in FIGURES:
         measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]

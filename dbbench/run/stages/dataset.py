@@ -29,8 +29,8 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted
 
 TOLD_EVERY_S: Final = 1.0
-# A load that makes its own files begins on a filesystem that was just made: what it reads later it must itself make
-# cold, and say so.
+# A load that makes its own files begins on a new filesystem. It must itself empty the cache of files that it reads
+# later, and report that.
 _NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
 
 
@@ -44,13 +44,14 @@ def golden_of(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
 
 
 def restored(job: Job, fs: Mounted) -> Restored:
-    """Restore the golden copy with the setup's attributes in effect, verified; `Restored.datadir` is the server's."""
+    """Restore the golden copy with the setup's attributes in effect, and verify it; `Restored.datadir` is the data
+    directory of the server."""
     cell, engine, golden = job.cell, job.engine, golden_of(job.cell, job.workdir, job.emit)
     datadir, method = filesystems.data_directory(cell.setup, fs), job.run.plan.restore
-    set_attributes = not job.run.plan.device.existing  # an existing filesystem's options are its owner's
+    set_attributes = not job.run.plan.device.existing  # the options of an existing filesystem belong to its owner
     if set_attributes:
         filesystems.apply_attributes(cell.setup, datadir)
-        if method == "reflink":  # the files that blocks are shared with must be of the same kind
+        if method == "reflink":  # blocks can be shared only between files with the same attributes
             (beside := datadir.with_name(f"{datadir.name}.golden")).mkdir(0o700)
             filesystems.apply_attributes(cell.setup, beside)
     tablespace = str(cell.dataset.parameters.get("tablespace", ""))
@@ -114,7 +115,7 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
 
 
 def cold_start(job: Job, fs: Mounted, disks: Sequence[str], files: Sequence[Path]) -> CacheFacts:
-    """Empty the caches of the data files on these disks, and prove it; a load on files has none yet."""
+    """Empty the caches of the data files on these disks, and prove it. A load that makes its own files has none yet."""
     return cold(job, fs, disks, files) if files or job.has_server else _NO_FILES
 
 
@@ -142,7 +143,7 @@ def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
     second = dataclasses.replace(place, sockets=job.workdir.root / "s2", logs=job.workdir.logs / "clone")
     small = {**settings, **merged(("clone", {**engine.PROFILE.small}))}
     (folder := job.workdir.root / "operations").mkdir(exist_ok=True)
-    if volume.facts.existing:  # the options of an existing filesystem are its owner's
+    if volume.facts.existing:  # the options of an existing filesystem belong to its owner
         setup = dataclasses.replace(setup, attributes=(), volumes={})
     return Filled(
         setup=setup,
@@ -172,6 +173,7 @@ def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict
 def grown_files(
     fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
 ) -> GrowthFacts:
-    """Return what grew since `before`, the result of `sizes`. It is written back for that."""
+    """Return how the files that grew since `before` (the result of `file_sizes`) are stored. They are written back
+    first."""
     data, logs = engine.data_files(datadir), engine.log_files(datadir, effective)
     return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)

@@ -20,7 +20,7 @@ from dbbench.storage import devices
 from dbbench.storage.devices import condition, hold, loop
 from dbbench.storage.devices.port import Device
 
-_STATE = "state"  # in the journal: host and block layer at the begin of the run's first trial
+_STATE = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
 
 
 @contextlib.contextmanager
@@ -87,8 +87,8 @@ def facts_after(device: Device) -> DeviceFacts:
 
 
 def written_by(job: Job, clock: DiskClock) -> WriteFacts | None:
-    """Return the trial's estimated bytes and those that its devices have counted; None for an existing directory,
-    whose disk is shared."""
+    """Return the bytes that the trial was estimated to write and those that its devices counted; None for an existing
+    directory, because other processes use its disk."""
     if job.run.plan.device.existing:
         return None
     estimated = sum(writes.of_trial(job.run.plan, job.cell).values())

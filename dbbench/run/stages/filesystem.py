@@ -62,7 +62,7 @@ def make(job: Job, volume: Device) -> Made:
 
 def _note_made(job: Job, volume: Device, made: Made) -> None:
     job.journal.note("made", device=devices.identity(volume.path), uuid=made.uuid, trial=job.cell.id)
-    layers.note_made(volume, job.journal)  # as the guard reads it
+    layers.note_made(volume, job.journal)  # so that the guard of the next trial recognises the layers
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def mounted(job: Job, volume: Device) -> Iterator[Mounted]:
 
 
 def _equal_readahead(job: Job, fs: Mounted) -> Mounted:
-    """Set the plan's read-ahead on the mounted filesystem; btrfs has its own."""
+    """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
     size = job.run.plan.equal_readahead_bytes
     if size is None:
         return fs
@@ -88,10 +88,10 @@ def _equal_readahead(job: Job, fs: Mounted) -> Mounted:
 
 
 def _arc_bytes(job: Job) -> int | None:
-    """Return what the plan's memory leaves next to the server's own cache, or None without a limit.
+    """Return the plan's memory less the server's own cache, or None without a limit.
 
-    A page cache may grow by that much within the server's control group; the cache of a pool, which no group counts,
-    gets the same.
+    A page cache can grow by that much within the server's control group. The cache of a ZFS pool, which no group
+    counts, gets the same limit.
     """
     if job.cell.memory_bytes is None:
         return None
@@ -168,7 +168,7 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     """Return the space of the data: logical, on disk, and its fragmentation."""
     logical = sum(map(engine.data_bytes, files))
     if fs.raw is not None:
-        return SpaceFacts(logical)  # nothing is used or free on a bare device
+        return SpaceFacts(logical)  # a bare device has no used or free space
     return filesystems.shaped(filesystems.space(fs, logical), fs, files)
 
 
@@ -203,14 +203,15 @@ def wal_mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Jour
         yield fs
         return
     with filesystems.mounted(cell.wal_setup, volume.wal, at, journal) as log:
-        # Without a filesystem of its own the data directory lies beside the log; only its tables do not.
+        # On a raw device the data directory is next to the log; only the tables are on the device.
         yield dataclasses.replace(fs, wal=log, path=log.path if fs.raw else fs.path)
 
 
 def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
     """Move the restored log to its place; return the place with its directory, or unchanged."""
     folder = filesystems.wal_directory(cell.setup, fs)
-    alone = "tablespace" in cell.dataset.parameters  # on the filesystem under test; the log is with the cluster
+    # only a tablespace is on the filesystem under test; the log is with the rest of the cluster
+    alone = "tablespace" in cell.dataset.parameters
     if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
         return place
     return wal_moved_to(folder, cell.wal_setup, engine, datadir, place)
@@ -219,7 +220,8 @@ def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Pla
 def wal_moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: Path, place: Place) -> Place:
     """Move the log into that directory; return the place with it.
 
-    `setup`: of the log's own filesystem, on which the directory is made; None for a volume of the data's filesystem.
+    `setup` is that of the log's own filesystem, on which the directory is made; None for a volume of the data's
+    filesystem.
     """
     if setup is not None:
         folder.mkdir(mode=0o700)

@@ -27,7 +27,7 @@ from dbbench.run.record import Record
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
 
-_FIRST: Final = "1"  # a tag
+_FIRST: Final = "1"  # tag of the first snapshot
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def taking(every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: C
 
 
 class Taking:
-    """The thread, and its observations. `fault` is why it ended early."""
+    """The work of the thread, and its observations. `fault` is why it ended early."""
 
     def __init__(self, every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> None:
         self.how = how.name
@@ -103,7 +103,7 @@ class Taking:
         self.fault = ""
         self.late = 0
         self._every_s, self._keep, self._filled, self._by, self._now_utc = every_s, keep, filled, how, now_utc
-        self._kept: list[tuple[int, Filled]] = []  # its number in `taken`
+        self._kept: list[tuple[int, Filled]] = []  # (index in `taken`, snapshot)
 
     def end(self) -> None:
         """Read the space of the kept snapshots, and drop them."""
@@ -119,7 +119,7 @@ class Taking:
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
         due = time.monotonic() + self._every_s
-        with process.placing({}), self._told("a snapshot"):  # its servers stand beside the trial's own
+        with process.placing({}), self._told("a snapshot"):  # its servers are outside of the trial's control group
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
                 due += self._every_s
@@ -128,11 +128,11 @@ class Taking:
                     due = time.monotonic()
 
     def _turn(self) -> None:
-        """Take one, start a server on it, query it, stop it; drop the oldest."""
+        """Take a snapshot, start a server on it, query it, stop it, and drop the oldest snapshot."""
         number = len(self.taken)
         tagged = dataclasses.replace(self._filled, tag=str(number + 1))
         begin_utc, began = self._now_utc(), time.monotonic()
-        self._kept.append((number, tagged))  # also where it fails half-way
+        self._kept.append((number, tagged))  # before it is taken, so that `end` also drops one that failed half-way
         self._by.snapshot(tagged)
         snapshot_s, began = time.monotonic() - began, time.monotonic()
         with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:

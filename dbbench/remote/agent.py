@@ -28,14 +28,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-SILENCE_S = 60.0  # the other side says something every 5 s
+SILENCE_S = 60.0  # the other side sends at least a "beat" every 5 s
 _LOOK_S = 0.5
 _CHUNK = 1 << 16
-_OLDEST = (3, 7)  # Python
+_OLDEST = (3, 7)  # version of Python
 
 
 class Agent:
-    """The inner process. `folder` is private and removed with it."""
+    """The inner process. `folder` is private and is removed when the process ends."""
 
     def __init__(self, folder: Path, parent: int) -> None:
         self.folder, self.parent = folder, parent
@@ -88,7 +88,7 @@ class Agent:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 tell({"error": f"{do}: {error}"})
                 continue
-            if do != "get":  # that one has answered by itself
+            if do != "get":  # `get` has already sent its answer
                 tell({"answer": answer})
         return bool(came)
 
@@ -119,7 +119,7 @@ class Agent:
         return [done.returncode, done.stdout.decode("utf-8", "replace")]
 
     def reach(self, host: str, port: int, times: int, within_s: float) -> dict[str, Any]:
-        """Connect so many times; return the seconds of each, which is a network round trip."""
+        """Connect `times` times; return the seconds that each connection took, which is one network round trip."""
         took = []
         for _ in range(times):
             began = time.monotonic()
@@ -141,7 +141,7 @@ class Agent:
         return str(path)
 
     def start(self, argv: list[str], env: dict[str, str], stdin: str) -> dict[str, float]:
-        """Start the load generator in a new session in the directory; return the time of both clocks before."""
+        """Start the load generator in a new session in the directory; return the time of both clocks just before."""
         clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         began = self.clock()
         variables = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}

@@ -21,13 +21,15 @@ from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
 from dbbench.remote.network import opened_session as opened
 
-ROUNDS: Final = 21  # connections, and readings of the clock: the median of the ones, the quickest of the others
-SKEW_S: Final = 5.0  # a client's clock may be behind by so much: until then the certificate is waited for
+# number of connections, of which the median counts, and of clock readings, of which the quickest counts
+ROUNDS: Final = 21
+# if the client's clock is behind by at most this much, dbbench waits until the certificate is valid there
+SKEW_S: Final = 5.0
 _TOOLS: Final = {
     "pgbench": ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench"),
     "sysbench": (),
 }
-_SYSBENCH: Final = "1.0."  # others have other options for TLS, and another histogram
+_SYSBENCH: Final = "1.0."  # other versions have other options for TLS and another format of the histogram
 _RUN_S: Final = 10.0
 
 
@@ -37,9 +39,9 @@ class RemoteProgram:
 
     session: Session
     argv: tuple[str, ...]
-    begin_utc: float  # when it was started, by our clock
-    there_utc: float  # the same moment by the clock of its host
-    pids: tuple[int, ...] = ()  # none is of this machine
+    begin_utc: float  # time of the start by the clock of this machine
+    there_utc: float  # the same moment by the clock of the client's host
+    pids: tuple[int, ...] = ()  # empty, because its processes are on another machine
 
     def poll(self) -> int | None:
         """Return its exit status, or None while it runs. Raises ClientLost if it cannot be determined."""
@@ -52,15 +54,15 @@ class RemoteProgram:
 
 @dataclass
 class Client:
-    """The load generator's host. `folder`: private, for keys; removed with the trial."""
+    """The load generator's host. `folder` is private, contains keys, and is removed with the trial."""
 
     spec: ClientSpec
     driver: str
     version: str  # of the server
     folder: Path
     facts: ClientFacts | None = None
-    tool: str = ""  # its path there
-    env: dict[str, str] = field(default_factory=dict)  # what libpq reads
+    tool: str = ""  # path of the load generator on that host
+    env: dict[str, str] = field(default_factory=dict)  # environment variables for libpq
     _session: Session | None = None
     _cpu: dict[str, Any] = field(default_factory=dict)
 
@@ -132,7 +134,7 @@ class Client:
         return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
 
     def _bring(self, scratch: Path) -> None:
-        """Copy all files from there except those that were sent."""
+        """Copy the load generator's logs from there."""
         sent = {CA, CERT, KEY}
         for name in self.session.ask("files"):
             if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
@@ -170,7 +172,7 @@ class Client:
 def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     """Return path and version of the load generator there. Raises ClientLacks.
 
-    Of several pgbench versions it is the server's major version, otherwise the newest.
+    If there are several pgbench versions, the one with the server's major version is used, otherwise the newest.
     """
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
@@ -238,7 +240,7 @@ def punctual(session: Session, offset: float, wait: Callable[[float], None] = ti
 
 
 def tool_here(driver: str, version: str) -> str:
-    """Return the version of the same program on this machine; "" if there is none."""
+    """Return the version of the same program on this machine, or "" if it is not installed."""
     if driver == "pgbench":
         return f"pgbench (PostgreSQL) {version}"
     path = process.find(driver)
@@ -246,7 +248,7 @@ def tool_here(driver: str, version: str) -> str:
 
 
 def major(version: str) -> int:
-    """Return 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
+    """Return the major version, for example 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
     digits = re.search(r"\d+", version)
     return int(digits[0]) if digits else 0
 
@@ -260,7 +262,7 @@ def _run(session: Session, path: str) -> tuple[int, str]:
 
 
 def _libpq(folder: str, secret: str) -> dict[str, str]:
-    """Return the environment of a PostgreSQL client that accepts only a server of this authority and of that
+    """Return environment variables for libpq: it accepts only a server with a certificate of this authority for that
     address."""
     return {
         "PGSSLMODE": "verify-full",
@@ -281,9 +283,9 @@ def _lacks(session: Session, program: str, package: str) -> DbbenchError:
 
 
 def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchError]:
-    """Yield all problems: the password's file, ssh, programs, the way to the server's address, the clock.
+    """Yield all problems: the password's file, ssh, programs, the connection to the server's address, the clock.
 
-    `drivers`: each load generator of the plan with the version of its server.
+    `drivers` maps each load generator of the plan to the version of its server.
     """
     if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
         yield ProgramMissing(f"not installed: {', '.join(absent)}", effect="No load was started.",

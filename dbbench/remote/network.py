@@ -32,15 +32,16 @@ from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, ClientUnrea
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
 
-ROLE: Final = "dbbench_client"  # of the database; it may log in from the client's address alone
-# What sysbench 1.0 looks for in its current folder (drv_mysql.c).
+ROLE: Final = "dbbench_client"  # role in the database that may log in only from the client's address
+# File names that sysbench 1.0 expects in its current directory (drv_mysql.c).
 CA, CERT, KEY = "cacert.pem", "client-cert.pem", "client-key.pem"
 _TEXT: Final = re.compile(r"[!#-&(-\[\]-~]{8,100}")  # ASCII without space, quotes and backslash
 _PROBES_S: Final = 10.0
-DAYS: Final = 825  # longer ones are refused by some libraries
+DAYS: Final = 825  # some libraries refuse certificates that are valid for longer
 _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _OPENSSL_S: Final = 60.0
-# What RFC 5280 demands, and Python from 3.13 on with it. Written out, because /etc/ssl/openssl.cnf differs by release.
+# Extensions that RFC 5280 requires, and that Python checks from 3.13 on. They are listed here, because
+# /etc/ssl/openssl.cnf differs between releases.
 _AUTHORITY: Final = """\
 [req]
 distinguished_name = name
@@ -65,16 +66,16 @@ subjectAltName = {kind}:{name}
 class Network:
     """What a server needs to accept the client's host."""
 
-    address: str  # of this machine, the only one that is listened on
+    address: str  # address of this machine, the only one on which the server listens
     port: int
-    peer: str  # the client's address as it is seen here
+    peer: str  # the client's address as this machine sees it
     password: str = field(repr=False)
     ca: Path = Path()
-    cert: Path = Path()  # the server's
+    cert: Path = Path()  # certificate of the server
     key: Path = Path()
 
     def own(self, uid: int, gid: int) -> None:
-        """Give the key to the server's account."""
+        """Make the server's account the owner of the certificates and the key."""
         if os.geteuid() == 0:
             for path in (self.key.parent, self.ca, self.cert, self.key):
                 os.chown(path, uid, gid)
@@ -106,7 +107,7 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
     The authority's own key is deleted before this returns, so that nothing else can be signed with it.
     """
     folder.mkdir(exist_ok=True)
-    folder.chmod(0o711)  # the server's account gets through to its own
+    folder.chmod(0o711)  # the server's account must be able to enter the directory below it
     with private():
         for name in ("server", "client"):
             (folder / name).mkdir(exist_ok=True)
@@ -201,7 +202,7 @@ def sign(ca: Pair, name: str, own: Pair) -> None:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address."""
+    """Return whether the name is an IP address."""
     try:
         return bool(ipaddress.ip_address(name))
     except ValueError:
@@ -212,13 +213,14 @@ def _openssl(*words: str | Path) -> None:
     process.run(["openssl", *words], timeout_s=_OPENSSL_S)
 
 
-CONNECT_S: Final = 20.0  # for ssh, its login and Python's start
+CONNECT_S: Final = 20.0  # for ssh, the login and the start of Python
 ASK_S: Final = 60.0
-_BEAT_S: Final = 5.0  # the agent gives up after a minute without a word
-_END_S: Final = 15.0  # the agent ends the load generator and removes its folder; then ssh ends
-_THREADS_S: Final = 1.0  # for a thread that has nothing left to read
-_OF_PYTHON: Final = (1, 126, 127)  # it is too old; the shell found none that it may start. ssh's own status is 255
-# Nobody is asked for anything, no connection of others is shared, and a network that is cut is noticed after 30 s.
+_BEAT_S: Final = 5.0  # the agent ends after 60 s without data (SILENCE_S)
+_END_S: Final = 15.0  # until the agent has ended the load generator and removed its directory, and ssh has ended
+_THREADS_S: Final = 1.0  # for a thread that has nothing more to read
+# exit statuses: Python is too old (1), or the shell cannot start it (126, 127); ssh's own status is 255
+_OF_PYTHON: Final = (1, 126, 127)
+# ssh does not ask for passwords, does not share connections, and detects an interrupted network after 30 s.
 SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
                   "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
                   "-o", "ServerAliveCountMax=6")  # fmt: skip
@@ -230,11 +232,11 @@ class Session:
     def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
         self.host, self.log = host, log
         self.prints: dict[str, Path] = {}
-        self.ended: dict[str, Any] | None = None  # what the agent told of the load generator's end
+        self.ended: dict[str, Any] | None = None  # the agent's message about the end of the load generator
         self.facts: dict[str, Any] = {}
         self._ssh, self._writing = ssh, threading.Lock()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._target: Path | None = None  # of the bytes that come next
+        self._target: Path | None = None  # file for the bytes that arrive next
         self._done = threading.Event()
         self._helpers = [threads.Helper(f"client {what}", work)
                          for what, work in (("listen", self._listen), ("beat", self._beat))]  # fmt: skip
@@ -342,7 +344,7 @@ class Session:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            return  # what a login shell prints
+            return  # output of a login shell
         if "output" in answer:
             _append(self.prints.get(answer["output"]), answer["text"])
         elif "ended" in answer:

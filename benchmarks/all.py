@@ -11,7 +11,7 @@ SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overh
 
 
 def main() -> int:
-    """Exit 1 where one missed its target or failed."""
+    """Run all benchmarks; return 1 if one failed or missed its target."""
     missed = []
     for name in SCRIPTS:
         print(f"== {name}", flush=True)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# One trial's steps by hand, without the load: make, restore, start, checkpoint, stop, drop, prove, start, stop, check.
-# by_hand.sh IMAGE GOLDEN-DATA BIN   (root; prints nothing; its duration is what the benchmark wants)
+# The steps of a trial without its load, as a shell script: mkfs, restore, start, checkpoint, stop, drop the cache and
+# prove it, start, stop, check.
+# by_hand.sh IMAGE GOLDEN-DATA BIN   (root; it prints nothing, because the benchmark measures only its duration)
 set -euo pipefail
 image=$1 golden=$2 bin=$3
 room=$(mktemp -d /tmp/by-hand-XXXXXX)

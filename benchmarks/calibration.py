@@ -1,12 +1,12 @@
 """How often the verdicts are wrong, on hosts that are made up: false alarms, power, coverage; nights likewise.
 
-Whole runs are simulated and fed through the public functions `dbbench.compare.compare` (two arms, second by second),
+Whole runs are simulated and passed to the public functions `dbbench.compare.compare` (two arms, with every second),
 `compare_all` (runs of several arms and workloads, which share their variance) and `changepoints`. A set is one run of n
-blocks in random order; a host says what its trials suffer beside the ratio. Prints each host's parameters, then each
-figure beside its target; exits 1 where one is missed.
+blocks in random order; a host describes the disturbances of its trials. Prints the parameters of each host, then each
+figure next to its target; exits with 1 if a target is missed.
 
     python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about ten minutes
-    python benchmarks/calibration.py SETS SEED grid      # only what shares variance, every combination: hours
+    python benchmarks/calibration.py SETS SEED grid      # only runs that share variance, every combination: hours
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from dbbench.model import Status, Trial, TrialSpec
 WARMUP_S: Final = 5
 MEASURE_S: Final = 30
 NIGHTS: Final = 100
-MISSING: Final = 0.03  # of the nights
-FALSE_ALARMS: Final = 0.071  # of the sets: three standard errors above 5 % at 1000 sets
-NIGHTLY_ALARMS: Final = 0.5  # a series of 100 nights
+MISSING: Final = 0.03  # share of nights without a result
+FALSE_ALARMS: Final = 0.071  # share of sets: three standard errors above 5 % with 1000 sets
+NIGHTLY_ALARMS: Final = 0.5  # false alarms per series of 100 nights
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the trials of a host suffer; all as shares of throughput."""
+    """The disturbances of the trials on a host, as shares of throughput."""
 
     name: str
     trial_cv: float = 0.03
-    second_cv: float = 0.10  # of the seconds within a trial, which remember each other
+    second_cv: float = 0.10  # of the seconds within a trial, which are correlated
     second_memory: float = 0.5
-    block_cv: float = 0.0  # what all trials of a block share
-    drift: float = 0.0  # from the first trial of a run to its last
-    outliers: float = 0.0  # share of trials slowed down by `slowed`
+    block_cv: float = 0.0  # of a disturbance that all trials of a block share
+    drift: float = 0.0  # change from the first trial of a run to the last
+    outliers: float = 0.0  # share of trials that are slowed down by `slowed`
     slowed: tuple[float, float] = (0.1, 0.4)
-    noticed: float = 0.8  # share of them that telemetry marks suspect: their block is repeated as a whole
+    noticed: float = 0.8  # share of outliers that telemetry marks as suspect; their whole block is repeated
 
 
-# A fleet: the blocks of a run dealt over hosts whose own speeds differ by so much (`fleet run --spread`).
+# A fleet: the blocks of a run are distributed over hosts with different speeds (`fleet run --spread`).
 FLEET_HOSTS: Final = (2, 4, 8)
 FLEET_BLOCKS: Final = 8
 HOST_CV: Final = 0.30
@@ -81,7 +81,7 @@ class Case:
 EQUAL: Final = "equal scatter"
 SCATTERS: Final = (EQUAL, "log-normal 0.5", "log-normal 0.8", "baseline × 3", "another arm × 3")
 GRID: Final = tuple(Case(*parts) for parts in itertools.product(HOSTS, SCATTERS, (2, 3, 5), (1, 3), (3, 5, 7)))
-# What `make bench` has time for: the hosts and sizes where sharing the variance is most likely to go wrong.
+# The part of the grid that `make bench` runs: the hosts and sizes with the highest risk of errors by shared variance.
 HARDEST: Final = tuple(
     case for case in GRID if case.host.name in ("quiet", "drifting") and case.workloads == 3 and case.blocks < 7
 )
@@ -90,14 +90,14 @@ SHARED_COVERAGE: Final = 0.921
 
 @dataclass(frozen=True)
 class Nights:
-    """What the nightly ratios of a series suffer."""
+    """The disturbances of the nightly ratios of a series."""
 
     name: str
     sd: float
     memory: float = 0.0
     outliers: float = 0.0  # share of nights slowed down by 30 % on average
-    drift: float = 0.0  # over 100 nights
-    judged: bool = True  # whether the targets are held against it
+    drift: float = 0.0  # change over 100 nights
+    judged: bool = True  # whether the targets apply to it
 
 
 SERIES: Final = (
@@ -110,7 +110,7 @@ SERIES: Final = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured share beside its target; `limit` None: shown, not judged."""
+    """A measured share and its target; `limit` None: it is shown and not judged."""
 
     text: str
     value: float
@@ -127,7 +127,7 @@ class Figure:
 
 
 def document(host: Host, ratio: float, blocks: int, rng: numpy.random.Generator) -> dict[str, Any]:
-    """A run of two arms as `compare` takes it: candidate ÷ baseline is `ratio` but for what the host adds."""
+    """Return a run of two arms as input of `compare`. Candidate ÷ baseline is `ratio`, apart from disturbances."""
     trials = []
     for block in range(1, blocks + 1):
         shared = rng.normal(0, host.block_cv)
@@ -158,7 +158,7 @@ def _trial(
     slow = rng.random() < host.outliers
     log -= rng.uniform(*host.slowed) if slow else 0.0
     noise = ar1(WARMUP_S + MEASURE_S, host.second_memory, rng) * host.second_cv
-    noise -= noise[WARMUP_S:].mean()  # what remains of the seconds in the mean is in the trial's own scatter
+    noise -= noise[WARMUP_S:].mean()  # the seconds must not change the mean of the trial: trial_cv is its whole scatter
     tps = numpy.maximum(numpy.exp(log) * (1 + noise), 0.0)
     tps[:WARMUP_S] *= 0.5
     return {"fs_setup": arm, "block": block, "attempt": attempt, "position": round(1000 * when), "warmup_s": WARMUP_S,
@@ -166,7 +166,7 @@ def _trial(
 
 
 def ar1(count: int, memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
-    """Noise of unit variance that remembers its neighbour."""
+    """Return AR(1) noise of unit variance."""
     fresh = rng.standard_normal(count)
     fresh[1:] *= (1 - memory**2) ** 0.5
     return scipy.signal.lfilter([1.0], [1.0, -memory], fresh)
@@ -176,7 +176,7 @@ def share(
     sets: int, host: Host, ratio: float, blocks: int, rng: numpy.random.Generator,
     hit: Callable[[dict[str, Any]], bool],
 ) -> float:  # fmt: skip
-    """In which share of the sets `hit` is true of the verdict."""
+    """Return the share of sets for whose verdict `hit` is true."""
     return sum(hit(compare(document(host, ratio, blocks, rng))) for _ in range(sets)) / sets
 
 
@@ -195,7 +195,7 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
     for blocks in (3, 5):
         yield Figure(f"A/A called different, n = {blocks}", share(sets, host, 1.0, blocks, rng, alarm),
                      FALSE_ALARMS, at_most=True)  # fmt: skip
-    drifting, judged = host.drift != 0, not host.outliers  # an outlier that nobody notices costs power: shown
+    drifting, judged = host.drift != 0, not host.outliers  # unnoticed outliers reduce the power, so there is no target
     for ratio, blocks, limit, with_drift in ((0.8, 3, 0.9, 0.9), (0.9, 5, 0.9, 0.85), (0.95, 10, 0.85, 0.75)):
         target = (with_drift if drifting else limit) if judged else None
         text = f"−{100 * (1 - ratio):.0f} % found, n = {blocks}"
@@ -205,8 +205,8 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
 
 
 def run_document(case: Case, ratios: Sequence[float], rng: numpy.random.Generator) -> dict[str, Any]:
-    """A run as `compare_all` takes it; `ratios` of the arms after the first to the first. A trial is one second long:
-    its seconds do not matter to what pairs share."""
+    """Return a run as input of `compare_all`. `ratios` are those of the other arms to the first. A trial has one
+    second, because seconds do not affect the shared variance."""
     arms, host = range(case.arms), case.host
     cells = list(itertools.product(arms, range(case.workloads)))
     sds = {cell: host.trial_cv * _factor(case.scatter, cell[0], rng) for cell in cells}
@@ -233,7 +233,7 @@ def run_document(case: Case, ratios: Sequence[float], rng: numpy.random.Generato
 
 
 def _factor(scatter: str, arm: int, rng: numpy.random.Generator) -> float:
-    """By how much a cell scatters more than the host's trials do."""
+    """Return the factor by which the standard deviation of a cell differs from that of the host."""
     if scatter.startswith("log-normal"):
         return float(numpy.exp(rng.normal(0, float(scatter.split()[1]))))
     return 3.0 if (scatter, arm) in (("baseline × 3", 0), ("another arm × 3", 1)) else 1.0
@@ -254,7 +254,7 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
 
 
 def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """How often one of two candidates that is 10 % slower is found; two arms alone are as before."""
+    """Yield how often a candidate that is 10 % slower is detected, with another candidate next to it or alone."""
     for host in (HOSTS[0], HOSTS[2]):
         for blocks, limit in ((3, 0.65), (5, 0.95)):
             case = Case(host, EQUAL, 3, 3, blocks)
@@ -269,8 +269,8 @@ def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
 def spread(
     hosts: int, ratio: float, rng: numpy.random.Generator, blocks: int = FLEET_BLOCKS, apart: float = 0.0
 ) -> tuple[dict[str, Any], list[Trial]]:
-    """A run of two arms dealt by whole blocks over hosts of unlike speed: as `compare` takes it, and as trials with
-    their hosts. `apart`: standard deviation of the hosts' own log ratios."""
+    """Return a run of two arms whose blocks are distributed over hosts of different speeds, as input of `compare`, and
+    as trials with their hosts. `apart`: standard deviation of the log ratios of the hosts."""
     speed, own = rng.normal(0, HOST_CV, hosts), rng.normal(0, apart, hosts)
     order = tuple(TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0) for block in range(1, blocks + 1) for arm in "ab")
     entries, trials = list[dict[str, Any]](), list[Trial]()
@@ -287,7 +287,8 @@ def spread(
 
 
 def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """A/A and power of runs that are dealt over unlike hosts; how often hosts are called unlike that are not."""
+    """Yield false alarms and power of runs on different hosts, and how often equal ratios of hosts are called
+    different."""
     for hosts in FLEET_HOSTS:
         words = [compare(spread(hosts, 1.0, rng)[0])["verdict"] for _ in range(sets)]
         false = sum(word in ("slower", "faster") for word in words) / sets
@@ -318,7 +319,7 @@ class Factorial:
 
 
 FACTORIALS: Final = (Factorial(2, (2,)), Factorial(3, (3, 2)), Factorial(5, (3,)), Factorial(3, (2, 2, 2)))
-INTERACTION: Final = 1.15  # of one setup's ratio between the first two levels of the first factor
+INTERACTION: Final = 1.15  # change of a setup's ratio between the first two levels of the first factor
 FACTOR_ALARMS: Final = 0.05
 ALARMS: Final = ("order-depends", "ratio-depends")
 
@@ -326,7 +327,7 @@ ALARMS: Final = ("order-depends", "ratio-depends")
 def factor_run(
     host: Host, design: Factorial, blocks: int, effect: float, rng: numpy.random.Generator
 ) -> list[Interaction]:
-    """The interactions of a simulated run. Setups and combinations differ; only `effect` is an interaction."""
+    """Return the interactions of a simulated run. Setups and combinations differ; only `effect` is an interaction."""
     combos = list(itertools.product(*map(range, design.levels)))
     cells = list(itertools.product(range(design.arms), combos))
     of_arm, of_combo = rng.normal(0, 0.2, design.arms), dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True))
@@ -358,7 +359,7 @@ def _variant(combo: Sequence[int]) -> str:
 
 
 def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """In which share of runs without an interaction one is reported, and how often a planted one is found."""
+    """Yield how often an interaction is reported in runs without one, and how often a real one is detected."""
     alarms = list[float]()
     for design in FACTORIALS:
         for blocks in (3, 5):
@@ -375,7 +376,7 @@ def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
 def series(
     kind: Nights, rng: numpy.random.Generator, step: float = 1.0, at: int = 0, nights: int = NIGHTS
 ) -> list[float | None]:
-    """Ratios of so many nights, with a step at night `at`."""
+    """Return the ratios of nights, with a step at night `at`."""
     sd = kind.sd or rng.uniform(0.01, 0.05)
     logs = ar1(nights, kind.memory, rng) * sd + kind.drift * numpy.arange(nights) / 100
     slow = rng.random(nights) < kind.outliers
@@ -385,7 +386,8 @@ def series(
 
 
 def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Alarms of quiet series, counted as they would have been told night after night, and steps placed."""
+    """Yield the false alarms of series without a step, counted as if reported night after night, and the detected
+    steps."""
     alarms = sum(len(told(series(kind, rng))) for _ in range(sets)) / sets
     yield Figure("false alarms in 100 nights", alarms, NIGHTLY_ALARMS if kind.judged else None, at_most=True)
     for step, limit in ((0.9, 0.8), (0.8, 0.9)):
@@ -397,12 +399,12 @@ def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Fi
 
 
 def told(nights: list[float | None]) -> list[int]:
-    """The changes that a job that asks every night would have told. An answer never shrinks, so the last has all."""
+    """Return the changes that a nightly job would have reported. No change vanishes, so the last result has all."""
     return changepoints(nights)
 
 
 def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
-    """(host with its parameters, its figures)."""
+    """Yield (host with its parameters, its figures)."""
     for host in HOSTS:
         yield f"host {dataclasses.asdict(host)}", list(verdicts(host, sets, numpy.random.default_rng(seed)))
     yield "runs of three arms and three workloads", list(sharing_power(sets, numpy.random.default_rng(seed)))
@@ -410,15 +412,15 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
         yield case.text, list(sharing(case, sets // 2, numpy.random.default_rng([seed, number])))
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
-    for host in (HOSTS[0], *HOSTS[2:]):  # what a block shares cancels in its pairs
+    for host in (HOSTS[0], *HOSTS[2:]):  # without HOSTS[1]: a disturbance that a block shares cancels in its pairs
         yield f"factors, host {host.name}", list(factors(host, sets // 2, numpy.random.default_rng(seed)))
     for kind in SERIES:
-        few = max(20, sets // 5)  # a series has 100 nights
+        few = max(20, sets // 5)  # fewer, because a series has 100 nights
         yield f"nights {dataclasses.asdict(kind)}", list(nightly(kind, few, numpy.random.default_rng(seed)))
 
 
 def main() -> int:
-    """Print all; 1 where a target was missed."""
+    """Print all figures; return 1 if a target was missed."""
     sets, seed = (int(word) for word in (sys.argv[1:3] + ["1000", "1"][len(sys.argv[1:3]) :])[:2])
     missed = 0
     whole = "grid" in sys.argv[3:]

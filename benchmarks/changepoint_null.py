@@ -1,8 +1,9 @@
-"""Thresholds for `dbbench.compare.changepoints` from series in which nothing happened.
+"""Thresholds for `dbbench.compare.changepoints`, from series without a change.
 
-Series of AR(1) noise with several memories, up to the strongest that is still called noise; each night the survivors
-are scanned, and the night's threshold is what ALARMS of them exceed. The strongest memory of each night decides. The
-noise's size does not matter but for the least shift, which is switched off here, so that the table holds for any.
+The series are AR(1) noise with several correlations, up to the strongest that still counts as noise. Each night, the
+series without an alarm so far are scanned, and the threshold of the night is the value that the share ALARMS of them
+exceeds. For each night, the highest threshold of all correlations is used. The size of the noise only matters for the
+smallest shift, which is disabled here, so the table is valid for any size.
 
     python benchmarks/changepoint_null.py > dbbench/compare/null.py
 """
@@ -15,16 +16,17 @@ from typing import Final
 
 import numpy
 
-scanning = importlib.import_module("dbbench.compare.changepoints")  # the package has a function of that name
+# The package has a function with the name of the module.
+scanning = importlib.import_module("dbbench.compare.changepoints")
 
 SERIES: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-ALARMS: Final = 0.0015  # a night: a third of the 0.5 per 100 nights that are promised, for noise of other shapes
+ALARMS: Final = 0.0015  # per night: a third of the promised 0.5 per 100 nights, as a margin for noise of other shapes
 MEMORIES: Final = (0.0, 0.2, 0.4)
 ROWS: Final = (6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 def nights_of(memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
-    """SERIES rows of unit AR(1) noise around zero."""
+    """Return SERIES rows of AR(1) noise with unit variance around zero."""
     fresh = rng.standard_normal((SERIES, scanning.MOST_NIGHTS))
     rows = numpy.empty_like(fresh)
     rows[:, 0] = fresh[:, 0]
@@ -34,7 +36,7 @@ def nights_of(memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
 
 
 def thresholds(memory: float) -> list[float]:
-    """For each number of nights what ALARMS of the series still without an alarm exceed."""
+    """Return, for each number of nights, the value that the share ALARMS of series without an alarm so far exceeds."""
     left = nights_of(memory, numpy.random.default_rng(round(memory * 10) + 1))
     found = []
     for count in range(6, scanning.MOST_NIGHTS + 1):
@@ -46,7 +48,7 @@ def thresholds(memory: float) -> list[float]:
 
 
 def smoothed(found: list[list[float]]) -> list[tuple[int, float]]:
-    """The highest of the memories, its scatter smoothed over neighbouring numbers of nights."""
+    """Return the highest threshold of all correlations, smoothed over neighbouring numbers of nights."""
     highest = numpy.max(found, axis=0)
     rows = []
     for count in ROWS:

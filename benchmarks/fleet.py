@@ -1,7 +1,7 @@
 """What a fleet costs: the coordinator with 200 made-up hosts, 16 real workers with trials of 1 s, a worker in a window.
 
-Trials of the workers are simulated: their supervisors sleep and publish. Prints each figure beside its target; exits 1
-where one is missed.
+The trials of the workers are simulated: their supervisors sleep and publish. Prints each figure next to its target;
+exits with 1 if a target is missed.
 
     python benchmarks/fleet.py [many|real|quiet ..]       # default all: about five minutes
 """
@@ -45,15 +45,15 @@ from dbbench.model import (
 )
 from dbbench.report.progress.event import ignore
 
-CPU_MS: Final = 5.0  # of the coordinator, a trial
-IDEAL: Final = 1.1
-GROWTH_KB: Final = 60_000  # of the coordinator, from a tenth of the trials to the last
-CORE: Final = 0.005  # of a worker in a window
+CPU_MS: Final = 5.0  # CPU time of the coordinator per trial
+IDEAL: Final = 1.1  # wall time ÷ time of the trials alone
+GROWTH_KB: Final = 60_000  # growth of the coordinator's memory, from a tenth of the trials to the last
+CORE: Final = 0.005  # share of a core that a worker uses in a window
 WINDOW_S: Final = 60.0
 
 
 def plan_run(blocks: int, trial_s: float) -> Run:
-    """Two arms in so many blocks; a trial lasts `trial_s`."""
+    """Return a run with two arms; a trial lasts `trial_s`."""
     workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
     cells = tuple(
         Cell(f"{arm}.postgres.w", arm, FsSetup(arm, Mkfs(arm), name=arm), EngineSpec("postgres"), workload, {},
@@ -68,7 +68,7 @@ def plan_run(blocks: int, trial_s: float) -> Run:
 
 
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
-    """A new fleet of those hosts."""
+    """Create a fleet of those hosts."""
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, ledger.deal(run.order, hosts, "spread"))
     ledger.save(results, fleet)
     ledger.create_runs(results, fleet, run, "# plan\n", {})
@@ -76,7 +76,7 @@ def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
 
 
 def held(text: str, value: float, limit: float, unit: str = "") -> bool:
-    """Print a figure beside its target; whether it is kept."""
+    """Print a figure next to its target; return whether the target is met."""
     print(f"  {text:<58} {value:10.3f}{unit}  ≤ {limit:g}{'' if value <= limit else '  MISSED'}", flush=True)
     return value <= limit
 
@@ -85,7 +85,7 @@ def held(text: str, value: float, limit: float, unit: str = "") -> bool:
 
 
 def many(folder: Path) -> bool:
-    """200 hosts x 100 trials of 10 s against hosts that are made up, on their clock."""
+    """Run 200 simulated hosts x 100 trials of 10 s, on a simulated clock."""
     from tests.support.fleet_hosts import TRIAL_S, Hosts
 
     print("200 hosts x 100 trials, made up")
@@ -111,7 +111,7 @@ def many(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """(address, worker processes) of a scheduler and so many workers with simulated trials."""
+    """Start a scheduler and workers with simulated trials; yield (address, worker processes)."""
     address = processes.free_address()
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -128,7 +128,7 @@ def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Pop
 
 
 def real(folder: Path) -> bool:
-    """16 workers x 100 trials of 1 s, all on this machine."""
+    """Run 16 workers x 100 trials of 1 s, all on this machine."""
     print("16 real workers x 100 trials of 1 s")
     with workers(folder / "hosts", 16) as (address, _):
         engine = Lasting(lambda: Dask(address), lambda _: None)
@@ -148,7 +148,7 @@ def real(folder: Path) -> bool:
 
 
 def quiet(folder: Path) -> bool:
-    """What a worker takes of a core while its host measures, questions included; beside dask's own, idle."""
+    """Measure the CPU time of a worker in a window of its host, including questions, and of an idle dask worker."""
     print(f"a worker in a window of {WINDOW_S:.0f} s")
     with workers(folder / "hosts", 1) as (address, popen):
         engine = Lasting(lambda: Dask(address), lambda _: None)
@@ -185,7 +185,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def worker(address: str, name: str, results: str) -> None:
-    """A worker whose supervisors simulate."""
+    """Run a worker whose supervisors simulate trials."""
     from dbbench.fleet import daemons
     from dbbench.fleet.host import HERE
 
@@ -197,13 +197,13 @@ PARTS: Final = {"many": many, "real": real, "quiet": quiet}
 
 
 def main() -> int:
-    """Exit 1 where a target is missed."""
+    """Run the benchmarks; return 1 if a target is missed."""
     match sys.argv[1:]:
         case ["worker", address, name, results]:
             worker(address, name, results)
             return 0
     kept = []
-    memory = Path("/dev/shm")  # what is fsynced there costs nothing: it is the fleet that is measured
+    memory = Path("/dev/shm")  # fsync is free there, so that only the fleet is measured
     for name in sys.argv[1:] or list(PARTS):
         with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
             kept.append(PARTS[name](Path(folder)))

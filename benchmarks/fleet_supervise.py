@@ -1,4 +1,4 @@
-"""The supervisor of a host whose trials are simulated: they sleep and are published. `fleet.py` has workers start it.
+"""The supervisor of a host with simulated trials, which sleep and are published. The workers of `fleet.py` start it.
 
 Small, because sixteen of them start at once on the cores of one machine.
 """
@@ -20,7 +20,7 @@ from dbbench.report.progress.event import Emit, Event
 
 
 def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> None:
-    """What stands in for `runner.execute`: a trial sleeps for its window and is published."""
+    """Replace `run.queue.execute`: a trial sleeps for its window and is published."""
     run = results.load_spec(folder)
     while left := results.pending(folder, run := between(run)):
         spec = left[0]
@@ -36,7 +36,7 @@ def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Calla
 
 
 def supervise(folder: Path) -> None:
-    """A supervisor with a disk of its own, which simulates."""
+    """Run a supervisor with a simulated disk and simulated trials."""
     supervisor.lock_of = lambda _run, own: own / "disk.lock"
     with supervisor.alone(folder) as ours:
         if ours:

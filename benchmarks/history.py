@@ -36,7 +36,7 @@ REBUILD_S: Final = 30.0
 
 
 def grow(results_folder: Path) -> None:
-    """RUNS runs of 40 trials, and as many nights."""
+    """Create RUNS runs of 40 trials, and as many nights."""
     first = synthetic.write(results_folder, SHAPE)
     base = nightly.night_of(results.load_run(first))
     content = json.loads((first / "run.json").read_text())
@@ -56,7 +56,7 @@ def grow(results_folder: Path) -> None:
 
 
 def command(results_folder: Path, *words: str) -> float:
-    """CPU seconds that a command line takes, its start included."""
+    """Return the CPU seconds of a command line, including the start of Python."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = [sys.executable, "-m", "dbbench", *words, "--results", str(results_folder), "--json"]
     subprocess.run(
@@ -67,7 +67,7 @@ def command(results_folder: Path, *words: str) -> float:
 
 
 def analysis(results_folder: Path) -> float:
-    """CPU seconds of reading all nights and judging the newest."""
+    """Return the CPU seconds of reading all nights and judging the newest one."""
     began = time.process_time()
     nights = nightly.known(results_folder, "demo")
     nightly.judge(nights[:-1], nights[-1], None, RUNS)
@@ -75,7 +75,7 @@ def analysis(results_folder: Path) -> float:
 
 
 def main() -> int:
-    """Print each figure beside its target."""
+    """Print each figure next to its target."""
     missed = 0
     with tempfile.TemporaryDirectory(prefix="dbbench-history-") as folder:
         results_folder = Path(folder)

@@ -39,14 +39,14 @@ from dbbench.metrics.clock import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merged
 
 LEAST_RATIO = 0.98
-MOST_CPU = 0.02  # of one core, by dbbench itself while the load runs
+MOST_CPU = 0.02  # share of a core that dbbench itself uses during the load
 WARMUP_S = 1
-SERVER_MEMORY = 2 * 2**30  # the data fits: the tool is asked for as much as it can do
+SERVER_MEMORY = 2 * 2**30  # the data fits, so that the load generator is the limit
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is driven."""
+    """A load and its server."""
 
     engine: str
     driver: str
@@ -67,7 +67,7 @@ CASES = {
 
 @contextlib.contextmanager
 def serving(case: Case, folder: Path) -> Iterator[Server]:
-    """A server of the case's engine with its dataset, in `folder`."""
+    """Start a server of the case's engine with its dataset, in `folder`."""
     own = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
     own.chmod(0o755)
     engine, place = ENGINES[case.engine], Place(own / "s", own / "log")
@@ -82,7 +82,7 @@ def serving(case: Case, folder: Path) -> Iterator[Server]:
 
 
 def cell_of(case: Case, seconds: int) -> Cell:
-    """The case as a trial would have it."""
+    """Return the case as the cell of a trial."""
     engine = cast(Any, case.engine)
     workload = Workload("t", cast(Any, case.driver), (engine,), {"kind": case.dataset.kind}, script=case.script)
     parameters = {**case.dataset.parameters, "clients": case.clients}
@@ -91,7 +91,7 @@ def cell_of(case: Case, seconds: int) -> Cell:
 
 
 def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float]:
-    """tps of the window, and CPU seconds of this process a second of it."""
+    """Return tps of the window, and the CPU seconds of this process per second of it."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         raw, scratch = Path(folder, "raw"), Path(folder, "scratch")
         raw.mkdir()
@@ -107,7 +107,7 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
 
 
 def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
-    """tps of the window by the seconds that the tool prints itself, started by hand with the same command."""
+    """Start the same command without dbbench; return tps of the window from what the tool prints per second."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         if cell.workload.driver == "pgbench":
             argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
@@ -120,7 +120,7 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
 
 
 def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> bool:
-    """Run the pairs of a case and print its line; whether it keeps the targets."""
+    """Run the pairs of a case and print its line; return whether it meets the targets."""
     case = CASES[name]
     orders = [("dbbench", "bare"), ("bare", "dbbench")] * ((pairs + 1) // 2)
     random.Random(1).shuffle(orders)

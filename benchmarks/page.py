@@ -31,7 +31,7 @@ TPCB = (("postgres", "pgbench-tpcb"),)
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a page may take. None: no budget of it."""
+    """The limits of a page. None: no limit."""
 
     bytes: float
     first_screen_s: float | None
@@ -47,7 +47,7 @@ FIRST = "return document.querySelectorAll('.chart[data-drawn]').length > 0"
 
 
 def browse(chromium: str, page: Path) -> tuple[float, float]:
-    """Seconds until the answer stands and the first chart is drawn, and the heap in bytes after scrolling through."""
+    """Return the seconds until the verdict and the first chart are visible, and the heap in bytes after scrolling."""
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
@@ -55,7 +55,7 @@ def browse(chromium: str, page: Path) -> tuple[float, float]:
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
         began = time.monotonic()
-        driver.get(f"{page.as_uri()}#s=0-100")  # a zoom in the address shows the timelines at once
+        driver.get(f"{page.as_uri()}#s=0-100")  # a zoom in the address makes the page scroll to the timelines
         while not driver.execute_script(FIRST):
             time.sleep(0.02)
         first_s = time.monotonic() - began
@@ -71,7 +71,7 @@ def browse(chromium: str, page: Path) -> tuple[float, float]:
 
 
 def measure(name: str, shape: Shape, budget: Budget, chromium: str) -> bool:
-    """Print one case; whether it keeps its budgets."""
+    """Print a case; return whether it is within its limits."""
     with tempfile.TemporaryDirectory() as folder:
         run = synthetic.write(Path(folder, "results"), shape)
         began = time.monotonic()

@@ -19,14 +19,14 @@ import numpy as np
 
 from dbbench.drivers import pgbench
 
-LEAST_RATE = 3e6  # lines a second
-MOST_GROWTH = 1.10  # of peak memory, from the short log to the long one
+LEAST_RATE = 3e6  # lines per second
+MOST_GROWTH = 1.10  # peak memory with the long log ÷ with the short one
 SECONDS = 120
 BEGIN = 1_795_258_550
 
 
 def write_log(path: Path, lines: int) -> None:
-    """A log as pgbench writes it: two minutes of transactions of 8 clients, latencies around 1 ms."""
+    """Write a log in the format of pgbench: two minutes of transactions of 8 clients, latencies around 1 ms."""
     rng = np.random.default_rng(1)
     end_us = np.sort(rng.integers(0, SECONDS * 1_000_000, lines)) + BEGIN * 1_000_000
     latency_us = rng.lognormal(7, 0.6, lines).astype(int)
@@ -38,18 +38,18 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def parse(path: Path, times: int) -> None:
-    """In a process of its own: parse the log `times` over; print lines, CPU seconds and peak memory in KiB."""
+    """Parse the log `times` times; print lines, CPU seconds and peak memory in KiB. Runs in a separate process."""
     began = time.process_time()
     counts, _ = pgbench.parse([path] * times, float(BEGIN), SECONDS)
     counts.series(float(SECONDS))
     took_s = time.process_time() - began
-    # Not getrusage: its peak is inherited from the process that started this one.
+    # getrusage would report the peak of the process that started this one if it is higher.
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     print(counts.all_transactions, took_s, peak[1] if peak else 0)
 
 
 def main() -> int:
-    """Measure both lengths, print a line each, judge."""
+    """Measure both lengths and print a line for each; return 1 if a target is missed."""
     if sys.argv[1:2] == ["--parse"]:
         parse(Path(sys.argv[2]), int(sys.argv[3]))
         return 0

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 WRITE, READ = "pgbench-simple-update", "pgbench-select-only"
 BASELINE, TWIN = "ext4", "ext4-b"
-# Transactions a second; read-write at three scales, read-only at the largest. Two machines.
+# Transactions per second on two machines: read-write at three scales, read-only at the largest.
 PUBLISHED: Final[list[tuple[str, dict[str, float]]]] = [
     (WRITE, {"ext4": 85291, "xfs": 85765, "btrfs": 33352, "zfs-8k": 61028, "zfs-8k-nofpw": 62376}),
     (WRITE, {"ext4": 58736, "xfs": 58991, "btrfs": 27952, "zfs-8k": 32568, "zfs-8k-nofpw": 36488}),
@@ -36,7 +36,7 @@ PUBLISHED: Final[list[tuple[str, dict[str, float]]]] = [
     (WRITE, {"ext4": 5826, "xfs": 5891, "btrfs": 2199, "zfs-8k": 3064, "zfs-8k-nofpw": 3964}),
     (READ, {"ext4": 40145, "xfs": 40528, "btrfs": 34906, "zfs-8k": 22720, "zfs-8k-nofpw": 22763}),
 ]
-# What is to be expected of kernels of today, from the same sources and newer ones.
+# Expected ratios with current kernels, from the same and newer sources.
 TODAY: Final = {
     (WRITE, "xfs"): (0.96, 1.04), (READ, "xfs"): (0.96, 1.04),
     (WRITE, "btrfs"): (0.21, 0.48), (READ, "btrfs"): (0.83, 1.0),
@@ -67,7 +67,7 @@ clients = {clients}
 
 
 def dbbench(folder: Path, *words: str, ok: tuple[int, ...] = (0,)) -> str:
-    """What a command prints on stdout; its progress goes to ours."""
+    """Run a command of dbbench and return its stdout; its progress is printed."""
     done = subprocess.run(
         [sys.executable, "-m", "dbbench", *words], cwd=folder, stdout=subprocess.PIPE, text=True, check=False
     )
@@ -77,8 +77,8 @@ def dbbench(folder: Path, *words: str, ok: tuple[int, ...] = (0,)) -> str:
 
 
 def arms(folder: Path) -> tuple[list[Any], list[str]]:
-    """The entries of `fs_setups` that work here with the baseline's durability class (ZFS by zfs-fuse has another), and
-    why the others do not."""
+    """Return the entries of `fs_setups` that work here with the durability class of the baseline (ZFS with zfs-fuse has
+    another), and why the others do not."""
     known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "--json"))}
     missing = {}
     for name in PUBLISHED[0][1]:
@@ -92,13 +92,13 @@ def arms(folder: Path) -> tuple[list[Any], list[str]]:
 
 
 def published(workload: str, arm: str) -> tuple[float, float]:
-    """The least and the largest published ratio to ext4."""
+    """Return the smallest and the largest published ratio to ext4."""
     ratios = [tps[arm] / tps[BASELINE] for name, tps in PUBLISHED if name == workload]
     return min(ratios), max(ratios)
 
 
 def line(row: dict[str, Any]) -> str:
-    """One arm under one workload: then and now."""
+    """Return the line of an arm and workload: published and measured."""
     arm, workload = row["fs_setup"], row["workload"]
     interval = f"{row['lo']:.2f}..{row['hi']:.2f}" if row["lo"] is not None else "–"
     then = "1 by definition" if arm == TWIN else "{:.2f}..{:.2f}".format(*published(workload, arm))
@@ -110,7 +110,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def faults(rows: list[dict[str, Any]]) -> list[str]:
-    """What must not be: ext4 other than itself, arms that do not promise the same."""
+    """Return the errors: ext4 differs from itself, or arms have different durability classes."""
     twins = [row for row in rows if row["fs_setup"] == TWIN and row["verdict"] in ("faster", "slower")]
     mixed = [row for row in rows if row["mixed_durability"]]
     return [f"{row['workload']}: ext4 is called {row['verdict']} than itself" for row in twins] + [
@@ -119,7 +119,7 @@ def faults(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Run, compare, print, judge."""
+    """Run, compare and print; return 1 if there are errors."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     for name, value in (("blocks", 5), ("scale", 100), ("clients", 8), ("warmup", 30), ("measure", 120)):
         parser.add_argument(f"--{name}", type=int, default=value)

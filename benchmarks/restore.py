@@ -37,13 +37,13 @@ IMAGE_BYTES: Final = 2 * 2**30
 DATASET: Final = Dataset("pgbench", {"scale": 28})
 FAMILIES: Final = ("ext4", "xfs", "btrfs")
 BLOCK: Final = 2**20
-SOURCE_BLOCKS: Final = 64  # of the sequential write: more than the CPU's caches hold, as with any data
+SOURCE_BLOCKS: Final = 64  # the sequential write repeats these blocks; they are larger than the caches of the CPU
 LEAST_RATE: Final = 0.80
 MOST_TIME: Final = 1.5
 
 
 def main() -> int:
-    """Measure all families; the exit status."""
+    """Measure all families and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))
@@ -65,14 +65,14 @@ def main() -> int:
 
 
 def built(work: Path) -> Golden:
-    """A golden copy of DATASET, built in `work`."""
+    """Build a golden copy of DATASET in `work`."""
     for folder in ("s", "logs"):
         (work / folder).mkdir()
     return golden.ensure(EngineSpec("postgres"), DATASET, Place(work / "s", work / "logs"), print, cache=work / "cache")
 
 
 def copied(work: Path, data: Path) -> Golden:
-    """A golden copy made of a data directory that is there already."""
+    """Make a golden copy of an existing data directory."""
     shutil.copytree(data, work / "copy" / "data", symlinks=True)
     entries = manifest.scan(work / "copy" / "data", 2)
     total = sum(entry.size for entry in entries)
@@ -82,7 +82,7 @@ def copied(work: Path, data: Path) -> Golden:
 
 
 def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
-    """Measure one family and print its line; whether all targets are met."""
+    """Measure one family and print its line; return whether all targets are met."""
     setup = FsSetup(family, Mkfs(family), mount=("noatime",))
     owner = process.user("postgres", "nobody")
     copied_s: dict[str, list[float]] = {"copy": [], "tar": []}
@@ -128,19 +128,19 @@ def write(target: Path, size: int) -> None:
 
 
 def copy_by_hand(copy: Golden, target: Path) -> None:
-    """What an administrator types."""
+    """Copy as an administrator would."""
     process.run(["cp", "-a", copy.data, target], timeout_s=600)
     process.run(["sync"], timeout_s=600)
 
 
 def warm(copy: Golden) -> None:
-    """Bring the source into the page cache: what is compared is writing."""
+    """Read the source into the page cache, so that only writing is compared."""
     for entry in copy.manifest.of_kind("file"):
         manifest.crc_of(copy.data / entry.path)
 
 
 def clear(target: Path) -> None:
-    """An empty filesystem again, with nothing left to be written."""
+    """Remove all files and write all dirty data."""
     if target.is_dir():
         shutil.rmtree(target)
     else:
@@ -149,7 +149,7 @@ def clear(target: Path) -> None:
 
 
 def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: dict[str, list[float]]) -> bool:
-    """Print a family's medians; whether all targets are met."""
+    """Print the medians of a family; return whether all targets are met."""
     rates = {
         way: statistics.median(write_s / copy_s for write_s, copy_s in zip(seconds["write"], found, strict=True))
         for way, found in copied_s.items()

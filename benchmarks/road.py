@@ -43,7 +43,7 @@ scale = {scale}
 
 
 def trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple[Trial, float]:
-    """Run a plan of one trial; the trial and the wall seconds of its process, images and golden copies left out."""
+    """Run a plan of one trial; return it and the wall seconds of its process, without images and golden copies."""
     path = folder / "plan.toml"
     path.write_text(PLAN.format(warmup=warmup, measure=measure, scale=SCALE))
     plan = load(path, catalog())
@@ -59,16 +59,16 @@ def trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple
 
 
 def beside_load(found: Trial, wall_s: float) -> float:
-    """Wall seconds that are neither warm-up nor window; process start and publishing included."""
+    """Return the wall seconds outside of warm-up and window, including process start and publishing."""
     return wall_s - (found.phase_s(Phase.WARMUP) or 0) - (found.phase_s(Phase.MEASURE) or 0)
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print; return 1 if a target is missed."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     with tempfile.TemporaryDirectory(prefix="dbbench-road-", dir="/var/tmp") as name:
         folder = Path(name)
-        found, _ = trial(folder, 0)  # builds the golden copy; not counted
+        found, _ = trial(folder, 0)  # builds the golden copy and does not count
         cell = results.load_spec(folder / "r0").cells[0]
         golden = datasets.golden.cache_folder() / datasets.golden.key(cell.engine, cell.dataset) / "data"
         image = folder / "hand.img"

@@ -16,14 +16,14 @@ MOST_MS = 150
 
 
 def milliseconds(*words: str) -> float:
-    """Wall time of one process."""
+    """Return the wall time of a process."""
     began = time.perf_counter()
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     return (time.perf_counter() - began) * 1000
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print; return 1 if the target is missed."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     pairs = [(milliseconds("-m", "dbbench", "--help"), milliseconds("-c", "pass")) for _ in range(rounds)]
     ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))

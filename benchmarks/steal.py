@@ -25,13 +25,13 @@ from overhead import CASES, bare, cell_of, serving
 from scipy import stats
 
 CPU = Path("/sys/fs/cgroup/cpu")
-PERIOD_US = 20_000  # short, as a hypervisor withholds CPU time in slices of milliseconds
+PERIOD_US = 20_000  # short, because a hypervisor withholds CPU time in slices of milliseconds
 LEFT = (0.99, 0.98, 0.95, 0.90, 0.80, 0.70)
 
 
 @contextlib.contextmanager
 def group() -> Iterator[Path]:
-    """A control group with this process and all that it starts."""
+    """Put this process, and all that it starts, into a control group within the block."""
     folder = CPU / f"dbbench-steal-{os.getpid()}"
     folder.mkdir()
     (folder / "cgroup.procs").write_text(str(os.getpid()))
@@ -43,7 +43,7 @@ def group() -> Iterator[Path]:
 
 
 def withheld_s(folder: Path) -> float:
-    """CPU seconds for which the group had work and was not allowed to run, of all CPUs together."""
+    """Return the CPU seconds, over all CPUs, in which the group had work and was not allowed to run."""
     counts = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
     return int(counts["throttled_time"]) / 1e9
 

@@ -13,7 +13,7 @@ __all__ = ["__version__", "load_run", "render"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the two public functions when they are asked for, so that `import dbbench` stays quick."""
+    """Import the two public functions on first use, so that `import dbbench` is fast."""
     if name == "load_run":
         from dbbench.results import load_run
 

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; its exit code."""
+    """Run the command line and return its exit status."""
     from dbbench.cli import run
 
     return run(sys.argv[1:])

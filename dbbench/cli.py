@@ -19,9 +19,9 @@ from dbbench.commands.version import version_option
 from dbbench.errors import EXIT_INTERRUPTED, EXIT_TRIAL_FAILED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
 from dbbench.units import inert
 
-EXIT_PIPE: Final = 141  # what a shell shows of a program that died because its reader had gone
+EXIT_PIPE: Final = 141  # a shell reports this for a program that was killed by SIGPIPE
 
-# Heading of `--help` -> name: (module in dbbench.commands, what `--help` says)
+# heading in `--help` -> name of the command -> (module in dbbench.commands, text in `--help`)
 GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Measure": {
         "init": ("init", "Write a commented plan.toml."),
@@ -107,9 +107,9 @@ def group(**_given: Any) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line; its exit code. Everything that a person reads of an error is printed here."""
+    """Run a command line and return its exit status. This is the only place that prints errors."""
     signal.signal(signal.SIGTERM, _terminated)
-    os.umask(os.umask(0o022) | 0o022)  # whatever the shell says: group and others never write results; stricter stays
+    os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
     if "_DBBENCH_COMPLETE" in os.environ:
         from click.shell_completion import shell_complete
 
@@ -137,8 +137,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _invoked(argv: list[str], options: Options) -> int:
-    """The command's own exit code, or 1 where it passed something over, which is told here. Not by `group.main`, which
-    turns a broken pipe into success."""
+    """Run the command and return its exit status, or 1 if it skipped something; print the errors of what it skipped.
+    `group.main` is not used, because it turns a broken pipe into success."""
     try:
         with group.make_context("dbbench", argv, obj=options) as context:
             outcome = group.invoke(context)
@@ -152,7 +152,7 @@ def _invoked(argv: list[str], options: Options) -> int:
 
 
 def _deafen(stream: TextIO) -> None:
-    """Send what is still to be written nowhere, or Python complains about the pipe at its end."""
+    """Redirect the stream to /dev/null; otherwise Python reports the broken pipe when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from dbbench.model import Durability, durability_class
 
-# The only flags that explain commits without a device flush; a torn page or a missing journal does not.
+# Only these flags explain commits without a device flush; torn pages or a missing journal do not.
 _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COMMIT})
-_LARGEST_PAGE: Final = 16384  # of the engines here, where one does not tell: what a smaller record would tear
+_LARGEST_PAGE: Final = 16384  # largest page of the engines; assumed if a server does not report its page size
 
 
 def combined(fs_flags: Iterable[Durability], engine_flags: Iterable[Durability]) -> tuple[Durability, ...]:

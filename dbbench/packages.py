@@ -24,29 +24,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # searched after the caller's own
-# Directories of programs that no PATH has, by release: sysstat's recorder has moved more than once.
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # searched after the PATH of the caller
+# program -> directories outside every PATH. They depend on the release: sysstat moved its recorder several times.
 OUTSIDE_PATH: Final = {
     "sadc": ("/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa", "/usr/local/lib/sa"),
 }
-FUSE: Final = "libfuse3.so.[34]"  # a pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 since
-EXIT_ENVIRONMENT: Final = 2  # as errors.EXIT_USAGE: nothing was changed
+FUSE: Final = "libfuse3.so.[34]"  # pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 in later releases
+EXIT_ENVIRONMENT: Final = 2  # equal to errors.EXIT_USAGE: nothing was changed
 
 
 class Tool(NamedTuple):
     """Programs of one package. `places` is a pattern below / for what is not in PATH; `module` a Python module."""
 
-    group: str  # "run": what benchmarks need; "test": what only the tests need on top
+    group: str  # "run": benchmarks need it; "test": only tests need it
     programs: tuple[str, ...]
-    debian: str  # Debian from 12, Ubuntu from 24.04; "new | old" where a release renamed it
+    debian: str  # package in Debian 12, Ubuntu 24.04 and later; "new | old" if it was renamed
     fedora: str
     places: str = ""
     module: str = ""
-    engine: str = ""  # of a server: may be left out with --without, MariaDB's also by itself
-    optional: bool = False  # tests that need it are skipped by name where no package has it
+    engine: str = ""  # engine of the tool: --without omits it; MariaDB is also omitted if packages exclude it
+    optional: bool = False  # if no package has it, only the tests that need it are skipped
 
     def missing(self) -> list[str]:
-        """The programs that are not here."""
+        """Return the programs that are not installed."""
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
         return [name for name in self.programs if not self._find(name)]
@@ -59,9 +59,9 @@ TOOLS: Final = (
     Tool("run", ("postgres", "initdb", "pg_ctl", "pgbench", "pg_amcheck", "pg_checksums"), "postgresql",
          "postgresql-server postgresql-contrib", places="usr/lib/postgresql/*/bin", engine="postgres"),
     Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
-    # MySQL of Debian unstable excludes the library of MariaDB, and sysbench with it.
+    # Optional because in Debian unstable MySQL conflicts with MariaDB's library, which sysbench needs.
     Tool("run", ("sysbench",), "sysbench", "sysbench", optional=True),
-    # Binary logs are replayed with these two.
+    # These two replay binary logs.
     Tool("run", ("mariadb-binlog",), "mariadb-client", "mariadb", engine="mariadb", optional=True),
     Tool("run", ("mariadb",), "mariadb-client-core", "mariadb", engine="mariadb", optional=True),
     Tool("run", ("sar", "sadf", "iostat", "sadc"), "sysstat", "sysstat"),
@@ -76,39 +76,43 @@ TOOLS: Final = (
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
     Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
-    # The power-cut lab's disk. The library alone: root needs no fusermount, and its package excludes the older one.
+    # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the package of
+    # fusermount conflicts with that of the older version.
     Tool("test", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
-    # Where OpenZFS's own tools are, nothing lacks: its package and this one exclude each other.
+    # The tools of OpenZFS are sufficient too; its package conflicts with this one.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
-    # Sources of a user's own: dumps and backups of MariaDB and MySQL. Only who has such a source needs them.
+    # For dumps and backups of MariaDB and MySQL as `source` of a workload.
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
     Tool("test", ("mydumper", "myloader"), "mydumper", "mydumper", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
-    # The operation base-backup.
+    # For the operation base-backup.
     Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", engine="mariadb", optional=True),
-    # Machines to reach by ssh, on this one. This package has no service; openssh-server would start one.
+    # For tests with other hosts, which are simulated on this machine. dropbear-bin has no service; openssh-server would
+    # start one.
     Tool("test", ("dropbear", "dropbearkey"), "dropbear-bin", "dropbear", optional=True),
     Tool("test", ("ssh", "ssh-keygen"), "openssh-client", "openssh-clients", optional=True),
     Tool("test", ("ip",), "iproute2", "iproute", optional=True),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
-    Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems for the second kernel
+    Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems of the second kernel
     Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),
     Tool("test", ("dmsetup",), "dmsetup", "device-mapper", optional=True),
     Tool("test", ("cryptsetup",), "cryptsetup-bin", "cryptsetup", optional=True),
     Tool("test", ("mkfs.f2fs", "dump.f2fs"), "f2fs-tools", "f2fs-tools", optional=True),
     Tool("test", ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2"), "nilfs-tools", "nilfs-utils", optional=True),
-    Tool("test", ("chromium",), "chromium", "chromium", optional=True),  # Ubuntu has it as a snap only
+    Tool("test", ("chromium",), "chromium", "chromium", optional=True),  # Ubuntu has it only as a snap
     Tool("test", ("chromedriver",), "chromium-driver", "chromedriver", optional=True),
 )  # fmt: skip
 
 
-_EXCLUDED: Final = "mariadb"  # the engine whose packages exclude other vendors' servers
+_EXCLUDED: Final = "mariadb"  # the engine whose packages conflict with servers of other vendors
+# Program outside PATH -> a program of the same package.
 _BESIDE: Final = {
     "psql": "postgres",
     "zfs-fuse": "zpool",
-}  # lie outside PATH, in the package of the other
-_NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "bcachefs-tools")  # told, not installed
-# Debian's package -> name of the project, where it has another one.
+}
+# Programs whose package is only named in messages and never installed.
+_NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "bcachefs-tools")
+# Debian package -> name of its project, if the names differ.
 _PROJECTS: Final = {
     "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
     "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
@@ -210,14 +214,14 @@ def installable(programs: Sequence[str]) -> list[str]:
 
 
 def _wanted(programs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The packages of programs of which none is installed: those that apt could install, and the others."""
+    """Return the packages of which no program is installed: those that apt can install, and the others."""
     names = dict.fromkeys(package for name in programs if (package := package_of(name)) and not _neighbour(name))
     there = [name for name in names if exists(name)]
     return there, [name for name in names if name not in there]
 
 
 def _neighbour(program: str) -> str | None:
-    """Return the path of another program of the same package; None where the package is not installed."""
+    """Return the path of another program of the same package; None if the package is not installed."""
     others = next((tool.programs for tool in TOOLS if Path(program).name in tool.programs), ())
     return next((path for name in others if (path := find(name))), None)
 
@@ -240,7 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not given.groups:
         parser.error("say which: run, test or both")
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # what is temporary is taken away
+    # Run the `finally` blocks, which remove temporary files.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     try:
         return _provide(missing(given.groups, given.without), given.dry_run)
     except KeyboardInterrupt:
@@ -281,8 +286,9 @@ def _packages(tools: Sequence[Tool]) -> list[str]:
 
 
 def _possible(tools: list[Tool]) -> tuple[list[Tool], Simulation]:
-    """The tools that can be installed, and what apt would do. Where another vendor's server excludes MariaDB, all of it
-    is left out, with those of the optional tools that are excluded too; E205 where apt would harm anything else."""
+    """Return the tools that can be installed, and what apt would do. If the server of another vendor conflicts with
+    MariaDB, all tools of MariaDB are left out, and optional tools that conflict too. Exits with E205 if apt would still
+    harm the machine."""
     plan = _simulated(tools)
     if not (harm := _harm(plan)):
         return tools, plan
@@ -304,7 +310,7 @@ def _simulated(tools: list[Tool]) -> Simulation:
 
 
 def _as_root(tools: list[Tool]) -> int:
-    """The same command through sudo."""
+    """Run the same command with sudo and return its status."""
     sudo = shutil.which("sudo")
     if sudo is None:
         packages = " ".join(_packages(tools))
@@ -318,7 +324,7 @@ def _unknown(tools: list[Tool]) -> list[Tool]:
 
 
 def _known(tools: list[Tool]) -> list[Tool]:
-    """The tools whose packages apt can install, after an update where it knew too few."""
+    """Return the tools whose packages apt can install, after `apt-get update` if some were unknown."""
     unknown = _unknown(tools)
     if unknown and os.geteuid() == 0:
         print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
@@ -363,7 +369,7 @@ class Simulation(NamedTuple):
     new: tuple[str, ...]
     upgraded: tuple[str, ...]
     removed: tuple[str, ...]
-    error: str  # "" where it would succeed
+    error: str  # "" if the installation would succeed
 
 
 def simulate(done: subprocess.CompletedProcess[str]) -> Simulation:
@@ -389,7 +395,7 @@ _SERVERS: Final = re.compile(r"^(postgresql(-\d+)?|(mariadb|mysql|percona)\S*-se
 
 
 def _harm(plan: Simulation) -> str:
-    """What of this must not be: "" where all of it may."""
+    """Return how the installation would harm the machine; "" if it would not."""
     if plan.removed:
         return f"would remove {', '.join(plan.removed)}"
     if plan.error:
@@ -399,7 +405,7 @@ def _harm(plan: Simulation) -> str:
 
 
 def _judge(plan: Simulation, wanted: list[str]) -> None:
-    """Refuse what would take something away, or restart a server that is in use."""
+    """Exit with an error if the installation would remove a package, or upgrade and restart a database server."""
     harm, line = _harm(plan), " ".join(wanted)
     if not harm:
         return
@@ -425,9 +431,9 @@ _CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
 
 @contextlib.contextmanager
 def _no_services(path: Path = _POLICY) -> Iterator[None]:
-    """Nothing is started while the block runs (invoke-rc.d asks this file). An own file of the machine stays.
+    """Prevent packages from starting services within the block (invoke-rc.d runs this file). An existing file stays.
 
-    It says no only while this process lives: one that is left behind by a kill forbids nothing.
+    The file forbids services only while this process exists, so a file that a killed process left has no effect.
     """
     if _ours(path):
         path.unlink()
@@ -445,7 +451,7 @@ def _no_services(path: Path = _POLICY) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_cluster(path: Path = _CLUSTER) -> Iterator[None]:
-    """PostgreSQL's package creates no cluster while the block runs."""
+    """Prevent PostgreSQL's package from creating a cluster within the block."""
     made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -454,7 +460,7 @@ def _no_cluster(path: Path = _CLUSTER) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         for folder in made:
-            with contextlib.suppress(OSError):  # the package has put something there, or owns it now
+            with contextlib.suppress(OSError):  # a package uses the directory now
                 folder.rmdir()
 
 
@@ -467,7 +473,7 @@ def _ours(path: Path) -> bool:
 
 def _install(packages: list[str]) -> None:
     done = _apt(["--yes", *packages], check=False, quiet=False)
-    if done.returncode != 0:  # a list that is older than the archive names files that are gone
+    if done.returncode != 0:  # outdated package lists name files that the archive no longer has
         print("apt-get update, and once more", flush=True)
         _checked(["apt-get", "update", "-q"])
         plan = simulate(_apt(["--simulate", *packages], check=False))
@@ -476,7 +482,7 @@ def _install(packages: list[str]) -> None:
 
 
 def _apt(words: list[str], *, check: bool = True, quiet: bool = True) -> subprocess.CompletedProcess[str]:
-    """`apt-get install` of packages that are not here; it asks nothing and removes nothing."""
+    """Run `apt-get install` for missing packages, without questions and without removing or upgrading packages."""
     argv = ["apt-get", "install", "-q", "--no-install-recommends", "--no-remove", "--no-upgrade",
             "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confdef",
             "-o", "Dpkg::Options::=--force-confold", *words]  # fmt: skip
@@ -491,7 +497,7 @@ def _policy(package: str) -> str:
 
 
 def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    # needrestart (Ubuntu) would restart other people's services after the installation.
+    # needrestart (Ubuntu) would restart services of the machine after the installation.
     env = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
     pipe = subprocess.PIPE if quiet else None
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, check=False)

@@ -207,7 +207,7 @@ def run(
         try:
             stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            popen.kill()  # its pipes are left alone: a daemon of it may hold them for ever
+            popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
             popen.wait()
             raise DeadlinePassed(
                 f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
@@ -267,19 +267,19 @@ def running(
             program.stop(stop_with)
             for pipe in (popen.stdout, popen.stdin):
                 if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # what it left unread goes nowhere
+                    with contextlib.suppress(BrokenPipeError):  # the program did not read all of its input
                         pipe.close()
 
 
 def become_daemon(log: Path) -> None:
-    """Go on as a daemon of a session of its own, whose output goes to `log`; the process that was started ends here,
-    with status 0, and no parent's death is ours. Call it before threads are started."""
+    """Continue as a daemon in a separate session, with the output in `log`. The original process exits here with status
+    0, and the daemon does not depend on any parent. Call this before threads are started."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if os.fork():
         os._exit(0)
     os.setsid()
-    if os.fork():  # the leader of a session could get a terminal again
+    if os.fork():  # only the leader of a session could acquire a terminal
         os._exit(0)
     nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for fd, target in ((nothing, 0), (out, 1), (out, 2)):
@@ -343,5 +343,5 @@ def _start(
         raise ProgramMissing(
             f"{words[0]} does not exist", effect="Nothing was changed.", remedy="dbbench doctor"
         ) from None
-    except OSError as error:  # no more processes, no more memory, not executable, a mount with noexec
+    except OSError as error:  # no process or memory left, not executable, a mount with noexec
         raise ProgramNotStarted(f"{words[0]}: {error.strerror or error}", remedy="dbbench doctor") from error

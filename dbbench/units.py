@@ -6,18 +6,18 @@ import math
 import re
 from typing import Final
 
-GROUP: Final = "\u202f"  # narrow no-break space: groups digits and keeps a unit on the line of its number
+GROUP: Final = "\u202f"  # narrow no-break space: between groups of digits, and between a number and its unit
 MISSING: Final = "–"  # not measured
 
 _SIZES: Final = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
                  "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30}  # fmt: skip
 _TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}
-_MOST_BYTES: Final = 2**63  # of a file, on any kernel
+_MOST_BYTES: Final = 2**63  # no kernel supports larger files
 _MOST_S: Final = 366 * 86400.0
-_LONGEST: Final = 200  # letters of what is said of a wrong value
+_LONGEST: Final = 200  # characters of the message about an invalid value
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
-# C0 without tab and newline, DEL, C1, and what turns the direction of writing: names, logs and results may hold them.
+# Names, logs and results may contain these: C0 without tab and newline, DEL, C1, and changes of the text direction.
 _ACTIVE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 

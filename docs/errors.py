@@ -32,7 +32,7 @@ failed, and the run continues with the next trial. Any other error ends the comm
 - **5**: refused for safety. Nothing was changed.
 - **130**, **143**: interrupted (SIGINT), terminated (SIGTERM). Run the same command again to resume.
 """
-# The first ID of each group, and its heading.
+# first ID of a group -> heading of the group
 GROUPS: Final = {
     "E001": "Usage and plans",
     "E101": "Devices: refused for safety",

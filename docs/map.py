@@ -22,7 +22,7 @@ rect { fill: #f3f5f4; stroke: #a8b0b6 }
 
 
 def layers() -> list[list[str]]:
-    """The packages and modules of each layer, the highest first."""
+    """Return the packages and modules of each layer, highest first."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     lines = config["importlinter:contract:rooms"]["layers"].split("\n")
@@ -30,7 +30,7 @@ def layers() -> list[list[str]]:
 
 
 def purpose(name: str) -> str:
-    """The first sentence of the docstring of a package or module."""
+    """Return the first sentence of the docstring of a package or module."""
     path = ROOT / "dbbench" / name
     head = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = " ".join((ast.get_docstring(ast.parse(head.read_text(encoding="utf-8"))) or "").split())
@@ -38,7 +38,7 @@ def purpose(name: str) -> str:
 
 
 def box(name: str, x: float, y: float, width: float) -> str:
-    """One package: its name, and what it is for in at most two lines."""
+    """Return the box of a package: its name, and its purpose in at most two lines."""
     wrapped = textwrap.wrap(purpose(name), int((width - 20) / 6.8), max_lines=2, placeholder=" …")
     texts = [f'<text class="name" x="{x + 10}" y="{y + 18}">{name}</text>']
     texts += [f'<text x="{x + 10}" y="{y + 34 + 15 * i}">{html.escape(line)}</text>' for i, line in enumerate(wrapped)]
@@ -46,7 +46,7 @@ def box(name: str, x: float, y: float, width: float) -> str:
 
 
 def drawn() -> str:
-    """The whole picture."""
+    """Return the whole picture."""
     rows = layers()
     boxes = []
     for number, names in enumerate(rows):

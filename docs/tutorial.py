@@ -27,7 +27,7 @@ from dbbench.model import merged
 ROOT: Final = Path(__file__).resolve().parents[1]
 TUTORIAL: Final = ROOT / "docs/tutorial.md"
 SHOWN_AS: Final = "/srv/bench"  # the temporary directory, as the tutorial shows it
-LIMIT_S: Final = 3600  # for one command
+LIMIT_S: Final = 3600  # for each command
 INCONCLUSIVE: Final = 4  # exit status: the data do not support an answer
 BLOCK: Final = re.compile(r"^```(\w+)(?: head=(\d+))?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 FILE: Final = re.compile(r"\A(?:#|--) (\S+\.(?:toml|sql))\b")
@@ -43,7 +43,7 @@ SHOP: Final = (
 
 
 def commands(text: str, language: str = "console") -> list[str]:
-    """The commands in the blocks of that language, in order."""
+    """Return the commands in the blocks of that language, in order."""
     prefix = "$ " if language == "console" else ""
     bodies = [body for kind, _, body in BLOCK.findall(text) if kind == language]
     lines = [line for body in bodies for line in body.splitlines() if line.startswith(prefix)]
@@ -66,9 +66,9 @@ def make_dump(target: Path, folder: Path) -> None:
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A temporary directory that contains shop.dump; removed at the end."""
+    """Yield a temporary directory that contains shop.dump; it is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
-    folder.chmod(0o755)  # the server's account has to enter it
+    folder.chmod(0o755)  # the account of the server must be able to enter it
     try:
         make_dump(folder / "shop.dump", folder / "server")
         shutil.rmtree(folder / "server")
@@ -80,7 +80,7 @@ def workplace() -> Iterator[Path]:
 
 
 def output_of(command: str, folder: Path) -> str:
-    """What the command prints on its standard output in that directory, without what differs between machines."""
+    """Run the command in that directory and return its stdout, without what differs between machines."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
     environment = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "110"}
     done = process.run(["bash", "-c", command], cwd=folder, env=environment, ok=range(256), timeout_s=LIMIT_S)
@@ -90,7 +90,7 @@ def output_of(command: str, folder: Path) -> str:
 
 
 def normalised(text: str, folder: Path) -> str:
-    """The text with a fixed directory, and without dates, trailing spaces and the machine's own name."""
+    """Return the text with a fixed directory, and without dates, trailing spaces and the name of the machine."""
     text = text.replace(str(folder), SHOWN_AS).replace(os.uname().nodename, "db1")
     text = re.sub(r"/root/\.cache|/home/[^/\s]+/\.cache", "~/.cache", text)
     text = re.sub(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?", r"2026-11-21\g<1>09:00:00", text)
@@ -98,7 +98,7 @@ def normalised(text: str, folder: Path) -> str:
 
 
 def regenerated(text: str, folder: Path) -> str:
-    """The tutorial with the output of its commands, run in `folder` now."""
+    """Return the tutorial with the output of its commands, which run in `folder` now."""
 
     def replaced(block: re.Match[str]) -> str:
         language, head, body = block.groups()

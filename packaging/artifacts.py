@@ -37,7 +37,7 @@ HERE: Final = Path(__file__).parent
 KINDS: Final = ("wheel", "man", "deb", "image")
 GIT: Final = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 _WHEEL: Final = "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
-# Python package -> Debian's, where every release since Debian 12 and Ubuntu 24.04 has a sufficient version.
+# Python package -> Debian package, if every release since Debian 12 and Ubuntu 24.04 has a sufficient version.
 DEBIAN: Final = {
     "click": "python3-click (>= 8.1)",
     "jinja2": "python3-jinja2 (>= 3.1)",
@@ -48,7 +48,8 @@ DEBIAN: Final = {
     "rich": "python3-rich (>= 13)",
     "scipy": "python3-scipy (>= 1.10)",
 }
-# Debian 12 has pydantic 1 and plotly 5, none has the other two; the rest is what these need, or the extra `lab`.
+# Debian 12 has pydantic 1 and plotly 5, and no release has mfusepy and mysql-connector-python; the other packages are
+# dependencies of these.
 VENDORED: Final = (
     "annotated-types", "mfusepy", "mysql-connector-python", "narwhals", "plotly", "pydantic", "pydantic-core",
     "typing-extensions", "typing-inspection",
@@ -77,7 +78,7 @@ class Source(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build what is asked for, and print the files."""
+    """Build the requested kinds of packages and print the files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="|".join(KINDS), help="[default: wheel man deb]")
     parser.add_argument("--arch", choices=MACHINES, help="of the .deb [default: that of this machine]")
@@ -111,7 +112,7 @@ def exported(folder: Path) -> Source:
     for name in filter(None, listed.split("\0")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(ROOT / name):  # not of a file that is deleted but still in the index
+        if os.path.lexists(ROOT / name):  # the index may still list deleted files
             shutil.copy2(ROOT / name, path, follow_symlinks=False)
     (folder / "dbbench" / BAKED).write_text(of_checkout(ROOT) + "\n", encoding="utf-8")
     made = datetime.fromtimestamp(int(_printed(*GIT, "log", "-1", "--format=%ct")), UTC)
@@ -178,7 +179,7 @@ def locked(name: str, texts: Sequence[str]) -> str:
 
 
 def _private(tree: Path, wheels: Sequence[Path]) -> None:
-    """A virtual environment that also sees the system's packages; its folder is one for all versions of Python."""
+    """Make a virtual environment that also sees the system's packages. All versions of Python share its directory."""
     packages = tree / PRIVATE / "lib/python3/site-packages"
     packages.mkdir(parents=True)
     for path in wheels:
@@ -194,7 +195,7 @@ def _private(tree: Path, wheels: Sequence[Path]) -> None:
 
 
 def _shared(tree: Path, source: Source) -> None:
-    """Man pages, documents, completions and units, each where the system looks for them."""
+    """Write man pages, documents, completions and units to the directories where the system expects them."""
     for page in (source.folder / "man").iterdir():
         _gzipped(tree / "usr/share/man" / f"man{page.suffix[1]}" / f"{page.name}.gz", page.read_bytes())
     documents = tree / "usr/share/doc/dbbench"
@@ -289,7 +290,7 @@ def image(dist: Path) -> None:
 
 
 def _checked(*argv: str, cwd: Path = ROOT, made: datetime | None = None) -> str:
-    """Run a program; the times in what it packs are not later than `made`."""
+    """Run a program and return its stdout. The times in packages that it writes are not later than `made`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     if made is not None:
         env["SOURCE_DATE_EPOCH"] = str(int(made.timestamp()))

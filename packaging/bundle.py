@@ -26,8 +26,8 @@ from tests.releases import CHECKOUT, RELEASES, bare, entered
 
 MOST_BYTES: Final = 350_000_000
 FIRST: Final = ("python3", "python3-venv")
-# In the root of the release, with the checkout at /mnt. An empty status: dependencies are not left out because the root
-# has them.
+# Runs in the root of the release, with the checkout at /mnt. The empty status file makes apt download all dependencies,
+# even those that the root has.
 _DOWNLOAD: Final = """
 set -eu
 mkdir -p /tmp/bundle/apt/partial /tmp/bundle/wheels

@@ -74,7 +74,7 @@ def _command(command: click.Command, name: str, parent: click.Context, shared: s
 
 
 def _help(text: str) -> Iterator[str]:
-    """Paragraphs; those that click leaves as they are (a line with a backspace before them) too."""
+    """Yield the paragraphs; those that click does not wrap (after a line with a backspace) are not filled."""
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip())):
         lines = [line.rstrip() for line in paragraph.splitlines()]
         if number:
@@ -113,7 +113,7 @@ def _section(document: str, heading: str) -> str:
 
 
 def _blocks(markdown: str) -> Iterator[str]:
-    """Headings, fenced blocks, tables, lists and paragraphs as lines of man(7)."""
+    """Yield headings, fenced blocks, tables, lists and paragraphs as lines of man(7)."""
     for fence, block in _chunks(markdown):
         if fence:
             yield from (".PP", ".RS 4", ".nf", *map(escaped, block.splitlines()), ".fi", ".RE")
@@ -129,7 +129,7 @@ def _blocks(markdown: str) -> Iterator[str]:
 
 
 def _chunks(markdown: str) -> Iterator[tuple[bool, str]]:
-    """(whether it is a fenced block, text) of each block."""
+    """Yield (whether it is a fenced block, text) for each block."""
     for number, part in enumerate(re.split(r"^```\w*\n", markdown, flags=re.MULTILINE)):
         if number % 2:
             yield True, part.rstrip()
@@ -146,19 +146,19 @@ def _item(text: str) -> Iterator[str]:
 
 
 def _table(block: str) -> Iterator[str]:
-    """Rows as a list: the first cell, then the others."""
+    """Yield the rows of a table as list items: the first cell is the term, the others are its text."""
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
     for cells in rows[2:]:
         yield from (".TP", f".B {escaped(_plain(cells[0]))}", _inline("; ".join(filter(None, cells[1:]))) or "\\&")
 
 
 def _plain(text: str) -> str:
-    """Text without marks, links as their words."""
+    """Return the text without markup; links are reduced to their words."""
     return re.sub(r"[`*]", "", _LINK.sub(r"\1", text))
 
 
 def _inline(text: str) -> str:
-    """A paragraph: code and strong words in bold, links as their words."""
+    """Return a paragraph with code and strong words in bold; links are reduced to their words."""
     parts = re.split(r"(`[^`]*`|\*\*[^*]+\*\*)", _LINK.sub(r"\1", text))
     shown = [f"\\fB{_words(part.strip('`*'))}\\fR" if number % 2 else _words(part) for number, part in enumerate(parts)]
     return _guarded("".join(shown))

@@ -1,4 +1,4 @@
-"""What all tests share: the `needs` mark, a guard that keeps unit tests from starting processes, devices."""
+"""Parts of all tests: the mark `needs`, the rule that unit tests start no processes, and loop devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.server_roots import RECIPES, server_bin
 UNIT: Final = Path(__file__).parent / "unit"
 PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 STARTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
-BUILT: Final = "engine:mysql$|engine:.*-"  # servers that this release does not ship: made in a root of their own
+BUILT: Final = "engine:mysql$|engine:.*-"  # servers that this release does not ship; they are unpacked in a root
 SMALL: Final = 512 * 2**20  # bytes: mkfs.xfs refuses less than 300 MiB
 
 _forbidden = False
@@ -44,7 +44,7 @@ def _watch(event: str, args: tuple[object, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_process_in_unit_tests(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Below tests/unit any process start fails the test that did it, unless it is marked."""
+    """Fail every test below tests/unit that starts a process, unless it is marked."""
     global _forbidden
     marked = request.node.get_closest_marker("starts_processes") is not None
     _forbidden = UNIT in request.node.path.parents and not marked
@@ -53,21 +53,21 @@ def no_process_in_unit_tests(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What needs another server's root takes long."""
+    """Mark tests that need a server in BUILT as long."""
     if any(re.match(BUILT, str(name)) for mark in item.iter_markers("needs") for name in mark.args):
         item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip by name what this machine cannot run."""
+    """Skip a test with the names of its needs that this machine lacks."""
     lacking = [lack for mark in item.iter_markers("needs") for name in mark.args if (lack := _lacks(name))]
     if lacking:
         pytest.skip("needs " + ", ".join(lacking))
 
 
 def _lacks(name: str) -> str | None:
-    """Why this machine cannot give `name`; None where it can."""
+    """Return what this machine lacks for `name`; None if it has it."""
     if name == "root":
         return None if os.geteuid() == 0 else "root"
     kind, _, what = name.partition(":")
@@ -83,7 +83,8 @@ def _lacks(name: str) -> str | None:
 
 
 def _freezer(version: str) -> bool:
-    """Version 2 has its freezer in every group, version 1 as a hierarchy of its own."""
+    """Whether this version of control groups has a freezer. Version 2 has it in every group, version 1 as a separate
+    hierarchy."""
     return any(
         mount.fstype == "cgroup2" if version == "2" else mount.fstype == "cgroup" and "freezer" in mount.options
         for mount in mounts_of(Path("/proc/self"))
@@ -98,10 +99,10 @@ def _kernel_has(filesystem: str) -> bool:
 
 
 def engine_bin(name: str) -> Path | None:
-    """What a plan names as `bin` for an engine, or for a release of it ("postgres-18"); None where there is none.
+    """Return `bin` of a plan for an engine or a release of it ("postgres-18"); None if there is none.
 
-    The environment's DBBENCH_TEST_NAME_BIN comes first, then what packages installed, then a root with the server of
-    another release (`server_roots`).
+    The variable DBBENCH_TEST_NAME_BIN takes precedence, then installed packages, then a root with the server of another
+    release (`server_roots`).
     """
     given = os.environ.get(_named_by(name))
     if given:
@@ -118,12 +119,12 @@ def engine_bin(name: str) -> Path | None:
 
 
 def _named_by(name: str) -> str:
-    """The variable that names an engine's `bin`: DBBENCH_TEST_POSTGRES_18_BIN."""
+    """Return the variable for the `bin` of an engine: DBBENCH_TEST_POSTGRES_18_BIN."""
     return f"DBBENCH_TEST_{re.sub('[-.]', '_', name).upper()}_BIN"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Every skipped test by its name, always: what was not tested is part of the result. Each reason stands once."""
+    """List every skipped test by name, once per reason, because what was not tested is part of the result."""
     named: dict[str, list[str]] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -138,7 +139,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """A sparse file that is large enough for every mkfs."""
+    """Return a sparse file that is large enough for every mkfs."""
     path = tmp_path / "image"
     path.touch(0o600)
     os.truncate(path, SMALL)
@@ -147,6 +148,6 @@ def image(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loop_device(image: Path) -> Iterator[Device]:
-    """An attached, locked, empty loop device of 512 MiB; gone at the end of the test."""
+    """Yield an attached, locked, empty loop device of 512 MiB; it is detached at the end of the test."""
     with loop.attached(image) as device:
         yield device

@@ -17,11 +17,11 @@ NODES = 8
 if __name__ == "__main__":
     cluster = SLURMCluster(
         queue="bench",
-        cores=1,  # of the worker: one question at a time
+        cores=1,  # a worker answers one question at a time
         processes=1,
         memory="2GB",
         walltime="12:00:00",
-        job_extra_directives=["--exclusive"],  # nobody else on the node while it measures
+        job_extra_directives=["--exclusive"],  # no other job runs on the node while it measures
         worker_extra_args=["--preload", "dbbench.fleet.preload"],
         job_script_prologue=["export DBBENCH_FLEET_RESULTS=/var/lib/dbbench"],
         scheduler_options={"port": 8786, "dashboard": False},

@@ -14,8 +14,8 @@ from distributed import SSHCluster
 
 HOSTS = ["db1.lan", "db2.lan"]
 SCHEDULER = "coordinator.lan"
-CONNECT = {"username": "root"}  # as asyncssh.connect takes it
-CERTS = "/root/.config/dbbench/fleet"  # `dbbench fleet certs` makes them
+CONNECT = {"username": "root"}  # arguments of asyncssh.connect
+CERTS = "/root/.config/dbbench/fleet"  # written by `dbbench fleet certs`
 
 if __name__ == "__main__":
     roles = ("scheduler", "worker", "client")

@@ -1,4 +1,4 @@
-"""One browser for all tests of a file; each test begins as new."""
+"""One browser for all tests of a file, which is reset before each test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.browser.chromium import FLAGS, LIGHT, STILL, command, screen
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    """Chromium with an empty profile; its console and its network are logged."""
+    """Yield Chromium with an empty profile; it logs its console and its network."""
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
@@ -27,7 +27,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 
 @pytest.fixture(autouse=True)
 def as_new(browser: WebDriver) -> None:
-    """Each test begins on an empty page of 1280 px, light, with empty logs."""
+    """Start each test on an empty page of 1280 px, light, with empty logs."""
     browser.get("about:blank")
     screen(browser)
     command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])

@@ -1,4 +1,4 @@
-"""Hosts that are made up: an engine for the coordinator, on a clock of its own."""
+"""Simulated hosts: an engine for the coordinator of a fleet, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ _RUN = TypeAdapter(Run)
 
 
 class Hosts:
-    """An engine whose hosts drive trials of TRIAL_S on a clock of their own; our own time goes by on it too."""
+    """An engine whose hosts run trials of TRIAL_S on a simulated clock; it includes the coordinator's CPU time."""
 
     def __init__(self, names: list[str], folder: Path) -> None:
         self.names, self.folder = names, folder
         self.now = 1e9
-        self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds in here, and when all began
+        self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds of this simulation, and at the start
         self.order: dict[str, tuple[TrialSpec, ...]] = {}
-        self.ready: dict[str, float] = {}  # when the trial that goes on is finished
+        self.ready: dict[str, float] = {}  # when the current trial of a host is finished
         self.finished: dict[str, list[str]] = {}
         self.waiting: list[tuple[float, str, Question]] = []
         self.dead: set[str] = set()
         self.refuse: dict[str, str] = {}
-        self.lose = 0  # so many answers get lost
-        self.budget_s = math.inf  # after which a host begins no trial
-        self.trial_s: dict[str, float] = {}  # what trials of a host take from its budget; others TRIAL_S
+        self.lose = 0  # number of the next answers that are lost
+        self.budget_s = math.inf  # a host starts no trial after this time
+        self.trial_s: dict[str, float] = {}  # host -> time of its trials in the budget; default TRIAL_S
 
     def clock(self) -> float:
-        """The hosts' time, and what the coordinator itself took: CPU time, so that other load does not count."""
+        """Return the time of the hosts plus the coordinator's CPU time; other load does not affect CPU time."""
         return self.now + self.own_s
 
     @property
     def own_s(self) -> float:
-        """CPU seconds of the coordinator."""
+        """Return the CPU seconds of the coordinator."""
         return time.thread_time() - self._began - self._theirs
 
     def hosts(self) -> dict[str, float]:
-        """All but the dead."""
+        """Return all hosts except the dead ones."""
         return {name: self.clock() for name in self.names if name not in self.dead}
 
     def ask(self, host: str, question: Question) -> None:
-        """Note when the answer will be there."""
+        """Note the time of the answer."""
         with self._inside():
             assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
             at = self._advanced(host, question) if isinstance(question, See) else self.clock()
             self.waiting.append((at, host, question))
 
     def _advanced(self, host: str, question: See) -> float:
-        """When the next trial beyond `taken` is there; the one after it begins when this one was fetched."""
+        """Return when the next trial beyond `taken` is finished; the one after it starts when this one was fetched."""
         if set(self.finished[host]) - set(question.taken):
             return self.clock()
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
         return self.clock() + (min(TRIAL_S, question.patience_s) if left else 0.0)
 
     def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
-        """The next one that is due; the clock goes on until then."""
+        """Return the next answer that is due, and advance the clock to it."""
         with self._inside():
             return self._next(timeout_s)
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
-        """What is done in here is none of the coordinator's."""
+        """Do not count the CPU time of the block as the coordinator's."""
         began = time.thread_time()
         try:
             yield
@@ -94,7 +94,7 @@ class Hosts:
         return [(host, self._answer(host, question))]
 
     def forget(self, host: str) -> None:
-        """Its question is no longer answered."""
+        """Do not answer the question of this host."""
         self.waiting = [entry for entry in self.waiting if entry[1] != host]
 
     def _answer(self, host: str, question: Question) -> Answer:
@@ -133,7 +133,7 @@ class Hosts:
         return HostSeen(True, state, new, files, small)
 
     def publish(self, host: str, spec: TrialSpec) -> None:
-        """Drive a trial at once."""
+        """Finish a trial at once."""
         folder = self.folder / host / "trials" / spec.id
         (folder / "raw").mkdir(parents=True)
         trial = Trial(spec.id, "f", host, spec.cell.partition(".")[0], "postgres", "w", spec.block, 1, spec.position,

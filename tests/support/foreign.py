@@ -1,7 +1,7 @@
 """Another process that tries to use a disk: `python foreign.py ACTION PATH FOLDER DELAY`.
 
-It tries until it has succeeded or its stdin is closed. What it then has is kept in use until its stdin is closed, and
-looked at once more: the last line that it prints is "never", "intact" or "changed".
+It tries until it succeeds or its stdin is closed. It then keeps the disk in use until its stdin is closed, and verifies
+its data: the last line that it prints is "never", "intact" or "changed".
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATTERN = hashlib.sha256(b"foreign").digest() * 2048  # 64 KiB
-AT = 100 * 2**20  # where it is written to the device itself
+AT = 100 * 2**20  # offset of PATTERN if it is written directly to the device
 MARK = "foreign"
 
 
 def ran(*argv: object) -> bool:
-    """Whether a program ended with 0."""
+    """Whether a program exited with 0."""
     return subprocess.run([str(word) for word in argv], capture_output=True, check=False).returncode == 0
 
 
 def mounts(device: Path, point: Path) -> Callable[[], bool] | None:
-    """Mount what is there; it counts where it has the file of another process."""
+    """Mount the existing filesystem; this succeeds only if it has the file of another process."""
     if not ran("mount", device, point):
         return None
-    if not (point / MARK).exists():  # a filesystem of dbbench: nothing of another process is on it
+    if not (point / MARK).exists():  # dbbench made this filesystem: it has no data of another process
         ran("umount", point)
         return None
     return lambda: _still_there(device, point)
@@ -46,7 +46,7 @@ def makes(device: Path, point: Path) -> Callable[[], bool] | None:
 
 
 def _still_there(device: Path, point: Path) -> bool:
-    """Read the file once more after an unmount, which empties the cache."""
+    """Whether the file is intact after an unmount, which empties the cache."""
     if not (ran("umount", point) and ran("mount", "-o", "ro", device, point)):
         return False
     good = (point / MARK).read_bytes() == PATTERN
@@ -54,7 +54,7 @@ def _still_there(device: Path, point: Path) -> bool:
 
 
 def swaps(device: Path, _point: Path) -> Callable[[], bool] | None:
-    """Use it as swap."""
+    """Use the device as swap."""
     if not (ran("mkswap", device) and ran("swapon", device)):
         return None
     with device.open("rb") as file:
@@ -70,7 +70,7 @@ def swaps(device: Path, _point: Path) -> Callable[[], bool] | None:
 
 
 def loops(device: Path, point: Path) -> Callable[[], bool] | None:
-    """Mount it through a loop device over it."""
+    """Mount the device through a loop device on top of it."""
     done = subprocess.run(["losetup", "--find", "--show", device], capture_output=True, text=True, check=False)
     loop = Path(done.stdout.strip())
     if done.returncode:
@@ -89,7 +89,7 @@ def loops(device: Path, point: Path) -> Callable[[], bool] | None:
 
 
 def writes(device: Path, _point: Path) -> Callable[[], bool] | None:
-    """Write to it, as dd does, and keep it open."""
+    """Write to the device, as dd does, and keep it open."""
     fd = os.open(device, os.O_RDWR)
     os.pwrite(fd, PATTERN, AT)
     os.fsync(fd)
@@ -105,7 +105,7 @@ ACTIONS = {"mount": mounts, "mkfs": makes, "swapon": swaps, "losetup": loops, "d
 
 
 def main(action: str, device: str, folder: str, delay_s: str) -> None:
-    """Do as the module says."""
+    """Run the action as the docstring of the module describes."""
     (point := Path(folder)).mkdir(exist_ok=True)
     print("ready", flush=True)
     sys.stdin.readline()

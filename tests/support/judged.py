@@ -1,4 +1,4 @@
-"""A trial of made-up facts and observations, judged."""
+"""Evaluate a trial with invented facts and observations."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LOOP = DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
 
 
 def outcome() -> Outcome:
-    """20 transactions in a window of 2 s."""
+    """Return 20 transactions in a window of 2 s."""
     return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
 
 
 @dataclass
 class FakeMeter:
-    """Readings of a window: 2000 bytes to the device for 1000 of the engine."""
+    """Counters of a window: 2000 bytes written to the device for 1000 bytes of the engine."""
 
     flushes: int | None = 20
     counted: Work = dataclasses.field(default_factory=Work)
@@ -74,7 +74,7 @@ class FakeMeter:
     client_facts: None = None
 
     def cpu_pct(self) -> float:
-        """Share of all cores over the load, in percent."""
+        """Return the share of all cores during the load, in percent."""
         return 40.0
 
     def work(self, _explicit: bool) -> Work:
@@ -91,7 +91,7 @@ class FakeMeter:
 
 
 class FakeSamples:
-    """What the samplers read."""
+    """The series of the samplers."""
 
     def series(self, _begin_utc: float, seconds: int) -> Series:
         return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
@@ -102,7 +102,7 @@ class FakeSamples:
 
 @dataclass
 class FakeKernel:
-    """The kernel's log with these lines."""
+    """A kernel log with these lines."""
 
     machine: tuple[str, ...] = ()
     about: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class FakeKernel:
 
 @dataclass
 class FakeEngine:
-    """An engine whose settings bring these flags."""
+    """An engine whose settings have these durability flags."""
 
     flags: tuple[Durability, ...] = ()
 
@@ -139,7 +139,7 @@ class Judged:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def trial(self, make_run: Callable[..., Run], folder: Path) -> Trial:
-        """The judged trial, as read back."""
+        """Return the evaluated trial, as read back from its results."""
         run_folder = results.create_run(folder / "results", make_run(), "")
         run = results.load_spec(run_folder)
         record = Record(run, run.order[0], run.cells[0], Draft(run_folder, run.order[0].id), lambda _: None)

@@ -1,4 +1,4 @@
-"""What a run has left on the machine, told apart from what other runs and other people have."""
+"""The leak check: what a run left on the machine, distinguished from resources of other runs and users."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ import pytest
 from dbbench.results.journal import tag_of
 from dbbench.storage.devices import loop
 
-GONE_S = 60.0  # a killed trial is gone after 0.1 s; a machine with other work takes longer
+GONE_S = 60.0  # a killed trial disappears in 0.1 s; this takes longer on a busy machine
 PROGRAMS = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
 CGROUPS = Path("/sys/fs/cgroup")
 LOOPS = Path("/sys/block")
-TOKEN = f"/nonexistent/dbbench-test-{uuid.uuid4().hex}"  # one for each test process
+TOKEN = f"/nonexistent/dbbench-test-{uuid.uuid4().hex}"  # each test process has a different one
 
 
 def sign() -> None:
-    """Give every process that is started from here a token in its environment: PATH is what all of them inherit."""
+    """Put the token into the environment of every process that is started from here. It is in PATH, which all of them
+    inherit."""
     if TOKEN not in os.environ["PATH"]:
         os.environ["PATH"] += f":{TOKEN}"
 
 
 @dataclass
 class Traces:
-    """What a test could leave behind: what lies over or below its folder, and processes with its token."""
+    """What a test may leave behind: devices and mounts with files of its folder, and processes with its token."""
 
     loops: set[str] = field(default_factory=set)
     mounts: set[str] = field(default_factory=set)
@@ -45,14 +46,14 @@ class Traces:
         return cls(loops, set(mounts_of(folder, loops)), set(signed()), set(groups_of(folder)))
 
     def beyond(self, before: Traces) -> dict[str, set[Any]]:
-        """What is here now and was not before; {} when nothing is."""
+        """Return what exists now and did not exist before; {} if there is nothing new."""
         more = {name: getattr(self, name) - getattr(before, name) for name in vars(self)}
         return {name: added for name, added in more.items() if added}
 
 
 @contextlib.contextmanager
 def leaving_nothing(folder: Path, within_s: float = GONE_S) -> Iterator[None]:
-    """The block leaves nothing behind of what works in that folder. A killed trial has a moment to disappear.
+    """Assert that the block leaves nothing behind for that folder. A killed trial has a moment to disappear.
 
     Other processes, loop devices, mounts and control groups of the machine may come and go meanwhile.
     """
@@ -65,22 +66,22 @@ def leaving_nothing(folder: Path, within_s: float = GONE_S) -> Iterator[None]:
 
 
 def signed() -> Iterator[str]:
-    """Servers, load generators and recorders that this test process has started, directly or not."""
+    """Yield the servers, load generators and recorders that this test process has started, directly or not."""
     for process in started(["pid", "name"]):
         if process.info["name"] in PROGRAMS:
             yield f"{process.info['name']} (pid {process.info['pid']})"
 
 
 def started(attributes: Collection[str]) -> Iterator[psutil.Process]:
-    """Processes that this test process has started, directly or not, with these attributes in `info`."""
+    """Yield the processes that this test process has started, directly or not, with these attributes in `info`."""
     for process in psutil.process_iter([*attributes, "environ"]):
         if TOKEN in (process.info["environ"] or {}).get("PATH", ""):
             yield process
 
 
 def below(pid: int, name: str) -> list[psutil.Process]:
-    """The processes of that name that a process has started, directly or not, the eldest first; those that end in the
-    meantime are left out."""
+    """Return the processes of that name that a process has started, directly or not, oldest first, without those that
+    end in the meantime."""
     hits = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -90,32 +91,32 @@ def below(pid: int, name: str) -> list[psutil.Process]:
 
 
 def groups_of(folder: Path) -> Iterator[Path]:
-    """Control groups of the runs below the folder: their names end with the run's tag."""
+    """Yield the control groups of the runs below the folder: their names end with the tag of the run."""
     for run in folder.glob("**/results/*/"):
         yield from CGROUPS.glob(f"**/dbbench-*-{tag_of(run)}/")
 
 
 def mounts_of(folder: Path, loops: Collection[str] = ()) -> list[str]:
-    """Mount points below the folder, or on one of these loop devices."""
+    """Return the mount points below the folder, or of these loop devices."""
     lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     devices = {f"/dev/{loop}" for loop in loops}
     return [words[4] for words in lines if words[4].startswith(f"{folder}/") or devices.intersection(words)]
 
 
 def loops_of(folder: Path) -> list[str]:
-    """Loop devices over files of the folder."""
+    """Return the loop devices on files of the folder."""
     found = []
     for entry in LOOPS.glob("loop*/loop/backing_file"):
         try:
             if str(folder) in entry.read_text():
                 found.append(entry.parent.parent.name)
-        except OSError:  # it was let go just now
+        except OSError:  # it was detached in the meantime
             continue
     return found
 
 
 def layers_of(folder: Path) -> list[str]:
-    """Arrays and volumes on loop devices over files of the folder, and names in /dev with the tag of its runs."""
+    """Return arrays and volumes on loop devices on files of the folder, and names in /dev with the tag of its runs."""
     above: list[str] = []
     below = loops_of(folder)
     while below:
@@ -128,15 +129,15 @@ def layers_of(folder: Path) -> list[str]:
 
 
 def _volume(block: str) -> str:
-    """The name of a block device: device mapper's own where it has one."""
+    """Return the name of a block device; for device mapper the name of the volume."""
     name = LOOPS / block / "dm/name"
     return name.read_text().strip() if name.exists() else block
 
 
 @contextlib.contextmanager
 def namespaces_of(pid: int) -> Iterator[set[str]]:
-    """The pid namespaces below a command that are not our own: all that its trials start lives in them. They are held
-    while the block lasts: the kernel gives their numbers to others otherwise."""
+    """Yield the pid namespaces below a command other than that of this process; all processes of its trials are in
+    them. They are kept open within the block, because the kernel reuses their numbers."""
     own, found = str(Path("/proc/self/ns/pid").readlink()), set[str]()
     below: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -151,7 +152,7 @@ def namespaces_of(pid: int) -> Iterator[set[str]]:
 
 
 def living_in(namespaces: Collection[str]) -> Iterator[str]:
-    """Processes of those namespaces. One that has ended and waits for process 1 to notice holds nothing of ours."""
+    """Yield the processes of those namespaces, without zombies, which hold no resources."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if str((entry / "ns/pid").readlink()) in namespaces:
@@ -164,7 +165,7 @@ def living_in(namespaces: Collection[str]) -> Iterator[str]:
 
 
 def naming(folder: Path) -> Iterator[str]:
-    """Processes with the folder in their command line, but this one and what runs it."""
+    """Yield the processes with the folder in their command line, except this one and its parents."""
     mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter(["pid", "cmdline"]):
         if process.info["pid"] not in mine and any(str(folder) in word for word in process.info["cmdline"] or ()):
@@ -172,7 +173,7 @@ def naming(folder: Path) -> Iterator[str]:
 
 
 def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.0) -> list[str]:
-    """Loop devices, mounts and processes of a run in that folder that are still there after so many seconds."""
+    """Return the loop devices, mounts and processes of a run in that folder that still exist after `within_s`."""
     until = time.monotonic() + within_s
     while True:
         loops = loops_of(folder)
@@ -183,7 +184,7 @@ def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.
 
 
 def a_loop_device_is_found(folder: Path, image: Path) -> None:
-    """A loop device over `image`, a file of the folder, outlives a block and is named."""
+    """Assert that the leak check reports a loop device on `image`, a file of the folder, that outlives the block."""
     held: Any = loop.attached(image)
     try:
         with pytest.raises(AssertionError, match="loop"), leaving_nothing(folder, within_s=0.2):

@@ -1,8 +1,8 @@
-"""Others who use the machine: `python others.py FOLDER PROGRAMS` makes and removes what is theirs, again and again.
+"""Other users of the machine: `python others.py FOLDER PROGRAMS` creates and removes resources, again and again.
 
-Each round has a loop device, a mounted filesystem, a control group and a PostgreSQL server, in FOLDER and by the
-PROGRAMS of that server. It prints "ready" after the first round, goes on until its stdin is closed, and exits with 0
-only if nothing of it was disturbed.
+Each round has a loop device, a mounted filesystem, a control group and a PostgreSQL server; its files are in FOLDER,
+and its programs in PROGRAMS. It prints "ready" after the first round, continues until its stdin is closed, and exits
+with 0 only if nothing was disturbed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 
 NOBODY = 65534
 PAUSE_S = 0.3  # between two rounds
-WAIT_S = 120.0  # for a step that takes milliseconds where nobody else computes
+WAIT_S = 120.0  # for a step that takes milliseconds on an idle machine
 
 
 def ran(*argv: object) -> str:
-    """What a program that must succeed printed."""
+    """Run a program that must succeed and return its output."""
     words = [str(word) for word in argv]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
@@ -34,7 +34,7 @@ def ran(*argv: object) -> str:
 
 @contextlib.contextmanager
 def filesystem(folder: Path) -> Iterator[Path]:
-    """An ext4 on a loop device, mounted."""
+    """Mount an ext4 on a loop device."""
     image, point = folder / "disk", folder / "mnt"
     image.write_bytes(b"")
     os.truncate(image, 16 * 2**20)
@@ -55,8 +55,8 @@ def filesystem(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def group() -> Iterator[Path]:
-    """A control group with a process in it."""
-    memory = Path("/sys/fs/cgroup/memory")  # version 1
+    """Create a control group with a process in it."""
+    memory = Path("/sys/fs/cgroup/memory")  # exists with cgroup v1
     path = (memory if memory.is_dir() else memory.parent) / f"others-{os.getpid()}"
     path.mkdir()
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -71,14 +71,14 @@ def group() -> Iterator[Path]:
         while path.is_dir():
             try:
                 path.rmdir()
-            except OSError:  # the kernel has not yet let go of the process
+            except OSError:  # the kernel has not yet removed the process
                 assert time.monotonic() < until
                 time.sleep(0.01)
 
 
 @contextlib.contextmanager
 def server(folder: Path, programs: Path) -> Iterator[None]:
-    """PostgreSQL on the folder's cluster."""
+    """Run PostgreSQL on the cluster in the folder."""
     settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=1MB", "-k", str(folder / "data")]
     words = [str(programs / "postgres"), "-D", str(folder / "data"), *settings]
     with subprocess.Popen(words, user=NOBODY, group=NOBODY, stderr=subprocess.DEVNULL) as process:
@@ -93,7 +93,7 @@ def server(folder: Path, programs: Path) -> Iterator[None]:
 
 
 def one_round(folder: Path, programs: Path) -> None:
-    """All of it is made, is there, and is removed."""
+    """Create all resources, verify them and remove them."""
     with filesystem(folder) as point, group(), server(folder, programs):
         content = os.urandom(2**16)
         (point / "theirs").write_bytes(content)
@@ -103,7 +103,7 @@ def one_round(folder: Path, programs: Path) -> None:
 
 
 def main(folder: Path, programs: Path) -> None:
-    """Rounds until stdin is closed."""
+    """Run rounds until stdin is closed."""
     (folder / "data").mkdir(mode=0o700)
     shutil.chown(folder / "data", NOBODY, NOBODY)
     words = [str(programs / "initdb"), "--no-sync", "--auth=trust", "-D", str(folder / "data")]
@@ -116,10 +116,11 @@ def main(folder: Path, programs: Path) -> None:
 
 @contextlib.contextmanager
 def others_at_work(programs: Path) -> Iterator[None]:
-    """Others use the machine while the block lasts, and nothing of theirs is disturbed."""
+    """Run this script within the block, and assert that nothing of it was disturbed."""
     folder = Path(tempfile.mkdtemp(prefix="others-", dir="/var/tmp"))
     folder.chmod(0o755)
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # without the token of the tests
+    # Without the token of the tests, so that the leak check ignores these processes.
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     words = [sys.executable, __file__, str(folder), str(programs)]
     with (folder / "log").open("w+") as log:
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env) as other:

@@ -1,10 +1,10 @@
-"""What a device may be erased by, in tests."""
+"""The permission to erase devices, for tests."""
 
 from __future__ import annotations
 
 
 class Permit:
-    """What was typed, and which filesystem is ours."""
+    """The identities that the user confirmed, and the filesystem and device of an earlier trial."""
 
     def __init__(self, *typed: str, made: tuple[str, str] = ("", ""), had: str = "") -> None:
         self.typed, self.made, self.had = typed, made, had

@@ -1,4 +1,4 @@
-"""The plan of a test: one block, a short window and 512 MiB, where it asks for nothing else."""
+"""The plan of a test: by default one block, a short window and a device of 512 MiB."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from tests.conftest import engine_bin
 
 Table = dict[str, Any]
-Named = str | Table  # a name alone, or a table with its further keys
+Named = str | Table  # a name, or a table with a name and further keys
 
-SMALL: Final[dict[str, Table]] = {  # parameters of a workload whose name alone is given
+SMALL: Final[dict[str, Table]] = {  # parameters of workloads that are given by name only
     "pgbench-tpcb": {"scale": 1, "clients": 2, "threads": 2},
     "sysbench-oltp-read-write": {"tables": 2, "table_size": 2000, "clients": 2},
 }
@@ -23,8 +23,8 @@ def plan(
     workload: Named | Iterable[Named] = "pgbench-tpcb",
     **keys: Any,
 ) -> str:
-    """A plan as TOML. Each of the three is a name, a table, or several of them; `keys` are the plan's other keys and
-    tables, which replace the defaults. A key that is None is left out."""
+    """Return a plan as TOML. `fs`, `engine` and `workload` are a name, a table, or several of them; `keys` are other
+    keys and tables of the plan, which replace the defaults. A key that is None is left out."""
     whole = {
         "name": "test",
         "fs_setups": fs if isinstance(fs, list) else [fs],
@@ -45,7 +45,7 @@ def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
 
 
 def _toml(value: Any) -> str:
-    """A value on one line: tables are inline tables. Strings, numbers and booleans are written as in JSON."""
+    """Return a value on one line, with inline tables. Strings, numbers and booleans are written as in JSON."""
     if isinstance(value, dict):
         pairs = (f"{key} = {_toml(each)}" for key, each in value.items() if each is not None)
         return "{ " + ", ".join(pairs) + " }"
@@ -55,5 +55,5 @@ def _toml(value: Any) -> str:
 
 
 def installed(engine: str) -> Table:
-    """An engine of a plan. MySQL may be one that is not in PATH."""
+    """Return an engine of a plan. MySQL may be in a directory outside PATH."""
     return {"name": engine, "bin": str(engine_bin(engine)) if engine == "mysql" else None}

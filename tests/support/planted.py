@@ -1,4 +1,4 @@
-"""Disks in use, for the tests of the guard: each plant uses the disk while its block runs, beside what must be said."""
+"""Disks in use, for tests of the guards: each plant uses a disk within its block; PLANTS has the expected messages."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ BLKPG = 0x1269
 
 @dataclass(frozen=True)
 class Disk:
-    """A loop device as a stand-in for somebody's disk."""
+    """A loop device in place of a user's disk."""
 
     path: Path
     image: Path
-    folder: Path  # for mount points and tables
+    folder: Path  # for mount points and other files of a plant
 
     def digest(self) -> str:
-        """Of every byte on it, past all caches."""
+        """Return the SHA-256 of all its bytes, after writing all caches."""
         process.run(["blockdev", "--flushbufs", self.path])
         with self.image.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def new_disk(folder: Path, size: int = SIZE) -> Disk:
-    """A blank disk; it stays until losetup -d."""
+    """Return a blank disk, which exists until losetup -d."""
     folder.mkdir(exist_ok=True)
     image = folder / "disk"
     image.touch(0o600)
@@ -49,12 +49,12 @@ def new_disk(folder: Path, size: int = SIZE) -> Disk:
 
 
 def mkfs(disk: Disk, *options: str) -> None:
-    """An ext4 that writes nothing in the background."""
+    """Make an ext4 that writes nothing in the background."""
     process.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", *options, disk.path])
 
 
 def uuid_of(disk: Disk) -> str:
-    """The filesystem's UUID, asked of another tool than the guard's."""
+    """Return the UUID of the filesystem, from a tool that the guard does not use."""
     return process.run(["blkid", "-p", "-s", "UUID", "-o", "value", disk.path]).stdout.strip()
 
 
@@ -63,17 +63,17 @@ def uuid_of(disk: Disk) -> str:
 
 @contextlib.contextmanager
 def mounted(disk: Disk) -> Iterator[None]:
-    """An ext4, read-only."""
+    """Mount an ext4 read-only."""
     mkfs(disk)
     (point := disk.folder / "mnt").mkdir()
-    namespaces.mount(disk.path, point, "ext4", flags=1)  # MS_RDONLY: the kernel writes nothing either
+    namespaces.mount(disk.path, point, "ext4", flags=1)  # MS_RDONLY: the kernel does not change the disk
     yield
     namespaces.unmount(point)
 
 
 @contextlib.contextmanager
 def beside(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A program that has said a line, and runs until the block ends."""
+    """Start a program, wait for its first line, and run it until the end of the block."""
     words = [str(word) for word in argv]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
@@ -84,7 +84,7 @@ def beside(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
 
 @contextlib.contextmanager
 def mounted_elsewhere(disk: Disk) -> Iterator[None]:
-    """An ext4 that only another mount namespace sees."""
+    """Mount an ext4 in another mount namespace only."""
     mkfs(disk)
     (point := disk.folder / "mnt").mkdir()
     script = 'mount -o ro "$0" "$1" && echo mounted && cat'
@@ -94,7 +94,7 @@ def mounted_elsewhere(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def swap(disk: Disk) -> Iterator[None]:
-    """A swap area in use."""
+    """Use the disk as swap."""
     process.run(["mkswap", "-q", disk.path])
     process.run(["swapon", disk.path])
     yield
@@ -109,21 +109,21 @@ LOCK = (
 
 @contextlib.contextmanager
 def opened(disk: Disk) -> Iterator[None]:
-    """A plain open."""
+    """Open the disk."""
     with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)):
         yield
 
 
 @contextlib.contextmanager
 def opened_exclusively(disk: Disk) -> Iterator[None]:
-    """An open with O_EXCL, as mkfs does."""
+    """Open the disk with O_EXCL, as mkfs does."""
     with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY | os.O_EXCL)):
         yield
 
 
 @contextlib.contextmanager
 def opened_by_another_name(disk: Disk) -> Iterator[None]:
-    """An open through a device node that is gone since."""
+    """Open the disk through a device node that is then removed."""
     node = disk.folder / "node"
     os.mknod(node, 0o600 | 0o060000, disk.path.stat().st_rdev)
     with beside(sys.executable, "-c", OPEN, node, str(os.O_RDONLY)):
@@ -133,14 +133,14 @@ def opened_by_another_name(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_opened(disk: Disk) -> Iterator[None]:
-    """The image file opened, as a virtual machine does."""
+    """Open the image file, as a virtual machine does."""
     with beside(sys.executable, "-c", OPEN, disk.image, str(os.O_RDONLY)):
         yield
 
 
 @contextlib.contextmanager
 def second_loop(disk: Disk) -> Iterator[None]:
-    """The same file, by another name, behind another loop device."""
+    """Attach another loop device to the same file under a different name."""
     (name := disk.folder / "hard-link").hardlink_to(disk.image)
     second = process.run(["losetup", "--find", "--show", name]).stdout.strip()
     yield
@@ -149,15 +149,15 @@ def second_loop(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loop_on_top(disk: Disk) -> Iterator[None]:
-    """A loop device over the device."""
+    """Attach a loop device to the device."""
     upper = process.run(["losetup", "--find", "--show", disk.path]).stdout.strip()
     yield
     process.run(["losetup", "-d", upper])
 
 
 def _partition(disk: Disk, verb: int, start: int = 0, length: int = 0) -> None:
-    """Add (1) or remove (2) partition 1 in the kernel's list (linux/blkpg.h), as addpart(8) and delpart(8) do, which
-    Debian 13 has in no package that every machine has."""
+    """Add (1) or remove (2) partition 1 in the kernel (linux/blkpg.h), like addpart(8) and delpart(8). Debian 13 has
+    these programs only in an optional package."""
     entry = ctypes.create_string_buffer(struct.pack("=qqi64s64s4x", start, length, 1, b"", b""))
     with disk.path.open("rb") as device:
         fcntl.ioctl(device, BLKPG, struct.pack("@iiiP", verb, 0, len(entry) - 1, ctypes.addressof(entry)))
@@ -165,7 +165,7 @@ def _partition(disk: Disk, verb: int, start: int = 0, length: int = 0) -> None:
 
 @contextlib.contextmanager
 def partition(disk: Disk) -> Iterator[None]:
-    """A partition that nobody uses."""
+    """Create a partition that is not in use."""
     _partition(disk, 1, MIB, SIZE // 2)
     yield
     _partition(disk, 2)
@@ -173,7 +173,7 @@ def partition(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mounted_partition(disk: Disk) -> Iterator[None]:
-    """A partition that is mounted."""
+    """Create and mount a partition."""
     with partition(disk):
         part = Disk(Path(f"{disk.path}p1"), disk.image, disk.folder)
         with mounted(part):
@@ -181,7 +181,7 @@ def mounted_partition(disk: Disk) -> Iterator[None]:
 
 
 def in_fstab(line: str) -> Callable[[Disk], AbstractContextManager[None]]:
-    """A plant: a filesystem that is not mounted, and that line in fstab."""
+    """Return a plant with a filesystem that is not mounted, and this line in fstab."""
 
     @contextlib.contextmanager
     def plant(disk: Disk) -> Iterator[None]:
@@ -195,9 +195,9 @@ def in_fstab(line: str) -> Callable[[Disk], AbstractContextManager[None]]:
 
 @contextlib.contextmanager
 def swap_file(disk: Disk) -> Iterator[None]:
-    """The file behind the device is swap: the loop device itself is held by nobody."""
+    """Use the image file as swap, so that the loop device itself is not held."""
     with disk.image.open("r+b") as image:
-        image.write(bytes(SIZE))  # swap takes no holes
+        image.write(bytes(SIZE))  # swap files must not have holes
         os.fsync(image.fileno())
     process.run(["mkswap", "-q", disk.image])
     process.run(["swapon", disk.image])
@@ -207,9 +207,9 @@ def swap_file(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def member_of_mounted_btrfs(disk: Disk) -> Iterator[None]:
-    """The second device of a mounted btrfs: mountinfo names the first alone."""
+    """Use the disk as the second device of a mounted btrfs, of which mountinfo names only the first."""
     other = new_disk(disk.folder / "first")
-    # Larger than the least that mkfs.btrfs takes for two devices.
+    # The two disks are larger than the minimum of mkfs.btrfs for two devices.
     process.run(["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path])
     (point := disk.folder / "mnt").mkdir()
     namespaces.mount(other.path, point, "btrfs", flags=1, data=f"device={disk.path}")
@@ -221,7 +221,7 @@ def member_of_mounted_btrfs(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def used_in_many_ways(disk: Disk) -> Iterator[None]:
-    """Mounted, in fstab, opened, and its file behind a second loop device, all at once."""
+    """Mount the disk, list it in fstab, open it, and attach a second loop device to its file."""
     with in_fstab("{path} /srv")(disk), second_loop(disk), opened(disk):
         (point := disk.folder / "mnt").mkdir()
         namespaces.mount(disk.path, point, "ext4", flags=1)
@@ -231,7 +231,7 @@ def used_in_many_ways(disk: Disk) -> Iterator[None]:
 
 HELD = "held exclusively"
 SAME = "attached to the same data"
-# name: (plant, all that must be said of it)
+# name -> (plant, texts that the refusal must contain)
 PLANTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], tuple[str, ...]]] = {
     "mounted": (mounted, ("is mounted at", HELD, "ext4")),
     "mounted-in-another-namespace": (mounted_elsewhere, ("in the mount namespace of process", HELD, "ext4")),

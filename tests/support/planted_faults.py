@@ -1,4 +1,4 @@
-"""Faults in dbbench's own processes: a `sitecustomize`, which each of them imports by PYTHONPATH before all else."""
+"""Faults in dbbench's own processes: a `sitecustomize`, which each of them imports first because of PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -56,15 +56,16 @@ sys.addaudithook(_hook)
 
 
 def counted(folder: Path) -> dict[str, int]:
-    """How many steps of each kind there have been where `failing_step` was planted."""
+    """Return the number of steps of each kind, after `failing_step`."""
     return {path.name.removeprefix("counted-"): int(path.read_text()) for path in folder.glob("counted-*")}
 
 
 def failing_step(
     folder: Path, folders: dict[str, Path], failing: str = "", at: int = 0, forever: bool = False
 ) -> dict[str, str]:
-    """Count process starts ("start") and writes in these folders (by their kinds) of all processes of a command; the
-    `at`-th of kind `failing` fails, or all from it on. What to put into the environment."""
+    """Count the process starts ("start") and the writes to these folders (by their kinds) of all processes of a
+    command. The `at`-th step of kind `failing` fails; with `forever` also all later ones. Return variables for the
+    environment."""
     folder.mkdir(exist_ok=True)
     for left in folder.glob("counted-*"):
         left.unlink()
@@ -82,14 +83,14 @@ def failing_step(
 
 
 def clock_an_hour_back(folder: Path) -> tuple[Path, dict[str, str]]:
-    """dbbench's clock is an hour behind as long as the file exists; the file, and what to put into the environment."""
+    """Set dbbench's clock back by an hour while a file exists. Return the file, and variables for the environment."""
     folder.mkdir(exist_ok=True)
     flag = folder / "back"
     return flag, _planted(folder, _CLOCK.format(flag=str(flag)))
 
 
 def dying_thread(folder: Path, file: str) -> dict[str, str]:
-    """A thread that is not the main one and opens a file of that name dies; what to put into the environment."""
+    """End every thread, except the main one, that opens a file of that name. Return variables for the environment."""
     folder.mkdir(exist_ok=True)
     return _planted(folder, _THREAD.format(file=file))
 
@@ -101,8 +102,8 @@ def _planted(folder: Path, text: str) -> dict[str, str]:
 
 
 def without_column(programs: Path, folder: Path) -> Path:
-    """The `bin` of a PostgreSQL whose databases have a pg_stat_wal without wal_bytes: its own programs, and an initdb
-    that replaces the view in the template of all databases."""
+    """Return the `bin` of a PostgreSQL whose databases have a pg_stat_wal without wal_bytes. It has the programs of
+    `programs`, and an initdb that replaces the view in the template of all databases."""
     folder.mkdir(mode=0o755)
     for program in programs.iterdir():
         (folder / program.name).symlink_to(program)

@@ -1,4 +1,4 @@
-"""The road of a trial on real files: its device is a directory, its engine, load and sampler write their names."""
+"""The road of a trial with real files: the device is a directory; engine, load and sampler only record their calls."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.common import mount_of
 
-TAKEN = ("device", "serve", "samplers", "load")  # each is released under its name with a slash in front
+TAKEN = ("device", "serve", "samplers", "load")  # the release of each is recorded as its name with a leading slash
 TABLE = b"x" * 1000
 
 
 class Calls:
-    """The names of what was called, in order. `at` has what else is to happen there, a failure above all."""
+    """The names of the calls, in order. `at` has actions for calls, usually failures."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -50,7 +50,7 @@ class Calls:
         self.at.get(name, lambda: None)()
 
     def fail(self, name: str, error: BaseException) -> None:
-        """Have this raised there."""
+        """Raise `error` at the call `name`."""
 
         def raising() -> None:
             raise error
@@ -66,13 +66,13 @@ class Calls:
             self.names.append(f"/{name}")
 
     def all_released(self) -> bool:
-        """Whether what was taken was released."""
+        """Whether everything that was acquired was released."""
         return all(self.names.count(name) == self.names.count(f"/{name}") for name in TAKEN)
 
 
 @dataclass(frozen=True)
 class Server(files.Files):
-    """A folder in the place of a server, as the engine `files` has it."""
+    """A folder in place of a server, as in the engine `files`."""
 
     calls: Calls = dataclasses.field(default_factory=Calls)
 
@@ -85,7 +85,7 @@ class Server(files.Files):
 
 @dataclass(frozen=True)
 class Engine:
-    """The engine `files` with a dataset of one file, under this process's own account."""
+    """The engine `files` with a dataset of one file, under the account of this process."""
 
     calls: Calls
 
@@ -110,7 +110,7 @@ class Engine:
         return "all"
 
     def data_files(self, _datadir: Path) -> list[Path]:
-        return []  # the page cache of the machine is not emptied for a unit test
+        return []  # a unit test must not empty the page cache of the machine
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Driver:
-    """Starts that load."""
+    """Starts `Load`."""
 
     calls: Calls
 
@@ -148,7 +148,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Reads nothing."""
+    """Samples nothing."""
 
     calls: Calls
 
@@ -183,20 +183,21 @@ class Road:
         self.calls.names.clear()
 
     def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The engine, the driver, the sampler and the device in the tables of the real ones."""
+        """Register the engine, the driver, the sampler and the device in place of the real ones."""
         for name in tuple(SAMPLERS):
             monkeypatch.delitem(SAMPLERS, name)
         monkeypatch.setitem(SAMPLERS, "machine", Sampler(self.calls))
         monkeypatch.setitem(ENGINES, "files", Engine(self.calls))
         monkeypatch.setitem(DRIVERS, "copy", Driver(self.calls))
         monkeypatch.setitem(KINDS, "dir", self._attached)
-        if (family := mount_of(self.directory).fstype) not in FAMILIES:  # tmpfs, a container's overlay
+        # For example tmpfs, or the overlay of a container.
+        if (family := mount_of(self.directory).fstype) not in FAMILIES:
             monkeypatch.setitem(FAMILIES, family, FAMILIES["ext4"])
 
     @contextlib.contextmanager
     def _attached(self, spec: DeviceSpec, _images: Any, _permit: Any, arm: str, _most: int) -> Iterator[Device]:
-        """The directory, without the disk below: no program is started to ask for its wear. The canary's 32 MiB are not
-        written to it, because the name of its file is taken."""
+        """Yield the directory without the disk below it, so that no program is started for its wear. The canary writes
+        nothing, because a directory has the name of its file."""
         with self.calls.around("device"), directory.attached(spec, arm) as device:
             (device.path / condition.PROBE).mkdir()
             yield dataclasses.replace(device, leaves=())
@@ -207,7 +208,7 @@ class Road:
             self.calls(f"stage {event.data['phase']}")
 
     def create(self, name: str = "results", **plan: Any) -> Path:
-        """The folder of a new run, with these in its plan."""
+        """Create a run with these values in its plan, and return its folder."""
         device = dataclasses.replace(self.run.plan.device, condition=plan.pop("condition", "none"))
         changed = dataclasses.replace(self.run.plan, device=device, **plan)
         return results.create_run(self.folder / name, dataclasses.replace(self.run, plan=changed), "")
@@ -221,18 +222,18 @@ class Road:
         return run_trial(record, Job(run, run.cells[0], Journal(folder / "journal.jsonl"), workdir, self._emit))
 
     def trial(self, **plan: Any) -> Trial:
-        """The first trial of a new run, as read back."""
+        """Run the first trial of a new run and return it, as read back."""
         folder = self.create(**plan)
         self.first(folder)
         return results.load_run(folder).trials[0]
 
     def phases(self, kind: str = "phase_begin") -> list[str]:
-        """The phases that were told so far."""
+        """Return the phases of the events so far."""
         return [str(event.data["phase"]) for event in self.told if event.kind == kind]
 
 
 def _on_files(run: Run, device: DeviceSpec) -> Run:
-    """The run with the engine `files`, in a directory."""
+    """Return the run with the engine `files` in a directory."""
     workload, engine = Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w"), EngineSpec("files")
     cells = tuple(
         dataclasses.replace(cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none"))

@@ -1,4 +1,4 @@
-"""Servers that tests start by themselves: where they lie, how a plan names them, and what they answer."""
+"""Servers that tests start themselves: their programs, their names in a plan, and queries."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from tests.conftest import engine_bin
 
 
 def programs(engine: str) -> Path | None:
-    """Where its programs are. MySQL may be one that is not in PATH; the others are what packages put in place."""
+    """Return the directory of the engine's programs. MySQL may be outside PATH; the others are those of packages."""
     return engine_bin(engine) if engine == "mysql" else None
 
 
 def place(engine: str, folder: Path) -> Place:
-    """Sockets and logs of a server, in that folder."""
+    """Return the place of a server's sockets and logs in that folder."""
     return Place(folder / "s", folder / "logs", programs(engine))
 
 
 def spec(engine: Any) -> EngineSpec:
-    """The engine as a plan names it."""
+    """Return the engine as in a plan."""
     bin_ = programs(engine)
     return EngineSpec(engine, bins=(str(bin_),) if bin_ else ())
 
 
 @contextlib.contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that the engines' accounts can enter, unlike pytest's own, with a path short enough for a socket."""
+    """Yield a folder that the accounts of the engines can enter, unlike pytest's, with a path that is short enough for
+    a socket."""
     folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
     folder.chmod(0o755)
     try:
@@ -46,14 +47,14 @@ def open_folder() -> Iterator[Path]:
 def serving(
     engine: str, data: Path, where: Place, *, memory_bytes: int | None = None, **settings: Scalar
 ) -> contextlib.AbstractContextManager[Server]:
-    """A server with a trial's defaults and these settings."""
+    """Run a server with the defaults of a trial and these settings."""
     kind = ENGINES[engine]
     return kind.serving(data, merged(("default", kind.defaults(memory_bytes)), ("plan", settings)), where)
 
 
 @contextlib.contextmanager
 def served(engine: str, *datasets: Dataset, memory_bytes: int | None = None, **settings: Scalar) -> Iterator[Server]:
-    """A server with these datasets; gone with its data at the end of the block."""
+    """Run a server with these datasets; its data is removed at the end of the block."""
     with open_folder() as folder:
         where = place(engine, folder)
         ENGINES[engine].create(folder / "data", where)
@@ -64,7 +65,7 @@ def served(engine: str, *datasets: Dataset, memory_bytes: int | None = None, **s
 
 
 def query(server: Server, *statements: str, at: str | None = None) -> list[tuple[Any, ...]]:
-    """Run the statements, in another database than the server's own where `at` names it; the rows of the last."""
+    """Run the statements in the server's database, or in `at`; return the rows of the last one."""
     rows: list[tuple[Any, ...]] = []
     with contextlib.closing(server.connect(at)) as connection, contextlib.closing(connection.cursor()) as cursor:
         for statement in statements:

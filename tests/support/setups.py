@@ -1,4 +1,4 @@
-"""Setups of the catalogue for the system tests: taken, put on loop devices, and what of them is still there."""
+"""Setups of the catalogue for system tests: find them, attach loop devices for them, and check what is left."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.plans import plan
 
 ALL: Final = catalog.catalog()
 UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 2, "threads": 1}
-SIZE: Final = 512 * 2**20  # of an image: a snapshot of half of it leaves enough for mkfs.xfs
+SIZE: Final = 512 * 2**20  # of an image: half of it for a snapshot leaves enough for mkfs.xfs
 
 
 def shipped(name: str) -> FsSetup:
-    """A setup of the catalogue; skipped where it cannot work on this machine."""
+    """Return a setup of the catalogue; skip the test if it does not work on this machine."""
     setup = ALL.setup(name)
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
@@ -32,7 +32,7 @@ def shipped(name: str) -> FsSetup:
 
 
 def working(names: Iterable[str]) -> list[str]:
-    """Those that work here; the test is skipped where none does."""
+    """Return the setups that work here; skip the test if there are none."""
     reasons = {name: filesystems.works(ALL.setup(name)) for name in names}
     found = [name for name, reason in reasons.items() if reason is None]
     if not found:
@@ -41,7 +41,7 @@ def working(names: Iterable[str]) -> list[str]:
 
 
 def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
-    """A plan of one short trial a setup and engine; `mariadb`: settings of that engine."""
+    """Return a plan with a short trial for each setup and engine; `mariadb`: settings of that engine."""
     engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
     loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
                        "clients": 2}]  # fmt: skip
@@ -50,7 +50,7 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
 
 @contextmanager
 def attached(folder: Path, count: int) -> Iterator[Device]:
-    """So many loop devices as one; gone afterwards."""
+    """Yield `count` loop devices as one device; they are detached afterwards."""
     images = [folder / f"image{number}" for number in range(count)]
     for image in images:
         image.touch(0o600)
@@ -60,11 +60,11 @@ def attached(folder: Path, count: int) -> Iterator[Device]:
 
 
 def left(folder: Path) -> list[str]:
-    """Mounts and loop devices of files below the folder."""
+    """Return the mounts and loop devices of files below the folder."""
     loops = loops_of(folder)
     return [*mounts_of(folder, loops), *loops]
 
 
 def flushes(device: Device) -> int:
-    """Flush requests that the loop devices have carried out."""
+    """Return the number of flush requests that the loop devices have completed."""
     return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)

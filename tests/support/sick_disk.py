@@ -1,4 +1,4 @@
-"""A disk that falls ill when it is told to: the power-cut lab's disk, which reads its orders from a file.
+"""A disk that fails on command: the disk of the power-loss lab, which reads its orders from a file.
 
 `python sick_disk.py MOUNTPOINT ORDERS IMAGE`: as long as ORDERS holds the word `read`, `write` or `flush`, requests of
 that kind end with EIO; as long as it holds `silent`, no request ends.
@@ -19,13 +19,13 @@ from typing import Any
 
 from dbbench.labs.powercut.disk import Disks, opened, serve, served
 
-SIZE = 384 * 2**20  # bytes: as mkfs.xfs wants at least
+SIZE = 384 * 2**20  # bytes; mkfs.xfs refuses less than 300 MiB
 _ZEROS = 2**20
-SILENT_S = 30.0  # at most, whatever the orders say: below the kernel's own patience (hung_task_timeout_secs: 120)
+SILENT_S = 30.0  # longest silence, below the kernel's hung_task_timeout_secs (120)
 
 
 class SickDisk(Disks):
-    """It logs nothing, and obeys before it does what it is asked for."""
+    """It logs nothing, and reads its orders before each request."""
 
     def __init__(self, image: Path, orders: Path) -> None:
         self._fds = opened([image])
@@ -44,41 +44,41 @@ class SickDisk(Disks):
         return []
 
     def read(self, path: str, size: int, offset: int, fh: Any) -> bytes:
-        """From the image, unless reads fail."""
+        """Read from the image, unless reads fail."""
         self._obey("read")
         return super().read(path, size, offset, fh)
 
     def write(self, _path: str, data: bytes, offset: int, _fh: Any) -> int:
-        """Into the image, unless writes fail."""
+        """Write to the image, unless writes fail."""
         self._obey("write")
         return os.pwrite(self._fds[0], data, offset)
 
     def fsync(self, _path: str, _datasync: int, _fh: Any) -> int:
-        """Done, unless flushes fail: the image is on no disk that loses anything."""
+        """Do nothing, unless flushes fail: no test cuts the power of the disk with the image."""
         self._obey("flush")
         return 0
 
     def fallocate(self, _path: str, _mode: int, offset: int, size: int, _fh: Any) -> int:
-        """Zeros, whichever way they are asked for: a refusal would be a line of the kernel's."""
+        """Write zeros for every mode, because the kernel would log a refusal."""
         self._obey("write")
         for begin in range(offset, offset + size, _ZEROS):
             os.pwrite(self._fds[0], bytes(min(_ZEROS, offset + size - begin)), begin)
         return 0
 
     def destroy(self, _path: str) -> None:
-        """Unmounted."""
+        """Do nothing on unmount."""
         os.close(self._fds[0])
 
 
 @dataclass(frozen=True)
 class Sick:
-    """A block device over such a disk."""
+    """A block device on such a disk."""
 
     path: Path
     orders: Path
 
     def order(self, *words: str) -> None:
-        """From now on; no word: it is well again."""
+        """Follow these orders from now on; without a word the disk works again."""
         new = self.orders.with_suffix(".new")
         new.write_text(" ".join(words))
         new.rename(self.orders)
@@ -86,7 +86,7 @@ class Sick:
 
 @contextlib.contextmanager
 def sick_disk(folder: Path) -> Iterator[Sick]:
-    """A blank loop device over a sick disk that is well as yet, while the block lasts."""
+    """Yield a blank loop device on such a disk, which works at first."""
     image = folder / "sick.img"
     image.touch(0o600)
     os.truncate(image, SIZE)
@@ -106,7 +106,7 @@ def sick_disk(folder: Path) -> Iterator[Sick]:
 
 
 def main(argv: list[str]) -> None:
-    """Serve until unmounted."""
+    """Serve the disk until it is unmounted."""
     at, orders, image = argv
     serve(SickDisk(Path(image), Path(orders)), at)
 

@@ -1,4 +1,4 @@
-"""What may be on a disk that nobody uses now: by its tool, or by hand where this kernel lacks what that needs."""
+"""Signatures on a disk that is not in use: written by their tools, or by hand if the kernel does not support them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from dbbench import process
 from tests.support.planted import SIZE, Disk, mkfs
 
-# mkfs.xfs makes filesystems below 300 MiB only for its own tests, which say so in this way
+# mkfs.xfs makes filesystems below 300 MiB only for its own tests, which set these variables.
 XFS_SMALL = {"TEST_DIR": "1", "TEST_DEV": "1", "QA_CHECK_FS": "1"}
 LAST = SIZE // 512 - 1  # the last sector
-LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le  # GPT's type of a Linux filesystem
+LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le  # partition type of a Linux filesystem in a GPT
 
 
 def put(disk: Disk, offset: int, data: bytes) -> None:
-    """Write there, past no cache but the device's own; the partition table is not read again."""
+    """Write at that offset and call fsync; the partition table is not read again."""
     with disk.path.open("r+b", buffering=0) as device:
         device.seek(offset)
         device.write(data)
@@ -28,7 +28,7 @@ def put(disk: Disk, offset: int, data: bytes) -> None:
 
 
 def gpt(disk: Disk, primary: bool = True) -> None:
-    """A partition table with one partition (UEFI 5.3.2): both copies, or the backup in the last sectors alone."""
+    """Write a partition table with one partition (UEFI 5.3.2): both copies, or only the backup in the last sectors."""
     entry = struct.pack("<16s16sQQQ", LINUX, os.urandom(16), 2048, 67583, 0) + "data".encode("utf-16-le").ljust(
         72, b"\0"
     )
@@ -48,12 +48,12 @@ def gpt(disk: Disk, primary: bool = True) -> None:
 
 
 def md(disk: Disk, at: int = 4096) -> None:
-    """The superblock of an array's member, version 1 (Documentation/admin-guide/md, linux/raid/md_p.h)."""
+    """Write the superblock of a member of an array, version 1 (Documentation/admin-guide/md, linux/raid/md_p.h)."""
     block = bytearray(4096)
     struct.pack_into("<4I16s32sQIIQII", block, 0, 0xA92B4EFC, 1, 0, 0, os.urandom(16), b"host:data", 0, 1, 0,
                      SIZE // 512 - 64, 0, 2)  # fmt: skip
     struct.pack_into("<QQQQII16s", block, 128, 64, SIZE // 512 - 64, at // 512, 0, 0, 0, os.urandom(16))
-    struct.pack_into("<I", block, 220, 2)  # max_dev
+    struct.pack_into("<I", block, 220, 2)  # the field max_dev
     words = struct.unpack_from(f"<{(256 + 2 * 2) // 4}I", block)
     total = sum(words)
     struct.pack_into("<I", block, 216, (total & 0xFFFFFFFF) + (total >> 32) & 0xFFFFFFFF)
@@ -61,14 +61,14 @@ def md(disk: Disk, at: int = 4096) -> None:
 
 
 def ext4_with_md(disk: Disk) -> None:
-    """An ext4 within what was an array's member with its superblock at the end (version 1.0)."""
+    """Make an ext4 in a former member of an array whose superblock is at the end (version 1.0)."""
     mkfs(disk)
     md(disk, ((SIZE // 512 - 16) & ~7) * 512)
 
 
 def zpool(disk: Disk) -> None:
-    """All four labels of a pool, of 256 KiB each: what it is called (an nvlist in XDR, from 16 KiB on), which newer
-    versions of wipefs look for, and its uberblocks (magic at each KiB of the second half), which older ones count."""
+    """Write all four labels of a pool, of 256 KiB each. Newer versions of wipefs look for the name (an nvlist in XDR,
+    from 16 KiB on); older ones count the uberblocks (a magic number at each KiB of the second half)."""
 
     def pair(name: bytes, kind: int, value: bytes) -> bytes:
         padded = (struct.pack(">I", len(name)) + name).ljust(4 + -(-len(name) // 4) * 4, b"\0")
@@ -94,13 +94,13 @@ def zpool(disk: Disk) -> None:
 
 
 def lvm(disk: Disk) -> None:
-    """A physical volume that is in no group yet."""
+    """Make a physical volume that does not belong to a group."""
     config = f'devices {{ filter=["a|^{disk.path}$|", "r|.*|"] use_devicesfile=0 }}'
     process.run(["pvcreate", "--quiet", "--yes", "--config", config, disk.path])
 
 
 def unmounted_btrfs_member(disk: Disk) -> None:
-    """The second device of a btrfs that nobody has mounted, and whose first is not here."""
+    """Make the second device of a btrfs that is not mounted and whose first device is missing."""
     from tests.support.planted import new_disk
 
     other = new_disk(disk.folder / "first")
@@ -110,13 +110,13 @@ def unmounted_btrfs_member(disk: Disk) -> None:
 
 
 def luks(disk: Disk) -> None:
-    """The header of an encrypted volume, of which nothing else is to be seen."""
+    """Write the header of an encrypted volume; the rest of such a volume has no signature."""
     kdf = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--luks2-keyslots-size", "256k"]
     argv = ["cryptsetup", "luksFormat", "--batch-mode", "--type", "luks2", *kdf, disk.path]
     process.run(argv, stdin="secret")
 
 
-# name: (what is written, all that must be named, programs)
+# name -> (function that writes it, names that the refusal must contain, programs that it needs)
 SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str, ...]]] = {
     "ext4": (mkfs, ("ext4",), ()),
     "xfs": (
@@ -146,14 +146,15 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
 
 
 def headless(disk: Disk, *argv: str, env: dict[str, str] | None = None) -> None:
-    """A filesystem whose begin was overwritten: its copies of the superblock are left, which wipefs does not name."""
+    """Make a filesystem whose beginning is overwritten. Only copies of its superblock are left, which wipefs does not
+    report."""
     if process.find(argv[0]) is None:
         pytest.skip(f"needs the program {argv[0]}")
     process.run([*argv, disk.path], env=env)
     put(disk, 0, bytes(2**20))
 
 
-# Data that no tool has a name for.
+# Data that no tool recognises.
 NAMELESS: dict[str, Callable[[Disk], None]] = {
     "raw": lambda disk: put(disk, 20 * 2**20, os.urandom(2**20)),
     "one byte": lambda disk: put(disk, 12_345_678, b"x"),

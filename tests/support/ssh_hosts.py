@@ -1,7 +1,7 @@
-"""Machines to reach by ssh, on this one: a network of their own, and for each a hostname, an address and a root's home.
+"""Simulated machines that are reachable by ssh: a private network, and for each a hostname, an address and root's home.
 
-The ssh server is dropbear: its package starts no service. Nothing of it is seen outside: network, hostnames and the
-table of users are those of namespaces, which go with their processes.
+The ssh server is dropbear, whose package starts no service. Nothing is visible outside: network, hostnames and the
+table of users belong to namespaces, which end with their processes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NETWORK: Final = "198.18.77"  # kept for benchmarks of networks: nobody routes it
+NETWORK: Final = "198.18.77"  # reserved for benchmarks of networks (RFC 2544) and not routed
 NEEDS: Final = ("root", "dropbear", "dropbearkey", "ssh", "ssh-keygen", "unshare", "nsenter", "ip", "openssl")
 _UP_S: Final = 20.0
 
 
 @dataclass(frozen=True)
 class Lan:
-    """The machines: names -> addresses. `homes` are their roots' home folders, `bin` has an `ssh` that knows them."""
+    """The machines: names -> addresses. `homes` are root's home folders; `bin` has an `ssh` with their names."""
 
     folder: Path
-    holder: int  # the process that keeps the network
+    holder: int  # pid of the process that keeps the network namespace
     addresses: Mapping[str, str]
 
     @property
@@ -36,23 +36,23 @@ class Lan:
         return {name: self.folder / name / "home" for name in self.addresses}
 
     def tmp(self, name: str) -> Path:
-        """What that machine sees as /tmp, where it has one of its own."""
+        """Return the folder that is /tmp on that machine, if it has a separate one."""
         return self.folder / name / "tmp"
 
     def inside(self, words: Sequence[str]) -> list[str]:
-        """The command on that network."""
+        """Return the command that runs `words` on that network."""
         return ["nsenter", f"--net=/proc/{self.holder}/ns/net", *words]
 
     def env(self, name: str) -> dict[str, str]:
-        """What a command has that is given on that machine."""
+        """Return the environment of a command on that machine."""
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin"
         return {**os.environ, "PATH": path, "HOME": str(self.homes[name])}
 
 
 @contextlib.contextmanager
 def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Iterator[Lan]:
-    """Machines of those names. Each knows the others' names, lets the same key in and, where asked for, has a /tmp of
-    its own in which nothing but the machines' folder is seen."""
+    """Run machines with those names. Each knows the names of the others and accepts the same key. With `private_tmp`
+    each has a separate /tmp that contains only the folder of the machines."""
     addresses = {name: f"{NETWORK}.{number}" for number, name in enumerate(names, 1)}
     up = " && ".join(["ip link set lo up", *(f"ip addr add {one}/32 dev lo" for one in addresses.values())])
     holder = subprocess.Popen(["unshare", "--net", "sh", "-c", f"{up} && exec sleep infinity"])
@@ -68,7 +68,7 @@ def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Ite
             _answering(found, name)
         yield found
     finally:
-        for pid in processes_on(holder.pid):  # supervisors outlive their ssh session, as they should
+        for pid in processes_on(holder.pid):  # supervisors outlive their ssh session by design
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         for child in (*servers, holder):
@@ -77,7 +77,7 @@ def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Ite
 
 
 def _client(lan: Lan) -> None:
-    """A key, and an `ssh` that uses it."""
+    """Write a key, and an `ssh` that uses it."""
     key, bin_ = lan.folder / "key", lan.folder / "bin"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     config = "".join(f"Host {name}\n  HostName {address}\n" for name, address in lan.addresses.items())
@@ -90,7 +90,7 @@ def _client(lan: Lan) -> None:
 
 
 def _server(lan: Lan, name: str, private_tmp: bool) -> list[str]:
-    """dropbear on a machine of its own; of the files of this one, the table of users and that of hosts are others."""
+    """Return the command that runs dropbear as a machine; its tables of users and hosts differ from this machine's."""
     home, own = lan.homes[name], lan.folder / name
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     (home / ".ssh/authorized_keys").write_text((lan.folder / "key.pub").read_text())
@@ -99,7 +99,7 @@ def _server(lan: Lan, name: str, private_tmp: bool) -> list[str]:
     (own / "passwd").write_text("\n".join([f"root:x:0:0:root:{home}:/bin/sh", *users, ""]))
     names = "".join(f"{address} {other}\n" for other, address in lan.addresses.items())
     (own / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
-    for kind in ("ed25519", "rsa"):  # without one of RSA it dies of clients that ask for it
+    for kind in ("ed25519", "rsa"):  # without an RSA key it crashes if a client requests one
         subprocess.run(["dropbearkey", "-t", kind, "-f", str(own / kind)], check=True, capture_output=True)
     words = [
         f"hostname {name}",
@@ -111,7 +111,7 @@ def _server(lan: Lan, name: str, private_tmp: bool) -> list[str]:
 
 
 def _hiding_tmp(lan: Lan, name: str) -> list[str]:
-    """Commands after which /tmp has nothing but the machines' folder, in this mount namespace."""
+    """Return commands after which /tmp contains only the folder of the machines, in this mount namespace."""
     own = lan.tmp(name)
     inner = own / lan.folder.relative_to("/tmp") if lan.folder.is_relative_to("/tmp") else own / "unused"
     inner.mkdir(parents=True)
@@ -131,7 +131,7 @@ def _answering(lan: Lan, name: str) -> None:
 
 
 def processes_on(holder: int) -> list[int]:
-    """All processes on that network but its holder."""
+    """Return all processes on that network except its holder."""
     network, found = Path(f"/proc/{holder}/ns/net").readlink(), []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What system tests share: the command line on real parts, with a cache and results of its own."""
+"""Fixtures of system tests: the command line with real parts, and a separate cache and results folder."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dbbench.datasets.golden import cache_folder
 from dbbench.machine import namespaces
 from tests.support.leftovers import below, leaving_nothing, sign
 
-UNUSED_S = 3 * 86400.0  # golden copies of code that no test has used for so long are removed
+UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are removed
 
 
 @pytest.fixture(autouse=True, scope="session")
 def lane() -> None:
-    """A process of tests has a mount namespace of its own: every private copy of a mount table that one of its tests
-    makes would otherwise hold the mounts of other lanes' tests, or of another session's."""
+    """Run each process of tests in a separate mount namespace. Otherwise private copies of the mount table that its
+    tests make would keep mounts of other lanes or of another session busy."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(namespaces.CLONE_NEWNS):
@@ -39,23 +39,23 @@ def lane() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def signed() -> None:
-    """What the tests of this process start can be told from what other processes start."""
+    """Put the token into the environment, so that the leak check recognises the processes of these tests."""
     sign()
 
 
 @pytest.fixture
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """The test leaves no loop device, mount, process or control group behind."""
+    """Assert that the test leaves no loop device, mount, process or control group behind."""
     with leaving_nothing(tmp_path):
         yield
 
 
-HANGS_S = 1200.0  # a command that hangs; the longest run of a test takes 100 s, on a busy machine several times that
+HANGS_S = 1200.0  # then a command hangs: the longest one takes 100 s, and several times as long on a busy machine
 
 
 @dataclass
 class Dbbench:
-    """The command line, in a folder of its own."""
+    """The command line in a folder."""
 
     folder: Path
     env: dict[str, str]
@@ -97,12 +97,12 @@ class Dbbench:
 
     @staticmethod
     def in_window(event: dict[str, Any]) -> bool:
-        """The first second of a measured window was told."""
+        """Whether this is the first second of a measured window."""
         return bool(event["kind"] == "second" and event["phase"] == "measure")
 
     @staticmethod
     def kill(name: str) -> Callable[[int], None]:
-        """Something to do with a run: SIGKILL the eldest process called `name` below it."""
+        """Return an action for `run_and`: kill the oldest process called `name` below the run with SIGKILL."""
 
         def do(pid: int) -> None:
             below(pid, name)[0].send_signal(signal.SIGKILL)
@@ -110,7 +110,7 @@ class Dbbench:
         return do
 
     def trials(self, run: str = "r") -> dict[str, dict[str, Any]]:
-        """trial.json of every finished trial, by id."""
+        """Return trial.json of every finished trial, by id."""
         found = sorted((self.folder / "results" / run / "trials").glob("[!.]*/trial.json"))
         return {path.parent.name: json.loads(path.read_text()) for path in found}
 
@@ -125,8 +125,8 @@ def _event(line: str) -> dict[str, Any] | None:
 
 @pytest.fixture(scope="session")
 def cache() -> Path:
-    """Golden copies of all lanes and later sessions, beside those of the user, under a key of the code that builds
-    them. Deleting the folder costs the time of building them again."""
+    """Return the golden copies for all lanes and later sessions. They are next to those of the user, under a key of the
+    code that builds them. Deleting the folder costs only time."""
     package = Path(dbbench.__file__).parent
     code = [path for room in ("datasets", "engines") for path in sorted((package / room).rglob("*.py"))]
     key = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:12]
@@ -141,11 +141,11 @@ def cache() -> Path:
 
 @pytest.fixture(scope="session")
 def dbbench_in(cache: Path) -> Callable[[Path], Dbbench]:
-    """A maker of command lines that work in a given folder, with the session's golden copies."""
+    """Return a function that makes the command line in a folder, with the golden copies of the session."""
     return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"})
 
 
 @pytest.fixture(name="dbbench")
 def dbbench_here(tmp_path: Path, dbbench_in: Callable[[Path], Dbbench]) -> Dbbench:
-    """The command line in an empty folder."""
+    """Return the command line in an empty folder."""
     return dbbench_in(tmp_path)

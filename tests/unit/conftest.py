@@ -1,4 +1,4 @@
-"""What unit tests share: a run that needs no machine, and a command line on results."""
+"""Fixtures of unit tests: a run that needs no machine, and a command line for results."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ MakeRun = Callable[..., Run]
 
 @pytest.fixture(autouse=True)
 def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """apt-cache knows each package: it is a program, and what it knows differs between machines."""
+    """Pretend that apt has each package: apt-cache is a program, and its answers differ between machines."""
     monkeypatch.setattr(packages, "_policy", lambda _name: "  Candidate: 1.0\n")
 
 
 @pytest.fixture
 def make_run() -> MakeRun:
-    """A maker of runs of one cell in two blocks."""
+    """Return a function that makes runs of one cell in two blocks."""
     return _run
 
 
 @pytest.fixture
 def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
-    """Trials of one cell in a directory."""
+    """Return the road for trials of one cell in a directory."""
     return Road(_run(), tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str], results_folder: Path) -> Any:
-    """A function that runs a command line on the fixture `results_folder`: stdout, or stderr where `code` is not 0."""
+    """Return a function that runs a command line on the fixture `results_folder` and returns stdout, or stderr if
+    `code` is not 0."""
 
     def tell(*argv: str, code: int = 0) -> str:
         assert cli.run([*argv, "--results", str(results_folder)]) == code
@@ -59,7 +60,7 @@ def told(capsys: pytest.CaptureFixture[str], results_folder: Path) -> Any:
 
 
 def _run(name: str = "r") -> Run:
-    """A run of one cell in two blocks."""
+    """Return a run of one cell in two blocks."""
     setup = FsSetup("ext4", Mkfs("ext4"), name="ext4", mount=("noatime",))
     workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
     window = Window("fixed", 1, 2)

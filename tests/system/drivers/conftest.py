@@ -1,4 +1,4 @@
-"""Real servers with small datasets, and one way to drive them."""
+"""Real servers with small datasets, and a function that runs a load on them."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ _served = functools.partial(servers.served, memory_bytes=256 * 2**20)
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """PostgreSQL with tables of pgbench and of sysbench."""
+    """Yield PostgreSQL with tables of pgbench and of sysbench."""
     with _served("postgres", PGBENCH, SYSBENCH) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[Server]:
-    """MariaDB with tables of sysbench."""
+    """Yield MariaDB with tables of sysbench."""
     with _served("mariadb", SYSBENCH) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[Server]:
-    """MySQL with tables of sysbench."""
+    """Yield MySQL with tables of sysbench."""
     with _served("mysql", SYSBENCH) as server:
         yield server
 
 
 @dataclasses.dataclass(frozen=True)
 class Driven:
-    """A load's outcome, and what it left behind."""
+    """The outcome of a load, and its files."""
 
     outcome: Outcome
     raw: Path
@@ -62,7 +62,7 @@ class Driven:
 
 
 class Drive:
-    """Drives a server as a trial does: warm-up, window, outcome. `scratch` and `raw` are empty at the start."""
+    """Runs a load like a trial: warm-up, window, outcome. `scratch` and `raw` are empty at the start."""
 
     def __init__(self, folder: Path) -> None:
         self.raw, self.scratch = folder / "raw", folder / "scratch"
@@ -82,8 +82,8 @@ class Drive:
         dataset: Dataset = NONE,
         **parameters: Scalar,
     ) -> Driven:
-        """`during` is called when the warm-up is over, `watch` with each second; `user` comes in the place of the
-        server's own, `workload` of one that has the script alone."""
+        """Run a load and return its outcome. `during` is called after the warm-up, `watch` with each second. `user`
+        replaces the account of the server, `workload` the one that has only the script."""
         for folder in (self.raw, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -102,13 +102,13 @@ class Drive:
 
 @pytest.fixture
 def drive(tmp_path: Path) -> Drive:
-    """Runs a load to its end."""
+    """Return a function that runs a load to its end."""
     return Drive(tmp_path)
 
 
 @contextlib.contextmanager
 def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load]:
-    """As `run.trial.driving` starts it."""
+    """Start the load in the same way as `run.trial`."""
     clock = Clock()
     task = LoadTask(server, cell, 42, clock, raw, scratch)
     with DRIVERS[cell.workload.driver].driving(task) as load:
@@ -126,7 +126,7 @@ def _cell(engine: str, driver: str, script: str, window: Window, parameters: dic
 
 
 class _As:
-    """A server under another user's name: everything else is the real one's."""
+    """A server with another user name; everything else is that of the real server."""
 
     def __init__(self, server: Server, user: str) -> None:
         self._server, self.user = server, user
@@ -137,13 +137,13 @@ class _As:
 
 @pytest.fixture(scope="session")
 def served() -> Callable[..., contextlib.AbstractContextManager[Server]]:
-    """For a test that needs a server of its own, or kills it: `with served("postgres", dataset) as server`."""
+    """Return a function for a separate server, which a test may kill: `with served("postgres", dataset) as server`."""
     return _served
 
 
 @pytest.fixture
 def stall() -> Callable[[Server, float], None]:
-    """Stops all processes of a server for some seconds."""
+    """Return a function that stops all processes of a server for some seconds."""
 
     def stopped(server: Server, seconds: float) -> None:
         _signal_all(server, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Each engine with a small table, made once; every test gets a copy of the data and a place of its own."""
+"""Each engine with a small table, which is made once; every test gets a copy of the data in a separate folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
         return self.place.logs / "server.log"
 
     def settings(self, **plan: Scalar) -> Settings:
-        """The engine's defaults, and what a plan asks for."""
+        """Return the settings: the defaults of the engine, and those of a plan."""
         return merged(("default", self.engine.defaults(None)), ("plan", plan))
 
     def serving(self, **plan: Scalar) -> AbstractContextManager[Server]:
@@ -68,7 +68,8 @@ def _load(server: Server) -> None:
 
 @pytest.fixture(scope="session")
 def short_folder() -> Iterator[Callable[[], Path]]:
-    """A maker of folders that the engines' accounts can enter, with paths short enough for a socket."""
+    """Yield a function that makes folders that the accounts of the engines can enter, with paths that are short enough
+    for a socket."""
     made: list[Path] = []
 
     def make() -> Path:
@@ -83,7 +84,7 @@ def short_folder() -> Iterator[Callable[[], Path]]:
 
 @pytest.fixture(scope="session")
 def template(short_folder: Callable[[], Path]) -> Callable[[str], Path]:
-    """The loaded data directory of an engine; made at the first call."""
+    """Return a function for the loaded data directory of an engine, which is made at the first call."""
     made: dict[str, Path] = {}
 
     def get(name: str) -> Path:
@@ -100,7 +101,7 @@ def template(short_folder: Callable[[], Path]) -> Callable[[str], Path]:
 
 @pytest.fixture
 def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -> Iterator[Callable[[str], Case]]:
-    """A maker of cases, with data of their own."""
+    """Yield a function that makes cases with separate data."""
     folders = []
 
     def make(name: str) -> Case:
@@ -118,5 +119,5 @@ def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -
     params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ENGINES if name not in SERVERLESS]
 )
 def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
-    """Each engine that has a server, in turn."""
+    """Return the case of each engine that has a server, in turn."""
     return case_of(request.param)

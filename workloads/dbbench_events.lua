@@ -1,25 +1,25 @@
--- Runs a sysbench script as it is and counts the latency of each of its events, second by second.
+-- Runs an unchanged sysbench script and counts the latency of each of its events per second.
 --
--- sysbench gives this file to every thread's own Lua state. The script named by DBBENCH_SCRIPT is loaded into the
--- same state (a name is looked for where sysbench looks, a path is opened), then its event() is wrapped. sysbench's
--- own loop is left alone: when it calls event() again after an ignored error (a deadlock, say), the clock of the
--- first call goes on, so that the latency holds all attempts, and the error is counted.
+-- sysbench loads this file into the Lua state of every thread. It loads the script in DBBENCH_SCRIPT into that state
+-- (a name is found like sysbench's own scripts, a path is opened) and wraps its event(). The loop of sysbench is not
+-- changed: when it calls event() again after an ignored error (for example a deadlock), the time of the first call
+-- counts, so that the latency includes all attempts, and the error is counted.
 --
--- A script may have a function dbbench_pause(): seconds to wait before the next event, which are none of its latency.
+-- A script may have a function dbbench_pause(), which returns the seconds to wait before the next event. They are not
+-- part of its latency.
 --
 -- Environment: DBBENCH_SCRIPT  name or path of the script
 --              DBBENCH_BEGIN   second 0 of the load, seconds of CLOCK_MONOTONIC
---              DBBENCH_OUT     folder for the counts, off the device under test
+--              DBBENCH_OUT     folder for the counts, not on the device under test
 --              DBBENCH_QUEUE   1: also write the latencies with the wait in the queue (see the end)
 --
 -- DBBENCH_OUT/events.THREAD has lines "second what value", written when the second is over:
---   what >= 0   bucket of dbbench/histogram.py, e^(what/100) us wide 1 %; value = events that ended in it
+--   what >= 0   bucket of dbbench/metrics/histogram.py, from e^(what/100) us, 1 % wide; value = events in it
 --   what = -1   value = attempts that ended in an ignored error
 --   what = -2   value = longest latency in us, rounded up
---   what < -10  value = events of kind -what - 10 (1 to 9): those after which the script had set the global
---               dbbench_kind to it
---   what <= -10000  value = of these, those that ended in a bucket: -what is 10000 * kind + bucket
--- Lines of one second and bucket may be repeated; they add up.
+--   what < -10  value = events of kind -what - 10 (1 to 9), the value of the global dbbench_kind after the event
+--   what <= -10000  value = events of a kind in a bucket: -what is 10000 * kind + bucket
+-- Several lines with the same second and bucket add up.
 
 local ffi = require("ffi")
 
@@ -30,8 +30,8 @@ int nanosleep(const dbbench_time *asked, dbbench_time *left);
 ]]
 
 local CLOCK_MONOTONIC = 1
-local BUCKETS = 2400      -- the last one begins at e^24 us, 7 hours
-local BUFFER = 65536      -- bytes; a thread writes some kB a second
+local BUCKETS = 2400      -- the last bucket begins at e^24 us, 7 hours
+local BUFFER = 65536      -- bytes; a thread writes some kB per second
 
 local script = assert(os.getenv("DBBENCH_SCRIPT"), "DBBENCH_SCRIPT is not set")
 local begin = assert(tonumber(os.getenv("DBBENCH_BEGIN")), "DBBENCH_BEGIN is not set")
@@ -45,7 +45,7 @@ end
 
 local clock = ffi.new("dbbench_time[1]")
 
--- Seconds since the load's begin.
+-- Seconds since DBBENCH_BEGIN.
 local function now()
    ffi.C.clock_gettime(CLOCK_MONOTONIC, clock)
    return tonumber(clock[0].seconds) - begin + tonumber(clock[0].nanoseconds) * 1e-9
@@ -57,14 +57,14 @@ local function opened(name)
    return file
 end
 
--- The counts of the second that is going on ------------------------------------------------------------
+-- The counts of the current second ---------------------------------------------------------------------
 
 local ceil, floor, log = math.ceil, math.floor, math.log
 local counts = ffi.new("uint32_t[?]", BUCKETS)
 local lowest, highest = BUCKETS, -1
 local second, errors, longest = 0, 0, 0
-local kinds = {}          -- events by what the script calls them
-local of_kinds = {}       -- their counts by bucket
+local kinds = {}          -- dbbench_kind -> number of events
+local of_kinds = {}       -- dbbench_kind -> counts by bucket
 local file
 
 local function write_second()
@@ -120,8 +120,8 @@ local function count(moment, latency_us)
    return bucket
 end
 
--- Wait; a wait beyond the end of the load ends a second after it, when sysbench's own clock, which begins later than
--- ours, has passed it too: one event follows, which is outside of every window.
+-- Wait at most until one second after the end of the load. sysbench's clock, which starts later than this one, has then
+-- reached the end too; the event that follows is outside of every window.
 local function wait(seconds)
    local until_s = math.min(now() + seconds, sysbench.opt.time + 1)
    local left = until_s - now()
@@ -137,7 +137,7 @@ end
 
 local bundled_event, bundled_done = event, thread_done
 local started
-local unfinished = false   -- event() was called and has not returned: it was left by an error
+local unfinished = false   -- whether the last call of event() ended with an error
 
 function event(thread)
    if dbbench_pause and not unfinished then
@@ -154,7 +154,7 @@ function event(thread)
    local stop = bundled_event(thread)
    unfinished = false
    if stop then
-      return stop   -- the script ends the run; sysbench does not count this event either
+      return stop   -- the script ends the run; sysbench does not count this event
    end
    local ended = now()
    local bucket = count(ended, (ended - started) * 1e6)
@@ -176,13 +176,13 @@ end
 
 -- Latencies with the wait in the queue -------------------------------------------------------------------
 --
--- Under --rate an event waits in sysbench's queue before event() is called, and only sysbench knows for how long.
--- Its own histogram has it. The reporting thread has just moved the last interval's counts into one array of that
--- histogram when it calls the hook below: they are written to DBBENCH_OUT/queue, one line a bucket,
--- "moment bucket count", bucket i being sysbench's: around e^(i * ln(1e8) / 1023) us, 1.8 % wide.
+-- With --rate an event waits in sysbench's queue before event() is called, and only sysbench's histogram includes this
+-- time. Before its reporting thread calls the hook below, it moves the counts of the last interval into an array of
+-- that histogram. They are written to DBBENCH_OUT/queue, one line per bucket: "moment bucket count". Bucket i of
+-- sysbench is around e^(i * ln(1e8) / 1023) us and 1.8 % wide.
 
 if os.getenv("DBBENCH_QUEUE") == "1" then
-   -- As in src/sb_histogram.h of sysbench 1.0; there is no public way to these numbers.
+   -- The struct of src/sb_histogram.h in sysbench 1.0, because there is no public interface to these numbers.
    ffi.cdef[[
    typedef struct {
       uint64_t *whole_run; uint64_t whole_run_events; uint64_t *interval; uint64_t **slots;

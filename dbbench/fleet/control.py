@@ -47,7 +47,7 @@ Show = Callable[[], contextlib.AbstractContextManager[Emit]]  # shows progress w
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """What a fleet shall run."""
+    """What a fleet is to run."""
 
     asked: Asked
     mode: str  # "each" or "spread"
@@ -79,7 +79,7 @@ class Reach:
 
 
 def resumed(root: Path, order: Order) -> Fleet | None:
-    """Return the fleet of that plan that the command resumes; None: it starts a new one.
+    """Return the fleet of that plan that the command resumes, or None if it starts a new one.
 
     Raises PlanInvalid, RunNameTaken, RunLocked.
     """
@@ -161,7 +161,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
 
 
 def _existing(root: Path, order: Order) -> Fleet | None:
-    """Return the fleet that the command resumes; None: it starts a new one. Raises RunNameTaken."""
+    """Return the fleet that the command resumes, or None if it starts a new one. Raises RunNameTaken."""
     same, name = (
         [f for f in ledger.fleets(root) if (f.plan_sha256, f.mode) == (order.asked.sha256, order.mode)],
         order.name,
@@ -178,7 +178,7 @@ def _existing(root: Path, order: Order) -> Fleet | None:
 
 
 def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
-    """Return the fleet with that precision; a finished one that is less precise is resumed. Raises RunLocked."""
+    """Return the fleet with that precision. A finished fleet that is less precise is resumed. Raises RunLocked."""
     with ledger.coordinating(root, fleet.name):
         refine(root / fleet.name, precision, _budget_s(root, fleet))
         left = results.load_run(root / fleet.name, verify=False).unfinished
@@ -188,7 +188,7 @@ def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
 
 
 def _announced(root: Path, order: Order, fleet: Fleet) -> list[str]:
-    """Return what the budget is expected to give, or that the fleet keeps the one that it began with."""
+    """Return lines about the budget: what it is expected to allow, or that the fleet keeps its first budget."""
     _, _, allowance = foreseen(order.asked.plan, order.asked.expanded)
     if allowance is None:
         return []
@@ -198,7 +198,7 @@ def _announced(root: Path, order: Order, fleet: Fleet) -> list[str]:
 
 
 def _budget_s(root: Path, fleet: Fleet) -> float | None:
-    """Return the budget of a fleet; each of its hosts has it for itself."""
+    """Return the budget of a fleet, which applies to each of its hosts."""
     return results.load_spec(root / ledger.run_names(fleet)[0]).plan.budget_s
 
 
@@ -229,7 +229,8 @@ def _scripts(request: Asked) -> dict[str, str]:
 
 
 class _Stop:
-    """SIGINT and SIGTERM are looked for between two answers, where nothing is half done; a second one at once."""
+    """Stores SIGINT or SIGTERM; `check` raises it between two answers, when nothing is half done. A second signal
+    interrupts at once."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -240,14 +241,14 @@ class _Stop:
         self.number = number
 
     def check(self) -> None:
-        """Raise Interrupted or Terminated once a signal came."""
+        """Raise Interrupted or Terminated if a signal has arrived."""
         if self.number is not None:
             raise (Interrupted if self.number == signal.SIGINT else Terminated)("stopped on request")
 
 
 @contextlib.contextmanager
 def _detachable(ends: bool) -> Iterator[_Stop]:
-    """Being stopped is no end: the hosts go on. `ends`: they end after the trial that they are in."""
+    """Stop the coordinator on a signal, but not the hosts; with `ends` they stop after their current trial."""
     stop = _Stop()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -266,7 +267,7 @@ def _detachable(ends: bool) -> Iterator[_Stop]:
 
 
 def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple[int, int]:
-    """Ask each host once for all it has finished; return the number of trials that are here, and of all."""
+    """Ask each host once for all its finished trials; return the number of collected trials, and of all trials."""
     engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
     if not engine.connect(0.0):
         raise FleetUnreachable(f"no scheduler at {address}")
@@ -311,7 +312,7 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
-    """Return a host's row in words, for `fleet status` and the screen."""
+    """Return the cells of a host's row, for `fleet status` and the screen."""
     eta = row["eta_s"]
     return (
         str(row["host"]),

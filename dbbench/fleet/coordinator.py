@@ -95,7 +95,7 @@ class Coordinator:
     # --- questions ---
 
     def _ask(self, book: Book) -> None:
-        """Send the next question, unless one is pending or nothing is to be asked now."""
+        """Send the next question, unless one is pending or none is due."""
         if not book.asked and book.open and self._clock() >= book.retry_at and (self._start or not book.current):
             book.asked = True
             self.engine.ask(book.host, self._question(book))
@@ -178,7 +178,7 @@ class Coordinator:
     def _home(self, book: Book) -> None:
         """Publish a trial that has arrived completely.
 
-        Its host continues meanwhile: it keeps the trial, and is asked for it again if it cannot be published here.
+        Its host continues meanwhile. It keeps the trial, and is asked for it again if it cannot be published here.
         """
         transfer = book.transfer
         if transfer is None or transfer.rest:
@@ -243,7 +243,7 @@ class Coordinator:
     # --- a budget of time ---
 
     def _another(self, book: Book) -> bool:
-        """With a budget alone, assign another block to a host that has time for it; return whether it did."""
+        """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""
         run, mean_s = self._runs[book.run], book.state.mean_s
         if run.budget is None or run.precision is not None or run.plan.budget_s is None or mean_s is None:
             return False
@@ -258,8 +258,8 @@ class Coordinator:
         return True
 
     def _cut(self, book: Book) -> None:
-        """Drop what a host could not finish within its budget: repeats, and blocks of which the finished trials are set
-        aside."""
+        """Drop what a host could not finish within its budget: repeats, and incomplete blocks, whose finished trials
+        are set aside."""
         run = self._runs[book.run]
         missing = {spec.id: spec for spec in book.order if spec.id not in book.taken}
         torn = sorted({spec.block for spec in missing.values() if spec.attempt == 1})
@@ -278,7 +278,7 @@ class Coordinator:
         book.done = book.dealt = True
 
     def _account(self) -> None:
-        """Note in each run what its hosts have used of their budget: the most that one of them did."""
+        """Store in each run how much of the budget its hosts have used: the largest value of a host."""
         for name, run in self._runs.items():
             if run.budget is not None:
                 states = [book.state for book in self.books.values() if book.run == name]
@@ -288,7 +288,7 @@ class Coordinator:
                 self._change(name, budget=dataclasses.replace(run.budget, used_s=used_s, cell_s=times))
 
     def _give_result(self) -> None:
-        """Note in each run what its budget gave. Blocks that no host has any more are dropped."""
+        """Store in each run the outcome of its budget. Blocks that no host has any more are dropped."""
         self._account()
         for name, run in self._runs.items():
             if run.budget is not None:
@@ -302,8 +302,8 @@ class Coordinator:
                 self._emit(Event("note", {"text": f"{name}: {budget_text(self._runs[name])}"}))
 
     def _further(self) -> bool:
-        """With --until-precision, assign further blocks of unsettled questions when all is collected; return whether
-        there are any."""
+        """With --until-precision, assign further blocks of open questions when all results are collected; return
+        whether there are any."""
         run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
         if run is None or run.precision is None or not able or self._lacking():
             return False

@@ -69,9 +69,9 @@ class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
 
 
 def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
-    """Answer questions on this host until told to leave. Raises FleetInsecure.
+    """Answer questions on this host until it is told to leave. Raises FleetInsecure.
 
-    If there is no scheduler, it is awaited for `give_up_s` seconds, None: forever. Raises RunLocked if another worker
+    If there is no scheduler, wait for one for `give_up_s` seconds (None: forever). Raises RunLocked if another worker
     uses the same results folder.
     """
     secured = security.of(address, certs)

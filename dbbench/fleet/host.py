@@ -45,7 +45,7 @@ _WAKE_S: Final = 2.0  # seconds between checks, because a killed supervisor send
 
 @dataclass
 class Here:
-    """Identity of this host; a worker started by someone else reads it from its environment."""
+    """Identity of this host. A worker that dbbench did not start itself reads it from its environment."""
 
     name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
@@ -151,7 +151,8 @@ def _seen(room: Room, trial: str) -> HostSeen:
 
 
 def _supervised(room: Room, start: bool) -> bool:
-    """Ensure that a supervisor runs what is left; return False if nothing is left, or it would stop again at once."""
+    """Ensure that a supervisor runs the remaining trials; return False if none remain, or if it would stop again at
+    once."""
     if room.supervised():
         return True
     run = room.wanted(room.run())

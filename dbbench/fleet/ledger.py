@@ -49,7 +49,7 @@ class Fleet:
     dealing: Dealing
     gone: dict[str, str] = field(default_factory=dict)  # host -> why the fleet no longer waits for it
     finished: bool = False
-    scheduler: str = ""  # address of the scheduler that we started, for the next coordinator
+    scheduler: str = ""  # address of the scheduler that dbbench started, for the next coordinator
     detached: bool = False  # hosts of this machine continue without a coordinator
 
 
@@ -219,7 +219,7 @@ class Book:
 
     @property
     def open(self) -> bool:
-        """Whether something is still expected of it."""
+        """Whether the coordinator still waits for results of this host."""
         return not self.done and not self.gone
 
     @property
@@ -240,7 +240,7 @@ class Book:
         self.transfer = Transfer(seen.trial, incoming, [file for file in seen.files if file[0] not in seen.content])
 
     def lost(self, why: str, retry_at: float) -> None:
-        """Note that no answer came: a transfer starts again."""
+        """Record that no answer came; a transfer starts again."""
         self.transfer, self.retry_at, self.note = None, retry_at, why
 
     def redeal(self, blocks: tuple[int, ...], order: tuple[TrialSpec, ...]) -> None:
@@ -317,7 +317,7 @@ def unfinished_blocks(order: Sequence[TrialSpec], mine: Sequence[int], taken: Co
 def deal_longer(run: Run, dealt: Dealing, host: str, sharing: Sequence[str]) -> tuple[Run, Dealing]:
     """Return the run with another block for the host, and the assignment. `sharing`: the hosts of this run.
 
-    A block that no host has is taken first: a coordinator was killed before it dealt it.
+    A block that no host has is assigned first; there is one if a coordinator was killed before it assigned it.
     """
     has = {block for name in sharing for block in dealt[name]}
     block = next((block for block in sorted(blocks(run.order)) if block not in has), None)
@@ -328,10 +328,10 @@ def deal_longer(run: Run, dealt: Dealing, host: str, sharing: Sequence[str]) -> 
 
 
 def dealt_further(run: Run, dealt: Dealing, folder: Path, hosts: Sequence[str]) -> tuple[Run, Dealing]:
-    """Return the run with another block of unsettled questions for each host, and the assignment.
+    """Return the run with another block of open questions for each host, and the assignment.
 
-    All assigned trials are in `folder`. At most 15 blocks in total; both are unchanged if all questions are settled.
-    This checks once for as many blocks as there are hosts, which is less often than on one machine.
+    All assigned trials are in `folder`. There are at most 15 blocks in total; both are unchanged if no question is
+    open. The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.
     """
     left = deal_more(dealt, run.order, hosts)
     if left != dealt:  # a coordinator was killed before it assigned them

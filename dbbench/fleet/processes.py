@@ -114,7 +114,7 @@ def _certs(certs: Path | None) -> list[str]:
 
 
 def free_address() -> str:
-    """Return a free loopback address."""
+    """Return a loopback address with a free port."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -126,7 +126,7 @@ def own_address() -> str:
 
 
 def waited(engine: Transport, wanted: Callable[[set[str]], bool], seconds: float) -> set[str]:
-    """Return the available hosts as soon as `wanted` holds for them, or after so many seconds."""
+    """Return the available hosts as soon as `wanted` is true for them, or after so many seconds."""
     until = time.monotonic() + seconds
     while not wanted(present := set(engine.hosts())) and time.monotonic() < until:
         engine.answers(0.5)

@@ -56,7 +56,7 @@ def runs_here(results_folder: Path, name: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class AtWork:
-    """A living supervisor of this machine."""
+    """A running supervisor on this machine."""
 
     fleet: str
     host: str
@@ -89,7 +89,7 @@ def at_work(results_folder: Path, name: str) -> list[AtWork]:
 
 
 def orphans(results_folder: Path) -> list[AtWork]:
-    """Return supervisors of this machine whose fleets have no running coordinator."""
+    """Return supervisors on this machine whose fleets have no running coordinator."""
     names = sorted(path.parent.name for path in (results_folder / ledger.FOLDER).glob("*/fleet.json"))
     return [
         host
@@ -128,7 +128,8 @@ def _lives(pid: int) -> bool:
 
 
 def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
-    """Return trials of hosts of this machine that were collected identically; none before the fleet is finished."""
+    """Return collected trials of hosts on this machine that are identical to their copies here; none before the fleet
+    is finished."""
     if not fleet.finished:
         return []
     trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
@@ -137,7 +138,7 @@ def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
 
 
 def _is_elsewhere(path: Path, results_folder: Path) -> bool:
-    """Whether a symbolic link below the results folder leads to it."""
+    """Whether the path is reached through a symbolic link below the results folder."""
     try:
         real_folder(path, results_folder)
     except ResultNotRegular:

@@ -120,7 +120,7 @@ class HostSeen:
 
 @dataclass(frozen=True)
 class Refused:
-    """An error of the host, complete."""
+    """An error of the host, with all its parts."""
 
     error: dict[str, Any]
 
@@ -155,7 +155,7 @@ class Room:
         self.ring("ack")
 
     def dealt(self) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
-        """Return (order, identities that may be wiped); empty before the first assignment."""
+        """Return (order, identities of devices that may be wiped); both are empty before the first assignment."""
         path = self.path / "dealt.json"
         try:
             return _dealt(path, _stamp(path))
@@ -229,14 +229,14 @@ class Room:
         (self.path / "listening").touch()
 
     def listened(self) -> bool:
-        """Whether one asked recently."""
+        """Whether a coordinator has asked recently."""
         try:
             return time.time() - (self.path / "listening").stat().st_mtime < LISTENING_S
         except FileNotFoundError:
             return False
 
     def acknowledge(self, taken: tuple[str, ...]) -> None:
-        """Record what the coordinator has."""
+        """Record which trials the coordinator has."""
         if self._read("taken.json") != list(taken):
             (self.path / "taken.json.tmp").write_text(json.dumps(taken))
             (self.path / "taken.json.tmp").rename(self.path / "taken.json")
@@ -323,7 +323,7 @@ class Bell:
     fd: int
 
     def wait(self, seconds: float) -> None:
-        """Sleep until it rings, or for that long."""
+        """Sleep until it rings, but at most `seconds`."""
         if select.select([self.fd], [], [], max(0.0, seconds))[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.fd, 4096)

@@ -74,7 +74,7 @@ class Keeper:
         self._began = 0.0
 
     def emit(self, event: Event) -> None:
-        """Follow the run's events; a state is written when a phase begins, never during one."""
+        """Follow the run's events. During a phase the state is not written, because that would be load."""
         data = event.data
         match event.kind:
             case "trial_begin":
@@ -126,10 +126,10 @@ class Keeper:
 
 
 class Turn:
-    """One trial at a time on a disk, for all runs of this machine: a lock that is kept for a whole block.
+    """Allow one trial at a time on a disk, for all runs of this machine: a lock that is kept for a whole block.
 
-    A waiting process holds a second lock, where all others queue, so that the one that releases the disk is not the
-    next.
+    A waiting process also holds a second lock, for which all others queue, so that the run that releases the disk does
+    not get it back at once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -144,7 +144,7 @@ class Turn:
         self._give()
 
     def take(self, run: Run, block: int | None, note: Note) -> None:
-        """Wait until the disk belongs to this run; keep it while the block is the same (None: preparations).
+        """Wait until the disk belongs to this run, and keep it while the block is the same (None: preparations).
 
         Raises CoordinatorGone.
         """
@@ -154,7 +154,7 @@ class Turn:
             with _held(path.with_suffix(".queue"), path, self.folder, note):
                 self._fd = _locked(path, path, self.folder, note)
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, os.fsencode(self.folder), 0)  # the waiting process writes which run it is
+            os.pwrite(self._fd, os.fsencode(self.folder), 0)  # waiting processes read here which run uses the disk
         self._block = block
 
     def _give(self) -> None:
@@ -164,7 +164,7 @@ class Turn:
 
 
 def must_be_wanted(folder: Path) -> None:
-    """Raise CoordinatorGone if the directory is of a host of this machine whose coordinator has ended."""
+    """Raise CoordinatorGone if the run's host is on this machine and its coordinator has ended."""
     from dbbench.fleet import ledger  # imported here, because a worker does not need the code that makes plans
 
     if ledger.abandoned(folder):
@@ -176,7 +176,8 @@ def must_be_wanted(folder: Path) -> None:
 
 
 def _locked(path: Path, disk: Path, folder: Path, note: Note) -> int:
-    """Return the descriptor of the lock file `path`, held; closing it releases it. `disk` names the run that has it.
+    """Lock the file `path`; return its descriptor, whose closing releases the lock. The file `disk` names the run that
+    uses it.
 
     This polls, because the coordinator may end meanwhile.
     """
@@ -223,7 +224,7 @@ def lock_of(run: Run, folder: Path) -> Path:
 
 
 def described(error: DbbenchError) -> dict[str, object]:
-    """Return an error as data, to be raised again elsewhere."""
+    """Return an error as data, so that another process can raise it again."""
     return {"id": error.id, "evidence": error.evidence, "where": error.where,
             "effect": error.effect, "remedy": error.remedy}  # fmt: skip
 

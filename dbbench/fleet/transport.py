@@ -28,7 +28,7 @@ _STEP_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Lost:
-    """No answer came: the worker or the transport died. Nothing is known; ask again."""
+    """No answer came, because the worker or the transport died. Nothing is known; ask again."""
 
     why: str
 
@@ -46,7 +46,7 @@ class Transport(Protocol):
         """Return the answers that have arrived; wait up to the timeout for the first."""
 
     def forget(self, host: str) -> None:
-        """Expect nothing of that host any more."""
+        """Ignore answers of that host from now on."""
 
 
 class Dask:
@@ -154,7 +154,8 @@ class Dask:
 
 
 class Lasting:
-    """A transport that outlives its scheduler: if that ends, all questions are lost and another one is searched for.
+    """A transport that outlives its scheduler: if that ends, all questions are lost, and it connects to the next
+    scheduler.
 
     `upkeep` is called regularly: it restarts workers and schedulers that died.
     """

@@ -140,10 +140,11 @@ def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
 def _level(
     key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
 ) -> tuple[float | None, float, float]:
-    """Return (the accepted level, the maximum distance of a single night on the log scale, the uncertainty of the
+    """Return (accepted level, largest acceptable distance of a single night on the log scale, uncertainty of the
     level).
 
-    With few nights their own intervals provide both: the level is that of the accepted run, or the median so far.
+    With fewer than ENOUGH nights, the last two are from their intervals; the level is that of the accepted run, or the
+    median so far.
     """
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
@@ -159,14 +160,14 @@ def _level(
 
 
 def _few(known: float, tonight: float) -> float:
-    """Return how far tonight may be from a level of few nights: a second run is cheap compared with a missed
-    regression."""
+    """Return how far tonight may be from a level of fewer than ENOUGH nights. It is at most FEW, because a second run
+    is cheap compared with a missed regression."""
     both = math.hypot(known, tonight)
     return both if math.isinf(both) else min(both, FEW)
 
 
 def _half(ratio: Ratio) -> float:
-    """Return half the interval on the log scale; without one every distance is acceptable."""
+    """Return half the interval on the log scale; infinity without an interval, so that every distance is acceptable."""
     return math.inf if ratio.lo is None or ratio.hi is None else math.log(ratio.hi / ratio.lo) / 2
 
 
@@ -282,7 +283,10 @@ def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[
 
 
 def changed(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
-    """Whether to notify; records the state as notified. The first night is reported unless nothing is wrong."""
+    """Return whether the state differs from the last one, so that a notification is due; save it as the last one.
+
+    For the first night this is True unless nothing is wrong.
+    """
     path = results / FOLDER / f"{plan}.state.json"
     series = {finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings}
     try:

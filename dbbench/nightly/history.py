@@ -48,7 +48,7 @@ from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
 
 FOLDER: Final = "nightly"
-ITSELF: Final = " itself"  # suffix of the reference's label for its own throughput, which is not a ratio
+ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
 LEVEL: Final = 0.95
 GUARD_P: Final = 0.005  # strict, because users would switch off a guard that calls one quiet night in twenty bad
 GUARD_SHIFT: Final = 0.03  # the same least shift as of a change point
@@ -102,7 +102,8 @@ class Night:
 
 
 def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
-    """Return the line of a run. A night with a failed trial, or whose guard differs from the reference, is not good."""
+    """Return the line of a run. A night with a failed trial, or with a guard that differs from the reference, is not
+    good."""
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
     if loaded.unfinished:
@@ -124,8 +125,8 @@ def _metric(run: Run, workload: str) -> Metric:
 
 
 def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[tuple[str, Ratio]]:
-    """Yield (arm, ratio) of every arm except the guard; of the reference its own value, which shows changes common to
-    all."""
+    """Yield (arm, ratio) for every arm except the guard. For the reference this is its own value, which shows changes
+    that affect all arms."""
     for row in compare.rows(group, baseline, metric.name):
         if row.verdict == "baseline" and row.value is not None:
             yield baseline + ITSELF, _own(group, baseline, metric)
@@ -181,7 +182,7 @@ def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
 
 
 def document_of(night: Night) -> dict[str, Any]:
-    """Return the line of a night; `breaks` are its changes in words."""
+    """Return the line of a night; `breaks` are its changes as text."""
     return {**plain(night), "breaks": [change.text for change in night.changes]}
 
 
@@ -204,7 +205,7 @@ def known(results: Path, plan: str) -> list[Night]:
 
 
 def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Night]]:
-    """The nights of all plans, by the plan's name. Errors of files that cannot be read are put into `damaged`."""
+    """Return the nights of all plans, by the plan's name. Errors of unreadable files are added to `damaged`."""
     nights = {}
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:
@@ -272,8 +273,8 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
 def guarded(plan: Plan) -> Plan:
     """Return the plan with the guard among its arms; the reference is its baseline.
 
-    With kind `dir` and one directory per arm, the guard would need its own directory: it is omitted unless the plan has
-    it.
+    With kind `dir` and one directory per arm, the guard needs a directory of its own; without one in the plan, there
+    is no guard.
     """
     reference = next(arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label))
     label = reference.label + GUARD

@@ -42,7 +42,7 @@ RunPlan = Callable[[Asked, str], LoadedRun]  # takes the plan to run and the nam
 
 
 class NightOutcome(NamedTuple):
-    """A night with its judgement."""
+    """A night and its findings."""
 
     plan: str
     state: str  # state of the whole night, see `overall`
@@ -50,7 +50,7 @@ class NightOutcome(NamedTuple):
     findings: list[NightFinding]
     missing: list[str]  # dates without a run since the previous night
     pruned: list[str]  # names of the runs whose raw data was removed
-    news: bool  # whether the state differs from that of the previous night
+    news: bool  # whether the state differs from the last notified one
 
     @property
     def exit_status(self) -> int:
@@ -92,7 +92,7 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Nigh
 
 
 def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
-    """The night and its findings; suspects are confirmed by a second run."""
+    """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
     before = known(root, name)
     loaded = run_plan(wanted, f"{name}-night")
@@ -107,7 +107,7 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
 
 
 def _answered(finding: NightFinding, again: Night) -> NightFinding:
-    """The suspect after its second run; a second run that is not good itself confirms nothing."""
+    """Return the suspect finding after its second run; a second run that is not good confirms nothing."""
     if again.good:
         return confirmed(finding, again.ratios.get(finding.key))
     note = f"its second run was inconclusive: {'; '.join(again.reasons)}"
@@ -115,7 +115,8 @@ def _answered(finding: NightFinding, again: Night) -> NightFinding:
 
 
 def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
-    """The reference, its guard and the suspects alone, with enough blocks, in another order."""
+    """Return the plan of the second run: only the reference, its guard and the suspects, with enough blocks, in
+    another order."""
     from dbbench.plan import Expanded, identity, ordered
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
@@ -130,7 +131,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 
 
 def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
-    """Return the finished run of this plan. A run of the same night that was stopped is resumed."""
+    """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.forecast import remembered
     from dbbench.run.create import create, free_name, keep_scripts
     from dbbench.run.preflight import check
@@ -149,7 +150,7 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
 
 
 def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:
-    """Write the night in other programs' formats. `files`: a path for each format, or None."""
+    """Write the night in the formats of other programs. `files` has a path or None for each format."""
     from dbbench.report.exports import FORMATS, Report, report_of
     from dbbench.report.verdicts import verdicts
     from dbbench.results.fileio import write_text
@@ -176,7 +177,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
 
 
 def notify(words: str, document: dict[str, Any]) -> None:
-    """Start the command with the night as JSON on stdin. If it fails, that is printed and changes nothing else."""
+    """Run the command with the night as JSON on stdin. If it fails, print that; nothing else changes."""
     try:
         process.run(shlex.split(words), stdin=json.dumps(document, ensure_ascii=False), timeout_s=60.0,
                     env={"DBBENCH_STATE": document["state"], "DBBENCH_PLAN": document["plan"]})  # fmt: skip

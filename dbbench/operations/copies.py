@@ -298,7 +298,7 @@ def _add_later_row(server: Server) -> None:
 
 
 def _must_be_of_before(server: Server, what: str) -> str:
-    """Query a copy; return the result. Raises CopyWrong if it is not from the expected moment."""
+    """Query a copy; return the result. Raises CopyWrong if the copy is not from the expected moment."""
     with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(f"SELECT COUNT(*), COALESCE(MIN(id), 0) FROM {TABLE}")
         count, first = cursor.fetchone()

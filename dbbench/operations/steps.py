@@ -39,7 +39,7 @@ class Filled(Stored):
     def obstacle(self, how: Snapshots) -> str | None:
         """Return why no second server can run on such a copy of the data, or None.
 
-        With a separate log it would write into the first server's log.
+        With a separate directory for the log, the second server would write into the log of the first one.
         """
         if self.fs.wal is not None or "wal" in self.setup.volumes:
             return "the write-ahead log lies elsewhere: a copy of one moment would need both"

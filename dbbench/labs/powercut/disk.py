@@ -35,8 +35,8 @@ from dbbench.packages import FUSE
 
 READY_S: Final = 10.0
 _POLL_S: Final = 0.01
-# Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PR_SET_IO_FLUSHER: Final = 57  # linux/prctl.h
+# Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PROGRAM: Final = ("-c", f"import sys; from {__name__} import main; main(sys.argv[1:])")
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
 # libfuse 3; version 2 may be installed as well.

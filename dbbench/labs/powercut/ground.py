@@ -59,8 +59,7 @@ POLL_S: Final = 10.0
 
 
 class Killed(BaseException):
-    """Leaves the block of a server that is to end with SIGKILL; not an Exception, so that nothing catches it on the
-    way."""
+    """Ends the block of a server that is to be killed with SIGKILL; not an Exception, so that no handler catches it."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _cell(cell: Cell) -> Cell:
 
 
 def _less(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return parameters with reduced sizes; smaller values stay, and so does 0 ("derived from others")."""
+    """Return parameters with reduced sizes. Smaller values stay, and so does 0, which means "derived from others"."""
     smaller = dict(parameters)
     for name, most in MOST.items():
         value = smaller.get(name)

@@ -230,7 +230,7 @@ def _folder(path: Path) -> Path:
 
 
 def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
-    """Return why the kernel does not support it, or None if it does or does not report it (module not loaded)."""
+    """Return why the kernel does not support it. None if it does, or if it does not report it (module not loaded)."""
     try:
         there = (_FEATURES / feature).read_text().split()
     except OSError:
@@ -280,7 +280,7 @@ class _Subvolumes:
         self._family = family
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why not: an existing directory whose subvolume is not accessible."""
+        """Return why not: in an existing directory, dbbench cannot access the subvolume."""
         return None if _is_subvolume(_source(stored)) else f"{_source(stored)} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:

@@ -180,7 +180,7 @@ Sizes = Mapping[Path, int]
 
 
 def sizes(files: Iterable[Path]) -> dict[Path, int]:
-    """Return the sizes of those files that are there."""
+    """Return the sizes of those files that exist."""
     sizes_of_files = {}
     for path in files:
         try:
@@ -191,9 +191,9 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
 
 
 def restored_share(fs: Mounted, files: Sizes) -> float | None:
-    """Return the share of bytes in compressed extents of the largest of these files.
+    """Return the share of bytes in compressed extents, of the largest of these files.
 
-    None if nothing tells, or if the filesystem does not compress.
+    None if no tool reports it, or if the filesystem does not compress.
     """
     if not _compresses(fs):
         return None

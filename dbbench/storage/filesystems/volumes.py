@@ -48,7 +48,8 @@ class _LvmSnapshots:
     def lacks(self, stored: Stored) -> str | None:
         """Return why not: the group has free space only if the setup leaves some.
 
-        A snapshot that was held during the load is removed first, once it is known that it did not overflow.
+        A snapshot that was held during the load is removed first, once `still_held` has shown that it did not
+        overflow.
         """
         facts = _facts(stored)
         if not facts["snapshot"]:
@@ -150,9 +151,9 @@ def growing_of(setup: FsSetup) -> Growing | None:
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
-    """Return the layers that `grow` makes of further devices, bottom first, before what grows can use them.
+    """Return the layers that `grow` makes of further devices, bottom first, before it adds them.
 
-    Another mirror for a volume that lies on mirrors; () if it uses the device itself.
+    For a volume on mirrors this is another mirror; () if the device is added directly.
     """
     family = families.FAMILIES.get(setup.mkfs.family)
     below = setup.layers if family and family.growing else setup.layers[:-1]

@@ -44,7 +44,7 @@ def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ..
 
 
 def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tuple[str, ...]:
-    """Return mdadm with --run: no question about earlier content; the guard has decided."""
+    """Return the command with --run: mdadm must not ask about earlier content, because the guard has decided."""
     chunk = [f"--chunk={layer.chunk_bytes // 1024}K"] if layer.chunk_bytes and layer.level != 1 else []
     whole = ["--assume-clean", "--bitmap=none"] if layer.level in _REDUNDANT else []
     level = [f"--level={layer.level}", f"--raid-devices={len(targets)}"]

@@ -172,8 +172,8 @@ class LayerKind(Protocol):
         ...
 
     def end(self, name: str) -> None:
-        """Remove what was made under that name, in whatever state, and erase it from its devices; do nothing if it is
-        gone."""
+        """Remove what was made under that name, in whatever state, and erase it from its devices. Do nothing if
+        nothing exists."""
         ...
 
 
@@ -185,7 +185,7 @@ class Holding(Protocol):
         ...
 
     def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Take it now, of the volume with these facts; return the facts with what was read back."""
+        """Take it, given the facts of the volume; return the facts with what was read back."""
         ...
 
 

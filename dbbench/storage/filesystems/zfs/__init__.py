@@ -35,7 +35,8 @@ _NAME: Final = "dbbench"  # name of the pool in commands that are only shown, ne
 
 
 def scrub(stored: Stored) -> str:
-    """Read everything with its checksums. There is no other check, and none that needs an unmounted pool."""
+    """Run a scrub, which reads everything and verifies its checksums. ZFS has no other check, and none that needs an
+    unmounted pool."""
     name = _pool(stored).name
     process.run(["zpool", "scrub", name])
     if wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
@@ -68,7 +69,7 @@ class Datasets:
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why not: the pool is not dbbench's (an existing directory)."""
+        """Return why no snapshot is possible: dbbench did not make the pool (an existing directory), or None."""
         return None if stored.fs.pool is not None else "the pool is not one that was made for this trial"
 
     def snapshot(self, stored: Stored) -> None:
@@ -77,7 +78,7 @@ class Datasets:
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        """Yield a writable dataset from the snapshot that contains the data directory; `drop` destroys it."""
+        """Yield the data directory in a writable clone of the dataset that contains it; `drop` destroys the clone."""
         name, held = _pool(stored).name, mount_of(stored.datadir)
         copy = stored.room / (CLONE + stored.tag)
         source, target = f"{held.source}@{SNAPSHOT}{stored.tag}", f"{name}/{CLONE}{stored.tag}"
@@ -88,14 +89,15 @@ class Datasets:
             process.run(["zfs", "unmount", target])
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return what only this snapshot and its clone hold, after everything is written."""
+        """Return the bytes that only this snapshot and its clone need, after all dirty data was written."""
         pool = _pool(stored)
         pool.sync()
         argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "used,usedbydataset", pool.name]
         return parse_taken(process.run(argv).stdout, stored.tag)
 
     def rollback(self, stored: Stored) -> None:
-        """Roll back every dataset; each is mounted again by that, so that no newer file stays in a cache."""
+        """Roll back every dataset. This also mounts it again, so that no file newer than the snapshot stays in a
+        cache."""
         for dataset in (name for name in _datasets(_pool(stored).name, "filesystem") if not name.endswith(f"/{CLONE}")):
             process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
 
@@ -112,7 +114,7 @@ class Members:
     """Add a device to the pool."""
 
     def add(self, stored: Stored, spare: Device) -> str:
-        """Add it as another side of a mirror; any other pool gets it as an additional member."""
+        """Add the device to the mirror if the pool is one, otherwise as an additional top-level device."""
         pool = _pool(stored)
         if stored.journal is not None and spare.facts.real:
             guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
@@ -125,7 +127,7 @@ class Members:
         return f"{len(pool.paths)} devices"
 
     def rebalance(self, stored: Stored) -> str:
-        """Wait for a mirror to copy its data; otherwise ZFS moves nothing, and new writes use all devices."""
+        """Wait until a mirror has its copy. In other pools ZFS moves no data: only new writes use all devices."""
         name = _pool(stored).name
         if stored.setup.mkfs.topology != "mirror":
             return "ZFS leaves what is there where it is: only what is written from now on is spread"
@@ -158,7 +160,7 @@ def _datasets(name: str, kind: str) -> list[str]:
 
 
 def _first_side(name: str) -> str:
-    """Return a device of the mirror as the pool names it."""
+    """Return a device of the mirror, by its name in `zpool status`."""
     sides = re.findall(r"^\t +(\S+) +ONLINE", _status(name), re.MULTILINE)
     return str(next(side for side in sides if not side.startswith("mirror")))
 
@@ -175,7 +177,7 @@ class Zfs(Family):
     described = Character("data and metadata", False, "yes", True, "grow", COPIED)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs of both drivers; see `works` for the driver."""
+        """Return the programs, which both drivers have; `driver.works` checks the driver."""
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
@@ -256,7 +258,7 @@ class Zfs(Family):
         return _facts(path, (), (*mount.options, *driver.effective(properties)), driver.taken(), None)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return that there is no driver, or what the driver does not support, or None."""
+        """Return why no driver can make this setup here, or None."""
         return driver.works(setup)
 
     def packages(self, setup: FsSetup) -> tuple[str, ...]:
@@ -273,19 +275,20 @@ class Zfs(Family):
         return by.flags if by and by.refusal(setup) is None else ()
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether pages can tear. See `properties.tears`, and `Mounted.record_bytes` for larger pages."""
+        """Whether the smallest database page can tear. See `driver.tears`, and `Mounted.record_bytes` for larger
+        pages."""
         return driver.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
-        """Whether a page is larger than a record."""
+        """Whether a page of that size can tear: it is larger than a record."""
         return driver.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
-        """Return the algorithm. See `properties.compresses`."""
+        """Return the algorithm of the compression, or None. See `driver.compresses`."""
         return driver.compresses(options)
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
-        """Return zfs_txg_timeout, if the driver reports it."""
+        """Return zfs_txg_timeout if the driver reports it, otherwise its default."""
         return float(tunables["txg_timeout_s"]) if "txg_timeout_s" in tunables else self.period_s
 
     def compression_ratio(self, path: Path) -> float | None:
@@ -312,7 +315,7 @@ def _ratio(found: Mapping[str, str]) -> float:
 
 
 def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
-    """Return the datasets' properties: those of the pool without, those of a volume with its name as prefix.
+    """Return the properties of the datasets by name; those of a volume have its name as prefix.
 
     Raises MountFailed if one differs from the setup.
     """
@@ -335,7 +338,7 @@ def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
 
 
 def _mount(found: ZfsPool, at: Path) -> None:
-    """Mount at `at`, unless the import has done so: a pool keeps its mount point."""
+    """Mount the pool at `at`, unless the import has already done so, because a pool stores its mount point."""
     if not _is_mounted(found, at):
         try:
             process.run(["zfs", "set", f"mountpoint={at}", found.name])
@@ -352,7 +355,7 @@ def _is_mounted(found: ZfsPool, at: Path) -> bool:
 
 
 def _read_back(setup: FsSetup, found: ZfsPool, at: Path) -> Mounted:
-    """Return the effective properties of the dataset that contains the data directory."""
+    """Return the mounted pool with the effective properties of the dataset that contains the data directory."""
     part = "data" if "data" in setup.volumes else ""
     options = (*mount_of(at).options, *driver.effective(found.properties(part)))
     return _facts(at, setup.mount, options, found.driver, found)
@@ -376,8 +379,8 @@ def _facts(
 
 
 def _tunables(by: driver.ZfsDriver, of: ZfsPool | None) -> dict[str, Scalar]:
-    """Return the driver's parameters, with units in the names. zfs-fuse does not report the times of its transaction
-    groups."""
+    """Return the driver's parameters, with units in their names. zfs-fuse does not report the period of its
+    transaction groups."""
     if not by.native:
         daemon = of.daemon if of else None
         return {"driver": str(by), "arc_max_bytes": daemon.arc_bytes} if daemon else {"driver": str(by)}

@@ -42,8 +42,8 @@ _ON: Final = {"compression": "lzjb"}  # what "on" meant before feature flags; ne
 
 @dataclass(frozen=True)
 class ZfsDriver:
-    """One of the two. `version`: of the kernel module ("2.4.4-1"), "" where it is not loaded yet; of zfs-fuse "23",
-    its pool version, as the program does not tell its own."""
+    """One of the two drivers. `version` is that of the kernel module ("2.4.4-1"; "" before it is loaded). For zfs-fuse
+    it is the version of its pools, "23", because the program does not report its own."""
 
     native: bool
     version: str
@@ -53,21 +53,21 @@ class ZfsDriver:
 
     @property
     def flags(self) -> tuple[Durability, ...]:
-        """Return what may be lost whatever the setup requests.
+        """Return what may be lost, independent of the setup's options.
 
         zfs-fuse ignores fsync(2) of a file that was closed after it was written, if no process has it open (50 calls
-        caused no flush of the device; with the file open, 50), and so it loses what a checkpoint has written.
+        caused no flush of the device, but 50 flushes with the file open). So it loses what a checkpoint has written.
         """
         return () if self.native else (Durability.NO_BARRIER,)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return the first thing that the setup requires and this driver does not support, or None."""
+        """Return the first option of the setup that this driver does not support, or None."""
         asked = [words(setup), pairs(setup.mkfs.options),
                  *(pairs(v.options) for v in setup.volumes.values())]  # fmt: skip
         return next((lack for options in asked for lack in self._lacking(options)), None)
 
     def refusal(self, setup: FsSetup) -> str | None:
-        """Return why a setup's pool cannot be made with this driver; None if it can."""
+        """Return why this driver cannot make a setup's pool, or None if it can."""
         native_only = "zfs" in setup.needs.kernel and not self.native
         return self.lacks(setup) or ("it asks for the kernel's own ZFS" if native_only else None)
 
@@ -82,7 +82,8 @@ class ZfsDriver:
 
 
 def found() -> ZfsDriver | None:
-    """Return the driver with which pools are made here: OpenZFS if the kernel has it or can load it, else zfs-fuse."""
+    """Return the driver that makes pools here: OpenZFS if the kernel has it or can load it, otherwise zfs-fuse, or
+    None."""
     version = _read(MODULE / "version")
     if version is not None:
         return ZfsDriver(True, version)
@@ -147,8 +148,11 @@ def arcstats() -> dict[str, int]:
 
 @contextlib.contextmanager
 def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
-    """zfs_arc_max (and zfs_arc_min below it) while the block lasts; None: as it is. It is the whole kernel's: other
-    pools have to live with it too. ZfsUnavailable where the kernel does not take it."""
+    """Set zfs_arc_max, and zfs_arc_min below it, within the block; None leaves them unchanged.
+
+    They apply to all pools of the kernel, also to those of others. Raises ZfsUnavailable if the kernel does not accept
+    the limit.
+    """
     if arc_bytes is None:
         yield
         return
@@ -174,7 +178,7 @@ def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None
 
 
 def arc_given_back(journal: Journal) -> list[str]:
-    """Restore the ARC's limits to those before a run that was killed."""
+    """Restore the limits of the ARC that a killed run has changed; return which."""
     gone = []
     for taken in journal.outstanding(ARC_JOURNALLED):
         path, _, value = taken.partition("=")
@@ -231,7 +235,7 @@ def parse_get(text: str) -> dict[str, str]:
 def parse_label(text: str) -> dict[str, Scalar]:
     """Return name, pool_guid, version and ashift of the first label in `zdb -l`; {} without one.
 
-    `ashift` is the disk's real one; the pool's property of that name is 0 for "detected automatically".
+    `ashift` is the value in use; the pool's property of that name is 0 if ZFS has chosen it.
     """
     label: dict[str, Scalar] = {}
     for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
@@ -246,7 +250,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def same(asked: str, found: str) -> bool:
-    """Return whether two spellings of a value mean the same ("8K" and "8192")."""
+    """Return whether two spellings of a value mean the same, like "8K" and "8192"."""
     size = size_bytes(asked)
     return asked == found or (size is not None and size == size_bytes(found))
 
@@ -263,7 +267,7 @@ def shown(found: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def effective(found: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the same as options: "recordsize=8192", "sync=standard"."""
+    """Return the properties of a result in the form of options: "recordsize=8192", "sync=standard"."""
     return tuple(f"{name}={value}" for name, value in shown(found).items())
 
 
@@ -289,10 +293,10 @@ def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durabilit
 
 
 def tears(options: Iterable[str]) -> bool:
-    """Whether the smallest database page is larger than a record.
+    """Whether the smallest database page is larger than a record, and so can tear.
 
-    A record is copied on write, atomically; a page of several records is written by several transactions, and power may
-    be lost between them.
+    A record is copied on write, atomically. A page of several records may be written by several transactions, and
+    power may be lost between them.
     """
     return record_bytes(options) < SMALLEST_PAGE
 

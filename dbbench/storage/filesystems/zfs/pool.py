@@ -60,7 +60,7 @@ fuse-mount-options = default_permissions
 
 @dataclass
 class ZfsPool:
-    """An imported pool. `paths` are its devices as the driver sees them."""
+    """An imported pool. `paths` are its devices under the names that the driver uses."""
 
     name: str
     driver: ZfsDriver
@@ -85,11 +85,12 @@ class ZfsPool:
         return properties.parse_get(done.stdout)
 
     def sync(self) -> None:
-        """See `sync`."""
+        """Write dirty data of the pool. See `sync`."""
         sync(self.name)
 
     def used_and_free(self) -> tuple[int, int]:
-        """Return the bytes of all its datasets and snapshots; copies for redundancy (mirror) are not counted."""
+        """Return (used, available) bytes of all its datasets and snapshots; the second copy of a mirror is not
+        counted."""
         return int(self.value("used")), int(self.value("available"))
 
     def cached_bytes(self) -> int | None:
@@ -97,14 +98,16 @@ class ZfsPool:
         return drivers.arcstats().get("data_size") if self.driver.native else None
 
     def adopted(self, spare: Device) -> Path:
-        """One device more, as the driver sees it: it is imported and wiped with the others from now on."""
+        """Add a device that will join the pool; return its path for the driver. It is imported and wiped with the
+        others."""
         hold.release(spare.fd)
         path = self.daemon.adopted(spare) if self.daemon is not None else spare.path
         self.paths, self.joined = (*self.paths, path), (*self.joined, spare)
         return path
 
     def reopen(self) -> None:
-        """Export and import: the kernel's ARC gives up what it holds of the pool; a zfs-fuse is another process."""
+        """Export and import the pool, which empties its cache: OpenZFS drops it from the ARC, and zfs-fuse is
+        restarted."""
         self.export()
         if self.daemon is not None:
             self.daemon.stop()
@@ -112,7 +115,7 @@ class ZfsPool:
         self.bring_in()
 
     def bring_in(self) -> None:
-        """Import it, and mount what has a mount point. MountFailed."""
+        """Import the pool, and mount its datasets that have a mount point. Raises MountFailed."""
         where = (
             [word for path in self.paths for word in ("-d", str(path))] if self.driver.native else ["-d", str(NODES)]
         )
@@ -124,7 +127,8 @@ class ZfsPool:
             ) from failure
 
     def export(self, at: Path | None = None) -> None:
-        """Write what is dirty, unmount, let go of the devices. UnmountFailed, with who holds it, after a while."""
+        """Write dirty data, unmount, and release the devices. After BUSY_S, raises UnmountFailed with the processes
+        that hold it."""
         common.until_let_go(
             lambda: process.run(["zpool", "export", self.name], timeout_s=_SLOW_S),
             at,
@@ -153,7 +157,7 @@ def hosted(device: Device, arc_bytes: int | None = None) -> Iterator[Callable[[s
 
 
 def sync(name: str) -> None:
-    """Have what is dirty of a pool written by its transaction group."""
+    """Write dirty data of a pool with its next transaction group."""
     if drivers.MODULE.exists():
         process.run(["zpool", "sync", name], timeout_s=_SLOW_S)
     else:  # changing a property returns only when its transaction group is on the disk
@@ -166,8 +170,11 @@ def new_name(journal: Journal | None = None) -> str:
 
 
 def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
-    """zpool create. No cache file: a host does not import it at its next start. failmode=continue: an I/O error is an
-    error of the write, where the default would stop it for ever. -f: over an old signature, which the guard allowed."""
+    """Return the command `zpool create`.
+
+    cachefile=none: no host imports the pool at boot. failmode=continue: an I/O error fails the write; by default the
+    pool would hang. -f: overwrite an old signature that the guard has permitted.
+    """
     topology = setup.mkfs.topology
     vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
     if topology == "mirror":
@@ -186,7 +193,7 @@ def volume_argv(setup: FsSetup, name: str) -> list[list[str]]:
 def label(path: Path) -> dict[str, Scalar]:
     """Return the first label on a device: name, pool_guid, version, ashift. Raises MountFailed if there is none.
 
-    To be called within `hosted`: zdb requires a running zfs-fuse, although it reads the device itself.
+    Call it within `hosted`, because zdb requires a running zfs-fuse, although it reads the device itself.
     """
     printed = process.run(["zdb", "-l", path], ok=(0, 1, 2)).stdout
     label_fields = properties.parse_label(printed)
@@ -196,7 +203,8 @@ def label(path: Path) -> dict[str, Scalar]:
 
 
 def wipe(devices: Sequence[Device]) -> None:
-    """Take the labels off the devices: no host finds a pool there, and no other filesystem's mkfs leaves half of it."""
+    """Erase the labels from the devices, so that no host finds a pool there. mkfs of another family might erase only
+    some."""
     for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
         for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
@@ -207,7 +215,8 @@ def wipe(devices: Sequence[Device]) -> None:
 
 
 def give_back(journal: Journal) -> list[str]:
-    """End the pools that a killed run has left imported. Those of zfs-fuse have ended with its process."""
+    """Destroy the pools that a killed run has left imported; return them. Those of zfs-fuse have ended with its
+    process."""
     gone = []
     for name in journal.outstanding(JOURNALLED):
         if (
@@ -221,7 +230,7 @@ def give_back(journal: Journal) -> list[str]:
 
 
 class Daemon:
-    """A zfs-fuse that can be stopped and started again; `nodes` are the devices as it sees them."""
+    """A zfs-fuse process that can be stopped and started again; `nodes` are the device nodes that it uses."""
 
     def __init__(self, nodes: Sequence[Path], arc_bytes: int | None) -> None:
         self.nodes = tuple(nodes)
@@ -230,10 +239,10 @@ class Daemon:
         self._running = contextlib.ExitStack()
 
     def start(self) -> None:
-        """Start it. Raises ZfsUnavailable with its last output if it does not answer."""
+        """Start the process. Raises ZfsUnavailable with its last output if it does not answer."""
         _SOCKET.unlink(missing_ok=True)
         argv = ["zfs-fuse", "--no-daemon", "--no-kstat-mount", "--max-arc-size", str(self.arc_bytes // 2**20)]
-        # It is killed: after the export it has nothing to lose, and it would take seconds to end by itself.
+        # SIGKILL is safe, because the pool was exported, and a normal end would take seconds.
         program = self._running.enter_context(
             process.running(argv, stdout=_LOG, stop_with=signal.SIGKILL, own_session=True)
         )
@@ -246,18 +255,18 @@ class Daemon:
             )
 
     def adopted(self, device: Device) -> Path:
-        """The node of one device more."""
+        """Make a node for another device; return it."""
         self.nodes = (*self.nodes, _node(device))
         return self.nodes[-1]
 
     def stop(self) -> None:
-        """Stop it, which also empties its cache."""
+        """Stop the process, which also empties its cache."""
         self._running.close()
 
 
 @contextlib.contextmanager
 def serving(device: Device, arc_bytes: int | None) -> Iterator[Daemon]:
-    """Yield a zfs-fuse that knows only this device (its members). Raises ZfsUnavailable."""
+    """Run a zfs-fuse within the block that can access only this device, or its members. Raises ZfsUnavailable."""
     with _rooms():
         (RUN / "dev").mkdir()
         (Path("/etc/zfs") / "zfsrc").write_text(_CONFIG)
@@ -270,7 +279,7 @@ def serving(device: Device, arc_bytes: int | None) -> Iterator[Daemon]:
 
 
 def _node(member: Device) -> Path:
-    """A node with the numbers of the device that was checked: its name may be another's by now."""
+    """Make a node with the numbers of the checked device, because its name may belong to another device by now."""
     node = NODES / member.path.name
     os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(member.major, member.minor))
     return node
@@ -296,7 +305,7 @@ def _rooms() -> Iterator[None]:
 
 
 def _must_be_private() -> None:
-    """ZfsUnavailable where the mounts that we would make were everybody's."""
+    """Raise ZfsUnavailable if mounts of this process would be visible to other processes."""
     if not mounts_are_private():
         raise ZfsUnavailable(
             "zfs-fuse can be started only in a mount namespace of its own", effect="Nothing was changed."

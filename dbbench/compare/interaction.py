@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from dbbench.compare.interval import SAME, Group, holm_levels
+from dbbench.compare.interval import SAME, Group, LogRatio, holm_levels
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar, without_levels
@@ -75,29 +75,6 @@ class Interaction:
     ratios: tuple[LevelRatio, ...]
 
 
-class _Guess(NamedTuple):
-    """A mean or difference of log ratios; `df` is None if one of them has no interval."""
-
-    mean: float
-    variance: float
-    df: float | None
-
-    def p_value(self) -> float:
-        from scipy.special import stdtr
-
-        if self.df is None:
-            return 1.0
-        if self.variance == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.df, -abs(self.mean) / math.sqrt(self.variance)))
-
-    def bounds(self, confidence: float) -> tuple[float, float]:
-        from scipy.special import stdtrit
-
-        half = float(stdtrit(self.df or math.nan, 1 - (1 - confidence) / 2)) * math.sqrt(self.variance)
-        return self.mean - half, self.mean + half
-
-
 class _Cell(NamedTuple):
     """A row with the levels of its combination."""
 
@@ -136,8 +113,8 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
         return []
     mixed = {cell.row.fs_setup for cell in cells if cell.row.mixed_durability}
     arms = [arm for arm in dict.fromkeys(cell.row.fs_setup for cell in cells) if arm not in {baseline, *mixed}]
-    guesses: dict[tuple[str, str, Scalar], _Guess] = {}
-    differences: list[tuple[str, str, Scalar, Scalar, _Guess]] = []
+    guesses: dict[tuple[str, str, Scalar], LogRatio] = {}
+    differences: list[tuple[str, str, Scalar, Scalar, LogRatio]] = []
     for factor in planned[0]:
         steps = list(dict.fromkeys(of[factor] for of in planned))
         for arm in arms:
@@ -166,7 +143,7 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
     ]  # fmt: skip
 
 
-def _mean(rows: Sequence[Row], *, complete: bool) -> _Guess:
+def _mean(rows: Sequence[Row], *, complete: bool) -> LogRatio:
     """Return the mean of the rows' log ratios. It has no interval if a row has none, or if a combination is missing."""
     from scipy.special import stdtrit
 
@@ -174,35 +151,28 @@ def _mean(rows: Sequence[Row], *, complete: bool) -> _Guess:
     variances: list[tuple[float, float]] = []
     for row in rows:
         if row.lo is None or row.hi is None or row.level is None or row.df is None:
-            return _Guess(mean, 0.0, None)
+            return LogRatio(mean, 0.0, None)
         error = math.log(row.hi / row.lo) / 2 / float(stdtrit(row.df, 1 - (1 - row.level) / 2))
         variances.append(((error / len(rows)) ** 2, row.df))
-    variance, df = _satterthwaite(variances)
-    return _Guess(mean, variance, df if complete else None)
+    of_rows = LogRatio.of_terms(mean, variances)
+    return of_rows if complete else of_rows._replace(df=None)
 
 
-def _difference(guess: _Guess, reference: _Guess) -> _Guess:
+def _difference(guess: LogRatio, reference: LogRatio) -> LogRatio:
     mean = guess.mean - reference.mean
     if guess.df is None or reference.df is None:
-        return _Guess(mean, 0.0, None)
-    return _Guess(mean, *_satterthwaite([(guess.variance, guess.df), (reference.variance, reference.df)]))
+        return LogRatio(mean, 0.0, None)
+    return LogRatio.of_terms(mean, [(guess.variance, guess.df), (reference.variance, reference.df)])
 
 
-def _satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return (variance, degrees of freedom) of a sum from those of its independent terms."""
-    variance = math.fsum(term for term, _ in variances)
-    squares = math.fsum(term**2 / df for term, df in variances)
-    return variance, variance**2 / squares if squares else math.fsum(df for _, df in variances)
-
-
-def _confidences(guesses: Mapping[_K, _Guess]) -> dict[_K, float]:
+def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
     """Return the confidence levels that Holm's procedure gives to the values that have an interval."""
     tested = [key for key, guess in guesses.items() if guess.df is not None]
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 
 
 def _contrasts(
-    differences: Sequence[tuple[str, str, Scalar, Scalar, _Guess]], limited: set[str]
+    differences: Sequence[tuple[str, str, Scalar, Scalar, LogRatio]], limited: set[str]
 ) -> list[tuple[str, Contrast]]:
     """Return (factor, contrast) pairs; Holm's procedure covers all contrasts that have an interval."""
     holm = _confidences({index: guess for index, (_, arm, _, _, guess) in enumerate(differences) if arm not in limited})
@@ -222,7 +192,7 @@ def _contrasts(
 
 
 def _ratios(
-    guesses: Mapping[tuple[str, str, Scalar], _Guess], limited: set[str], metric: Metric
+    guesses: Mapping[tuple[str, str, Scalar], LogRatio], limited: set[str], metric: Metric
 ) -> tuple[LevelRatio, ...]:
     holm = _confidences({key: guess for key, guess in guesses.items() if key[1] not in limited})
     ratios = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.model import Status, Trial
 
@@ -63,13 +63,7 @@ class Estimate:
 
     def p_value(self) -> float:
         """Return the two-sided p of the paired t test; 1 below three blocks."""
-        from scipy.special import stdtr
-
-        if self.n < LEAST_BLOCKS:
-            return 1.0
-        if self.combined_sd == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.df, -abs(self.mean) / (self.combined_sd / math.sqrt(self.n))))
+        return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
 
     def more_blocks(self, level: float) -> int | None:
         """How many further blocks would settle it if mean and scatter stay: until the interval excludes 1 or
@@ -92,6 +86,43 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     mean = math.fsum(differences) / n
     variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1) if n > 1 else 0.0
     return Estimate(n, mean, math.sqrt(variance))
+
+
+class LogRatio(NamedTuple):
+    """A logarithm of a ratio with the variance of its error; `df` is None where it has no interval."""
+
+    mean: float
+    variance: float
+    df: float | None
+
+    @classmethod
+    def of_terms(cls, mean: float, terms: Sequence[tuple[float, float]]) -> LogRatio:
+        """Return a sum of independent terms, given as (variance, degrees of freedom).
+
+        Its degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
+        """
+        variance = math.fsum(term for term, _ in terms)
+        squares = math.fsum(term**2 / df for term, df in terms)
+        return cls(mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms))
+
+    def p_value(self) -> float:
+        """Return the two-sided p of the t test; 1 without an interval."""
+        return 1.0 if self.df is None else _p_value(self.mean, math.sqrt(self.variance), self.df)
+
+    def bounds(self, level: float) -> tuple[float, float]:
+        """Return the interval at that confidence; NaN where there is none."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.df or math.nan, 1 - (1 - level) / 2)) * math.sqrt(self.variance)
+        return self.mean - half, self.mean + half
+
+
+def _p_value(mean: float, error: float, df: float) -> float:
+    from scipy.special import stdtr
+
+    if error == 0:
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stdtr(df, -abs(mean) / error))
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, chosen, estimate, groups, holm_levels, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, chosen, estimate, groups, holm_levels, paired
 from dbbench.compare.remarks import Kind, remark
 from dbbench.compare.verdict import Row, word
 from dbbench.metrics.table import METRICS, Metric
@@ -77,12 +77,9 @@ def _arm_rows(
             continue
         row = replace(row, ratio=math.exp(comparisons[value].mean), notes=(NOTE,))
         if value in levels:
-            half = comparisons[value].half_width(levels[value])
-            low, high = comparisons[value].mean - half, comparisons[value].mean + half
-            row = replace(
-                row, lo=math.exp(low), hi=math.exp(high), level=levels[value], verdict=word(low, high, metric)
-            )
-            row = replace(row, df=comparisons[value].freedom, df_shared=0.0)
+            low, high = comparisons[value].bounds(levels[value])
+            row = replace(row, lo=math.exp(low), hi=math.exp(high), level=levels[value],
+                          verdict=word(low, high, metric), df=comparisons[value].df, df_shared=0.0)  # fmt: skip
         else:
             row = replace(row, notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
         table.append(row)
@@ -96,39 +93,14 @@ def _row(arm: str, value: str, logs: Sequence[float], trials: Sequence[Trial], v
                " / ".join(sorted(classes)) or "unknown", False)  # fmt: skip
 
 
-class Welch:
-    """Difference of two means of logarithms with Welch's standard error and degrees of freedom."""
-
-    def __init__(self, mean: float, error: float, freedom: float) -> None:
-        self.mean = mean
-        self.error = error
-        self.freedom = freedom
-
-    def half_width(self, level: float) -> float:
-        from scipy.special import stdtrit
-
-        return float(stdtrit(self.freedom, 1 - (1 - level) / 2)) * self.error
-
-    def p_value(self) -> float:
-        from scipy.special import stdtr
-
-        if self.error == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
-
-
-def welch(base: Sequence[float], other: Sequence[float]) -> Welch:
-    """Return other − base after Welch, Biometrika 34 (1947). With fewer than two values on a side the standard error is
-    infinite."""
+def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
+    """other − base of logarithms. Welch, Biometrika 34 (1947); no interval with fewer than two values in either."""
     if not base or not other:
-        return Welch(0.0, math.inf, 1.0)
+        return LogRatio(0.0, 0.0, None)
     mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
     if min(len(base), len(other)) < 2:
-        return Welch(mean, math.inf, 1.0)
-    a, b = _square_error(base), _square_error(other)
-    if a + b == 0:
-        return Welch(mean, 0.0, float(len(base) + len(other) - 2))
-    return Welch(mean, math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(other) - 1)))
+        return LogRatio(mean, 0.0, None)
+    return LogRatio.of_terms(mean, [(_square_error(values), len(values) - 1) for values in (base, other)])
 
 
 def _square_error(values: Sequence[float]) -> float:

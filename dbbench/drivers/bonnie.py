@@ -41,17 +41,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     stdout, stderr = task.raw / "bonnie.csv", task.raw / "bonnie.out"
     begin_utc = task.clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, as_user=files.account(), role="server") as program:
-        yield ToolLoad(
-            program=program,
-            server=task.server,
-            clock=task.clock,
-            begin_utc=begin_utc,
-            seconds=0,  # no fixed duration
-            printed=(stdout, stderr),
-            live=lambda line: None,
-            aborted=lambda line: False,
-            judged=lambda load: _outcome(load, task.cell, memory),
-        )
+        yield ToolLoad(task, program, begin_utc, (stdout, stderr), lambda load: _outcome(load, task.cell, memory))
 
 
 def file_bytes(cell: Cell, memory: int) -> int:

@@ -113,26 +113,10 @@ def working(work: str, task: LoadTask, asked: dict[str, Any], judged: Callable[[
     root can drop caches.
     """
     env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    argv = [
-        sys.executable,
-        "-m",
-        "dbbench.drivers.filework",
-        work,
-        str(files.folder_of(task.server)),
-        json.dumps(asked),
-    ]
+    folder = str(files.folder_of(task.server))
+    argv = [sys.executable, "-m", "dbbench.drivers.filework", work, folder, json.dumps(asked)]
     write_command(task.raw / f"{work}.command", argv, env)
     stdout, stderr = task.raw / f"{work}.out", task.raw / f"{work}.err"
     begin_utc = task.clock.now_utc()
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
-        yield ToolLoad(
-            program=program,
-            server=task.server,
-            clock=task.clock,
-            begin_utc=begin_utc,
-            seconds=0,  # no fixed duration
-            printed=(stdout, stderr),
-            live=live,
-            aborted=lambda line: False,
-            judged=judged,
-        )
+        yield ToolLoad(task, program, begin_utc, (stdout, stderr), judged, live=live)

@@ -55,24 +55,15 @@ def driving(task: LoadTask) -> Iterator[Load]:
     process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
     pagecache.evict(files.data_files(folder))
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-
-    def judged(load: ToolLoad) -> Outcome:
-        return _outcome(load, task.cell, begin_utc + set_by_s, task.raw, task.scratch)
-
     printed = task.raw / "fio.out", task.raw / "fio.err"
     with process.running([*argv, given], stdout=printed[0], stderr=printed[1], as_user=account, env=env,
                          cwd=task.scratch, role="server") as program:  # fmt: skip
         yield ToolLoad(
-            program=program,
-            server=task.server,
-            clock=task.clock,
-            begin_utc=begin_utc,
+            task, program, begin_utc, printed,
+            judged=lambda load: _outcome(load, begin_utc + set_by_s),
             seconds=sum(whole_seconds(task.cell.window)),
-            printed=printed,
             live=lambda line: _live(line, task.clock, begin_utc),
-            aborted=lambda line: False,
-            judged=judged,
-        )
+        )  # fmt: skip
 
 
 def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
@@ -101,8 +92,9 @@ def _live(line: str, clock: Clock, begin_utc: float) -> Live | None:
     return None if progress is None else replace(progress, second=int(clock.now_utc() - begin_utc))
 
 
-def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
+def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     """Return fio's own summary of the window, and its logs as series."""
+    raw, scratch = load.task.raw, load.task.scratch
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
     fio_summary = parse(text)

@@ -87,16 +87,12 @@ def _printed(raw: Path) -> tuple[Path, Path]:
 
 def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
     return ToolLoad(
-        program=program,
-        server=task.server,
-        clock=task.clock,
-        begin_utc=begin_utc,
+        task, program, begin_utc, _printed(task.raw),
+        judged=lambda load: _outcome(load, begin_in_logs),
         seconds=sum(whole_seconds(task.cell.window)),
-        printed=_printed(task.raw),
         live=live,
         aborted=aborted,
-        judged=lambda load: _outcome(load, task.cell, begin_in_logs, task.raw, task.scratch),
-    )
+    )  # fmt: skip
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
@@ -153,13 +149,14 @@ def _workers(parameters: dict[str, Scalar]) -> int:
     return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
 
 
-def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: Path) -> Outcome:
+def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     """Read the logs of all workers and compare them with pgbench's own summary."""
-    logs, workers = log_files(scratch, _PREFIX), _workers(_parameters(cell))
+    cell = load.task.cell
+    logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
     counts, skipped = parse(logs, begin_utc, load.seconds)
-    keep(logs, raw)
+    keep(logs, load.task.raw)
     printed = summary(load.text())
     same("transactions", counts.all_transactions, printed.processed, "pgbench")
     if printed.failed is not None:
@@ -167,7 +164,7 @@ def _outcome(load: ToolLoad, cell: Cell, begin_utc: float, raw: Path, scratch: P
     same("skipped transactions", skipped, printed.skipped or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
     claim = Claim("transactions", counts.all_transactions, custom=script not in BUILT_IN, changes=script in _CHANGING)
-    return replace(outcome_of(load, cell.window, counts), claims=(claim,))
+    return replace(outcome_of(load, counts), claims=(claim,))
 
 
 @dataclass(frozen=True)

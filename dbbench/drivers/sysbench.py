@@ -124,16 +124,8 @@ def _printed(raw: Path) -> tuple[Path, Path]:
 
 def _load(task: LoadTask, program: Program, begin_utc: float) -> ToolLoad:
     return ToolLoad(
-        program=program,
-        server=task.server,
-        clock=task.clock,
-        begin_utc=begin_utc,
-        seconds=sum(whole_seconds(task.cell.window)),
-        printed=_printed(task.raw),
-        live=live,
-        aborted=lambda _line: False,  # sysbench ends as a whole when one thread fails
-        judged=lambda load: _outcome(load, task.cell, task.raw, task.scratch),
-    )
+        task, program, begin_utc, _printed(task.raw), _outcome, sum(whole_seconds(task.cell.window)), live
+    )  # without `aborted`: sysbench ends as a whole when one thread fails
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
@@ -197,8 +189,9 @@ def _written(value: Scalar) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
+def _outcome(load: ToolLoad) -> Outcome:
     """Read the counts of all threads and compare them with sysbench's own summary."""
+    cell, raw, scratch = load.task.cell, load.task.raw, load.task.scratch
     files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
@@ -216,7 +209,7 @@ def _outcome(load: ToolLoad, cell: Cell, raw: Path, scratch: Path) -> Outcome:
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
-    outcome = outcome_of(load, cell.window, counts, reconnects=float(totals.reconnects or 0), **_tpcc(cell, counts))
+    outcome = outcome_of(load, counts, reconnects=float(totals.reconnects or 0), **_tpcc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
     statements = (totals.queries or 0) / max(1, totals.transactions or 0)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench.drivers.protocol import Live
-from dbbench.engines.port import Server
+from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
 from dbbench.machine.limits import cgroup
-from dbbench.metrics.clock import Clock, wait_while
+from dbbench.metrics.clock import wait_while
 from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
@@ -42,15 +41,14 @@ class Program(Protocol):
 class ToolLoad:
     """A `Load` of one process. Functions that parse its output contain what differs between tools."""
 
+    task: LoadTask
     program: Program
-    server: Server
-    clock: Clock
     begin_utc: float  # time of second 0, when the tool was started
-    seconds: int  # whole seconds of warm-up and window together; 0: no fixed duration
     printed: tuple[Path, ...]  # files with its output
-    live: Callable[[str], Live | None]  # parses a printed line
-    aborted: Callable[[str], bool]  # whether a printed line reports that a client gave up
     judged: Callable[[ToolLoad], Outcome]
+    seconds: int = 0  # whole seconds of warm-up and window together; 0: the tool ends when it is done
+    live: Callable[[str], Live | None] = lambda _line: None  # of a printed line
+    aborted: Callable[[str], bool] = lambda _line: False  # whether the line says that a client gave up
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
 
@@ -81,7 +79,7 @@ class ToolLoad:
         return "".join(path.read_text(errors="replace") for path in self.printed if path.exists())
 
     def _now_s(self) -> float:
-        return self.clock.now_utc() - self.begin_utc
+        return self.task.clock.now_utc() - self.begin_utc
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
         """Pass on what was printed; return False when the tool has ended. Raises EngineDied, ClientErrors."""
@@ -89,7 +87,9 @@ class ToolLoad:
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
         if not self._server_lives(patience_s=_DEATH_S if ended or gave_up else 0.0):
-            raise EngineDied(f"the server (pid {self.server.pid}) is gone; the load generator says: {self._said()}")
+            raise EngineDied(
+                f"the server (pid {self.task.server.pid}) is gone; the load generator says: {self._said()}"
+            )
         if gave_up:
             raise ClientErrors("; ".join(gave_up[:3]), effect=FAILED)
         for line in lines:
@@ -111,8 +111,8 @@ class ToolLoad:
         return lines
 
     def _server_lives(self, patience_s: float) -> bool:
-        wait_while(lambda: self.server.alive() and self.program.poll() != 0, patience_s, 0.02)
-        return self.server.alive()
+        wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        return self.task.server.alive()
 
     def _ended_early(self) -> DbbenchError:
         status = self.program.poll()
@@ -130,12 +130,12 @@ class ToolLoad:
         return Path(self.program.argv[0]).name
 
 
-def outcome_of(load: ToolLoad, window: Window, counts: Counts, **figures: float | None) -> Outcome:
+def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
     """Return the outcome of a load with these counts: what finished in the window, and the series over all of it.
 
     Raises NoProgress if nothing finished in the window; failed attempts give a warning.
     """
-    warmup, measure = whole_seconds(window)
+    warmup, measure = whole_seconds(load.task.cell.window)
     measured = counts.measured(warmup, warmup + measure)
     if measured.transactions == 0:
         raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)

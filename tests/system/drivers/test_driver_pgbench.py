@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
     def kill(load: Any) -> None:
         nonlocal began
         began = time.monotonic()
-        os.kill(load.server.pid, signal.SIGKILL)
+        os.kill(load.task.server.pid, signal.SIGKILL)
 
     with pytest.raises(EngineDied, match="is gone"), served("postgres", Dataset("pgbench", {"scale": 1})) as server:
         drive(server, "pgbench", "tpcb-like", warmup_s=1, measure_s=60, clients=2, during=kill)
@@ -134,7 +134,7 @@ def test_under_a_rate_latency_counts_from_the_schedule(drive: Any, postgres: Any
         measure_s=3,
         clients=2,
         rate=100,
-        during=lambda load: stall(load.server, 1.5),
+        during=lambda load: stall(load.task.server, 1.5),
     ).outcome
     assert outcome.histogram.percentile_ms(95) > 1000
     assert outcome.transactions == pytest.approx(300, rel=0.4)
@@ -149,7 +149,7 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, sta
         warmup_s=1,
         measure_s=6,
         clients=2,
-        during=lambda load: stall(load.server, 2.5),
+        during=lambda load: stall(load.task.server, 2.5),
     ).outcome
     assert (outcome.series["tps"][2], outcome.series["p95_ms"][2]) == (0.0, None)
     assert max(outcome.series["tps"][3:]) > 0

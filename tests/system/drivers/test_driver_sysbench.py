@@ -86,7 +86,7 @@ def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, st
 
     def in_the_second_second(load: Any) -> None:
         time.sleep(1.2)
-        stall(load.server, 0.5)
+        stall(load.task.server, 0.5)
 
     for _ in range(3):
         driven = drive(
@@ -142,7 +142,7 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
     def kill(load: Any) -> None:
         nonlocal began
         began = time.monotonic()
-        os.kill(load.server.pid, signal.SIGKILL)
+        os.kill(load.task.server.pid, signal.SIGKILL)
 
     with pytest.raises(EngineDied, match="is gone"), served("mariadb", Dataset("sysbench", dict(SMALL))) as server:
         drive(server, "sysbench", "oltp_read_write", measure_s=60, clients=2, during=kill, **SMALL)
@@ -154,7 +154,7 @@ def test_under_a_rate_latency_has_the_wait_in_the_queue(drive: Any, mariadb: Any
     """A stall of 1.5 s in a window of 3 delays half of the schedule, not the two events that met it."""
     outcome = drive(
         mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=3, clients=2, rate=100, **SMALL,
-        during=lambda load: stall(load.server, 1.5),
+        during=lambda load: stall(load.task.server, 1.5),
     ).outcome  # fmt: skip
     assert outcome.histogram.percentile_ms(95) > 1000
     assert outcome.transactions == pytest.approx(300, rel=0.4)
@@ -166,7 +166,7 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, mariadb: Any, stal
     """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long event each."""
     outcome = drive(
         mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=6, clients=2, **SMALL,
-        during=lambda load: stall(load.server, 2.5),
+        during=lambda load: stall(load.task.server, 2.5),
     ).outcome  # fmt: skip
     assert (outcome.series["tps"][2], outcome.series["p95_ms"][2]) == (0.0, None)
     assert max(outcome.series["tps"][3:]) > 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shlex
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -34,7 +33,8 @@ from dbbench.plan import ordered
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
-from dbbench.report.progress.event import Emit, Event, ignore, result, trial_name
+from dbbench.report.progress import Show, shown
+from dbbench.report.progress.event import Emit, Event, result, trial_name
 from dbbench.results.fileio import given_text
 from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED
@@ -42,7 +42,6 @@ from dbbench.units import on_terminal, time_text
 
 _START_S: Final = 60.0  # time limit for the start of hosts on this machine
 _ANSWER_S: Final = 30.0
-Show = Callable[[], contextlib.AbstractContextManager[Emit]]  # shows progress within the block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,18 +296,9 @@ EVERY_S: Final = 30.0  # seconds between two status lines if there is no termina
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "")
 
 
-@contextlib.contextmanager
-def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
+def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
     """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
-    if kind == "none":
-        yield ignore
-    elif kind == "json":
-        yield lambda event: print(event.line(), file=stream, flush=True)
-    elif kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
-        with _live(stream, color) as emit:
-            yield emit
-    else:
-        yield _Plain(stream).take
+    return shown(kind, stream, lambda: _live(stream, color), lambda: contextlib.nullcontext(_Plain(stream).take))
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:

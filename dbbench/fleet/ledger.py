@@ -32,7 +32,7 @@ from dbbench.model.base import NAME
 from dbbench.plan import blocks
 from dbbench.results.fileio import plain_file, read_bytes, sound_json, try_lock, write_json, writing
 from dbbench.results.merging import Incoming
-from dbbench.run.adaptive import further, whole_block
+from dbbench.run.adaptive import another, further
 
 FOLDER = ".fleet"
 HOSTS = "hosts"  # folder with the results of hosts that are workers of this machine
@@ -323,7 +323,7 @@ def deal_longer(run: Run, dealt: Dealing, host: str, sharing: Sequence[str]) -> 
     block = next((block for block in sorted(blocks(run.order)) if block not in has), None)
     if block is None:
         block = max(blocks(run.order), default=0) + 1
-        run = dataclasses.replace(run, order=(*run.order, *whole_block(run, block)))
+        run = dataclasses.replace(run, order=(*run.order, *another(run, block, run.cells)))
     return run, {**dealt, host: (*dealt[host], block)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -32,7 +31,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None:
-        return run if run.budget is None else _if_it_fits(run, whole_block(run, block) if step else [])
+        return run if run.budget is None else _if_it_fits(run, another(run, block, run.cells) if step else [])
     questions, left = dict(run.questions), list[Cell]()
     for key, cells in _groups(run).items():
         of_group = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
@@ -41,7 +40,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
             left += [*open_cells, *(c for c in cells if c.arm == run.baseline)]
     settled = {cell: text(question) for cell, question in questions.items()}
     run = dataclasses.replace(run, questions=questions, settled=settled)
-    return _if_it_fits(run, _block(run, block, left))
+    return _if_it_fits(run, another(run, block, left))
 
 
 def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
@@ -179,16 +178,10 @@ def _groups(run: Run) -> dict[Group, list[Cell]]:
     return groups
 
 
-def _block(run: Run, block: int, cells: list[Cell]) -> list[TrialSpec]:
-    """Return one block of the cells in random order, drawn from the run's seed and the block's number."""
-    draw = random.Random(1000 * run.plan.seed + block)
-    ranked = sorted((draw.random(), cell.id) for cell in cells)
-    first = len(run.order) + 1
-    return [TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, first + i) for i, (_, cell) in enumerate(ranked)]
-
-
-def whole_block(run: Run, block: int) -> list[TrialSpec]:
-    """Return a block of all cells, in the order that a plan with this number of blocks gives it."""
+def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
+    """Return a further block of these cells, in the order in which a plan with so many blocks has them."""
     last = max((spec.position for spec in run.order), default=0)
-    inside = [spec for spec in ordered(run.cells, block, run.plan.seed) if spec.block == block]
+    names = {cell.id for cell in cells}
+    planned = ordered(run.cells, block, run.plan.seed)
+    inside = [spec for spec in planned if spec.block == block and spec.cell in names]
     return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from threading import Event as Ended
 from threading import Lock
 from typing import Any, Final, TextIO
@@ -19,21 +20,28 @@ __all__ = ["Emit", "Event", "ignore", "renderer"]
 KINDS = ("auto", "plain", "json", "none")
 
 
-@contextlib.contextmanager
-def renderer(kind: str, stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
+Show = Callable[[], AbstractContextManager[Emit]]  # shows events within the block
+
+
+def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
     """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
-    if kind == "none":
-        yield ignore
-    elif kind == "json":
-        yield lambda event: print(event.line(), file=stream, flush=True)
-    elif kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
+
+    def drawn() -> AbstractContextManager[Emit]:
         from dbbench.report.progress.live import live  # importing rich takes 80 ms
 
-        with live(stream, color=color) as emit:
-            yield emit
-    else:
-        with plain(stream) as emit:
-            yield emit
+        return live(stream, color=color)
+
+    return shown(kind, stream, drawn, lambda: plain(stream))
+
+
+def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> AbstractContextManager[Emit]:
+    """Yield a function that shows events on `stream`; the two ways for people are the caller's."""
+    if kind == "none":
+        return contextlib.nullcontext(ignore)
+    if kind == "json":
+        return contextlib.nullcontext(lambda event: print(event.line(), file=stream, flush=True))
+    terminal = kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    return drawn() if terminal else plain()
 
 
 EVERY_S: Final = 30.0

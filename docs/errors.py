@@ -42,7 +42,7 @@ GROUPS: Final = {
     "E345": "Processes and verification of the work",
     "E401": "Database server",
     "E501": "Dataset",
-    "E601": "Load generator and samplers",
+    "E601": "Load generator",
     "E801": "Results and nightly runs",
     "E820": "Power-loss lab",
     "E830": "Import and fleet",

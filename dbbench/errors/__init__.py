@@ -147,7 +147,6 @@ ClientErrors: Final = _kind("E602", EXIT_TRIAL_FAILED, "clients aborted or recon
 LoadEndedEarly: Final = _kind("E603", EXIT_TRIAL_FAILED, "the load ended before the window did")
 NoProgress: Final = _kind("E604", EXIT_TRIAL_FAILED, "no transaction completed in the window")
 FlushesMissing: Final = _kind("E605", EXIT_TRIAL_FAILED, "the commits caused no device flush")
-SamplerFailed: Final = _kind("E701", EXIT_TRIAL_FAILED, "a sampler could not be started or read")
 
 
 # Results and nights

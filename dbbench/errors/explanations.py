@@ -378,10 +378,6 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "The durability class requires that commits reach the disk, but the device received no flush request.",
         "Look for what discards flushes: a driver, or the cache mode of a hypervisor.",
     ),
-    "E701": (
-        "This ID is reserved. This version reports W013 instead.",
-        "No action is needed.",
-    ),
     "E801": (
         "A file of the results folder is truncated, altered or unreadable, or does not match SHA256SUMS.",
         "Restore the file from a copy, or remove the directory of that trial and run the plan again.",

@@ -110,11 +110,11 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit status. This is the only place that prints errors."""
     signal.signal(signal.SIGTERM, _terminated)
     os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
+    options = Options()
     if "_DBBENCH_COMPLETE" in os.environ:
         from click.shell_completion import shell_complete
 
-        return shell_complete(group, {}, "dbbench", "_DBBENCH_COMPLETE", os.environ["_DBBENCH_COMPLETE"])
-    options = Options()
+        return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", os.environ["_DBBENCH_COMPLETE"])
     try:
         return _invoked(list(argv), options)
     except click.exceptions.Exit as ended:

@@ -45,22 +45,21 @@ Unit = Callable[[bool], list[Left]]
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed.")
 @results_option
-def command(options: Options, run: str | None, golden: bool, dry_run: bool, results_folder: str) -> None:
+def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> None:
     """Remove images, unfinished trials and temporary folders of runs and fleets that no process uses.
 
     Results are never removed. An unfinished run can still be resumed. If a fleet is finished, the copies of its
     collected trials that its hosts on this machine hold are removed too.
     """
-    gone = _clean_each(
-        _units(options, Path(results_folder), run), dry_run, options.passed_over if run is None else None
-    )
+    gone = _clean_each(_units(options, run), dry_run, options.passed_over if run is None else None)
     if golden:
         gone += _clean_golden(dry_run)
     _tell(options, gone, dry_run)
 
 
-def _units(options: Options, results_folder: Path, run: str | None) -> list[Unit]:
+def _units(options: Options, run: str | None) -> list[Unit]:
     """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
+    results_folder = options.results_folder
     fleets = [
         fleet
         for fleet in ledger.fleets(results_folder, options.passed_over)

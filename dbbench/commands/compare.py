@@ -27,7 +27,7 @@ from dbbench.report.text import put, put_json
 @results_option
 def command(
     options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, gate: bool, form: str,
-    output: str | None, results_folder: str,
+    output: str | None,
 ) -> int:  # fmt: skip
     """Compare each filesystem with the baseline: ratio, confidence interval and verdict, paired by block.
 
@@ -37,7 +37,7 @@ def command(
     from dbbench.report.exports import exported
     from dbbench.results.fileio import write_text
 
-    read = loaded(options, Path(results_folder), runs)
+    read = loaded(options, runs)
     verdicts = tables.verdicts(read, baseline, metric) if by == "fs" else tables.unpaired(read, by, baseline, metric)
     form = "json" if options.json else form
     if form == "text" and output is not None:

@@ -27,12 +27,12 @@ from dbbench.units import size_text
     "--plan", "plan_file", metavar="PLAN", help="Check the needs of this plan; exit with 2 if one is not met."
 )
 @results_option
-def command(options: Options, plan_file: str | None, results_folder: str) -> int:
+def command(options: Options, plan_file: str | None) -> int:
     """Check tools, permissions, disk space and devices, and list what to install for which purpose.
 
     The list of devices has the identities that `dbbench run --wipe` requires. Nothing is changed.
     """
-    folder = Path(results_folder)
+    folder = options.results_folder
     of_this = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
     rows = [*of_this, *checks(folder)]
     if options.json:
@@ -120,7 +120,7 @@ def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
     from dbbench.plan.request import asked
 
-    request = asked(file, paths, None, None, False, None)
+    request = asked(file, paths)
     for arm, reason in request.skipped.items():
         yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
     for error in refusals(request, results_folder):

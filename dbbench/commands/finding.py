@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dbbench import results
-from dbbench.commands.options import Function, Options
+from dbbench.commands.options import Function, Options, options_of
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import LoadedRun
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
-    folder = Path(ctx.params.get("results_folder") or "results")
+    folder = options_of(ctx).results_folder
     names = [path.name for path in results.runs(folder)] if folder.is_dir() else []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)] or [
         CompletionItem(incomplete, type="dir")
@@ -47,12 +47,12 @@ def folder_of(results_folder: Path, name: str) -> Path:
     raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 
-def loaded(options: Options, results_folder: Path, names: tuple[str, ...]) -> list[LoadedRun]:
+def loaded(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
     """Return the runs of those names without their damaged trials, which are reported at the end of the output. Raises
     RunMissing, and ResultDamaged if nothing is left."""
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
-    for path in [folder_of(results_folder, name) for name in names]:
+    for path in [folder_of(options.results_folder, name) for name in names]:
         try:
             run = results.load_whole(path)
         except ResultDamaged as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from dbbench.commands.options import (
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, FleetMissing, RunMissing
 from dbbench.machine import namespaces
 from dbbench.model import Status
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import asked, plan_options, precision_option
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of
@@ -95,9 +95,9 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import control
 
-    root = Path(given["results_folder"]).resolve()
-    request = asked(given["plan_file"], options.paths, given["fs"], given["blocks"], given["quick"], given["seed"],
-                    given["budget"])  # fmt: skip
+    root = options.results_folder.resolve()
+    narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
+    request = asked(given["plan_file"], options.paths, narrowing)
     order = control.Order(request, given["mode"], given["name"], given["new"], given["precision"],
                           given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
     reach = control.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
@@ -106,8 +106,7 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
         return conclude(options, root, fleet)
-    kind = "none" if options.quiet and given["progress"] == "auto" else given["progress"]
-    show = partial(control.renderer, kind, sys.stderr, color=not options.no_color)
+    show = partial(options.shown, control.renderer)
     return conclude(options, root, control.work(root, order, fleet, reach, show))
 
 
@@ -117,9 +116,7 @@ def run(options: Options, **given: Any) -> int:
 @click.option("--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long.")
 @certs_option
 @results_option
-def worker(
-    options: Options, address: str, name: str | None, give_up: float | None, certs: str | None, results_folder: str
-) -> None:
+def worker(options: Options, address: str, name: str | None, give_up: float | None, certs: str | None) -> None:
     """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
     end_with_coordinator()
@@ -127,7 +124,7 @@ def worker(
     from dbbench.fleet.host import named
 
     daemons.work(
-        _whole(address, certs), named(name or os.uname().nodename), Path(results_folder), _path(certs), give_up
+        _whole(address, certs), named(name or os.uname().nodename), options.results_folder, _path(certs), give_up
     )
 
 
@@ -148,7 +145,7 @@ def scheduler(options: Options, listen: str, certs: str | None) -> None:
 @command_line(name="status")
 @click.argument("name", metavar="[RUN]", required=False)
 @results_option
-def status(options: Options, name: str | None, results_folder: str) -> None:
+def status(options: Options, name: str | None) -> None:
     """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
     import time
 
@@ -157,12 +154,13 @@ def status(options: Options, name: str | None, results_folder: str) -> None:
     from dbbench.fleet.control import host_cells as cells
     from dbbench.fleet.control import standing
 
-    fleet, rows = chosen(Path(results_folder), name), []
-    reported = ledger.told(Path(results_folder), fleet.name)
+    root = options.results_folder
+    fleet = chosen(root, name)
+    reported = ledger.told(root, fleet.name)
     rows = reported.get("hosts", [])
-    working = ledger.coordinator(Path(results_folder), fleet.name) is not None
-    here = remains.at_work(Path(results_folder), fleet.name)
-    here += [host for host in remains.orphans(Path(results_folder)) if host.fleet != fleet.name]
+    working = ledger.coordinator(root, fleet.name) is not None
+    here = remains.at_work(root, fleet.name)
+    here += [host for host in remains.orphans(root) if host.fleet != fleet.name]
     if options.json:
         put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": working,
                   "utc": reported.get("utc"), "hosts": rows,
@@ -182,13 +180,13 @@ def status(options: Options, name: str | None, results_folder: str) -> None:
 @click.option("--scheduler", "address", required=True, metavar="ADDRESS", help="Address of the fleet's scheduler.")
 @certs_option
 @results_option
-def collect(options: Options, name: str | None, address: str, certs: str | None, results_folder: str) -> None:
+def collect(options: Options, name: str | None, address: str, certs: str | None) -> None:
     """Collect the trials that the hosts have finished, without starting anything."""
     needs_engine()
     from dbbench.fleet import control
 
-    root = Path(results_folder).resolve()
-    fleet = chosen(Path(results_folder), name)
+    root = options.results_folder.resolve()
+    fleet = chosen(root, name)
     count, total = control.collect(root, fleet, _whole(address, certs), _path(certs))
     if options.json:
         put_json({"name": fleet.name, "trials": count, "of": total})
@@ -203,14 +201,14 @@ def collect(options: Options, name: str | None, address: str, certs: str | None,
 )
 @certs_option
 @results_option
-def stop(options: Options, name: str | None, address: str | None, certs: str | None, results_folder: str) -> None:
+def stop(options: Options, name: str | None, address: str | None, certs: str | None) -> None:
     """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run` resumes.
 
     Hosts on this machine are stopped even if no scheduler answers.
     """
     from dbbench.fleet import remains
 
-    root = Path(results_folder).resolve()
+    root = options.results_folder.resolve()
     here = remains.at_work(root, name) if name is not None else []
     # This machine is a host of a fleet with its coordinator on another machine.
     if here and not record_of(root, str(name)):

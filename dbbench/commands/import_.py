@@ -16,13 +16,13 @@ from dbbench.results import merging
 @command_line()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR..")
 @results_option
-def command(options: Options, folders: tuple[str, ...], results_folder: str) -> None:
+def command(options: Options, folders: tuple[str, ...]) -> None:
     """Merge the finished trials of other results folders, or of single runs, into this results folder.
 
     Each trial is verified with its SHA256SUMS. Importing it again changes nothing. Runs of the same name and plan
     become one run, and each trial keeps the name of its host.
     """
-    root = Path(results_folder).resolve()
+    root = options.results_folder.resolve()
     merged: list[merging.Merged] = []
     refused: list[DbbenchError] = []
     for source in [source for folder in folders for source in merging.sources(Path(folder))]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +45,8 @@ def command(**_given: Any) -> None:
 @click.option("--notify", metavar="CMD", help="Start CMD when the state changes, with the night as JSON on its stdin.")
 @click.option("--wipe", multiple=True, metavar="ID", help="Allow this device to be erased, as in `dbbench run`.")
 @progress_option
-def run(options: Options, plan_file: str, results_folder: str, blocks: int | None, window: int, notify: str | None,
-        wipe: tuple[str, ...], progress: str, **files: str | None) -> int:  # fmt: skip
+def run(options: Options, plan_file: str, blocks: int | None, window: int, notify: str | None, wipe: tuple[str, ...],
+        **files: str | None) -> int:  # fmt: skip
     """Run tonight's benchmark and compare it with the nights before.
 
     The plan's baseline runs as the reference, twice (A/A guard). A suspect is confirmed at once by a second run of it
@@ -61,11 +60,10 @@ def run(options: Options, plan_file: str, results_folder: str, blocks: int | Non
     from dbbench.report.progress import renderer
     from dbbench.results import LoadedRun
 
-    root = Path(results_folder).resolve()
-    shown = "none" if options.quiet and progress == "auto" else progress
+    root = options.results_folder.resolve()
 
     def run_plan(wanted: Asked, name: str) -> LoadedRun:
-        with renderer(shown, sys.stderr, color=not options.no_color) as emit:
+        with options.shown(renderer) as emit:
             return tonight.run_to_end(wanted, root, name, wipe, emit)
 
     outcome = tonight.run_night(tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan)
@@ -79,12 +77,12 @@ def run(options: Options, plan_file: str, results_folder: str, blocks: int | Non
 @command_line(name="status")
 @click.argument("plan", metavar="[PLAN]", required=False)
 @results_option
-def status(options: Options, plan: str | None, results_folder: str) -> None:
+def status(options: Options, plan: str | None) -> None:
     """Show the newest night of each plan and all confirmed regressions.
 
     PLAN is the name of a plan, or its file. With it, a newest night older than 30 hours is an error (E806).
     """
-    root = Path(results_folder)
+    root = options.results_folder
     nights = _nights_of(plan, root, options.paths) if plan else nightly.every_plan(root, options.passed_over)
     rows = [{"plan": name, "run": last.run, "created": last.created, "age_h": round(_age_h(last.created), 1),
              "states": last.states} for name, each in nights.items() for last in each[-1:]]  # fmt: skip
@@ -101,20 +99,20 @@ def status(options: Options, plan: str | None, results_folder: str) -> None:
 @run_argument()
 @click.option("--reason", metavar="TEXT", required=True, help="Reason for the new level; it is kept.")
 @results_option
-def accept(options: Options, run: str, reason: str, results_folder: str) -> None:
+def accept(options: Options, run: str, reason: str) -> None:
     """Accept the level of a run as the new normal; earlier nights no longer count."""
-    _accept(options, run, reason, results_folder)
+    _accept(options, run, reason)
 
 
 @command_line(name="baseline")
 @run_argument(required=False)
 @results_option
-def baseline(options: Options, run: str | None, results_folder: str) -> None:
+def baseline(options: Options, run: str | None) -> None:
     """Show or set the run that nights are compared with until there are five of them."""
     if run is not None:
-        _accept(options, run, "set as the first baseline", results_folder)
+        _accept(options, run, "set as the first baseline")
         return
-    accepted = nightly.all_accepted(Path(results_folder))
+    accepted = nightly.all_accepted(options.results_folder)
     if options.json:
         put_json({plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()})
         return
@@ -129,10 +127,11 @@ for each in (run, status, accept, baseline):
     command.add_command(each)
 
 
-def _accept(options: Options, run: str, reason: str, results_folder: str) -> None:
+def _accept(options: Options, run: str, reason: str) -> None:
     if not reason.strip():
         raise click.UsageError("--reason is empty")
-    entry = nightly.accept(Path(results_folder), results.load_run(folder_of(Path(results_folder), run)), reason)
+    root = options.results_folder
+    entry = nightly.accept(root, results.load_run(folder_of(root, run)), reason)
     if options.json:
         put_json(plain(entry))
     else:

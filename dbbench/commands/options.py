@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
@@ -13,11 +15,13 @@ from dbbench.errors import DbbenchError
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass
 class Options:
-    """The values of -v -q --json --no-color --path, given anywhere on the command line."""
+    """The values of -v -q --json --no-color --path, given anywhere on the command line, and of options that several
+    commands have."""
 
     verbose: bool = False
     quiet: bool = False
@@ -25,10 +29,17 @@ class Options:
     no_color: bool = False
     paths: list[str] = field(default_factory=list)
     passed_over: list[DbbenchError] = field(default_factory=list)  # errors of runs that the output does not contain
+    results_folder: Path = Path("results")  # of --results, in commands that have it
+    progress: str = "auto"  # of --progress
 
     def coloured(self, stream: TextIO) -> bool:
         """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
+
+    def shown(self, renderer: Callable[..., T]) -> T:
+        """Return the renderer's block that shows progress on stderr, as --progress, --quiet and --no-color demand."""
+        kind = "none" if self.quiet and self.progress == "auto" else self.progress
+        return renderer(kind, sys.stderr, color=not self.no_color)
 
 
 def _given(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -108,21 +119,20 @@ def options_of(ctx: click.Context) -> Options:
     return options
 
 
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Put the value into the command line's Options."""
+    if value is not None:
+        setattr(options_of(ctx), str(param.name), value)
+
+
 results_option = click.option(
-    "--results",
-    "results_folder",
-    default="results",
-    metavar="DIR",
-    show_default=True,
-    help="Results folder.",
-)
+    "--results", "results_folder", default="results", metavar="DIR", type=click.Path(path_type=Path), show_default=True,
+    help="Results folder.", expose_value=False, callback=_keep,
+)  # fmt: skip
 progress_option = click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "json", "none"]),
-    default="auto",
-    show_default=True,
-    help="Format of the progress on stderr.",
-)
+    "--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True,
+    help="Format of the progress on stderr.", expose_value=False, callback=_keep,
+)  # fmt: skip
 
 
 def _files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:

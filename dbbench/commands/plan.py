@@ -14,6 +14,7 @@ from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, described, preview
 from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen, remembered
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import count, size_text, time_text
@@ -23,16 +24,7 @@ from dbbench.units import count, size_text, time_text
 @plan_argument
 @plan_options
 @results_option
-def command(
-    options: Options,
-    plan_file: str,
-    fs: str | None,
-    blocks: int | None,
-    budget: str | None,
-    quick: bool,
-    seed: int | None,
-    results_folder: str,
-) -> None:
+def command(options: Options, plan_file: str, **narrowing: Any) -> None:
     """Show what a run would do, without doing it.
 
     Prints the trials in order, the commands, the devices with their identities, estimates of the time, the disk space
@@ -41,14 +33,14 @@ def command(
     """
     from dbbench.run.preflight import refusals
 
-    wanted = asked(plan_file, options.paths, fs, blocks, quick, seed, budget)
-    expanded = remembered(wanted.plan, wanted.expanded, Path(results_folder))
+    wanted = asked(plan_file, options.paths, Narrowing(**narrowing))
+    expanded = remembered(wanted.plan, wanted.expanded, options.results_folder)
     plan, expanded, allowance = foreseen(wanted.plan, expanded)
     wanted = replace(wanted, plan=plan, expanded=expanded)
     look = preview(wanted.plan, wanted.expanded)
-    expected = forecast(wanted.plan, wanted.expanded, Path(results_folder))
+    expected = forecast(wanted.plan, wanted.expanded, options.results_folder)
     lacking = unsupported(wanted, options.paths)
-    refused = refusals(able(wanted, options.paths), Path(results_folder))
+    refused = refusals(able(wanted, options.paths), options.results_folder)
     if options.json:
         problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
                     for refusal in refused]  # fmt: skip

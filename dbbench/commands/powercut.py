@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, LabBlind, LabContradicts, LabInvalid, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, LabRow, plain
-from dbbench.plan.request import Asked, able, asked
+from dbbench.plan.reading import Narrowing
+from dbbench.plan.request import Asked, able, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
@@ -31,15 +31,15 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Stop after this many minutes in total."
 )
-@click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups.")
+@fs_option
 @click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")
 @click.option(
     "--name", metavar="RUN", help="Name of the results; if it is that of a run of the same plan, the page shows both."
 )
 @progress_option
 @results_option
-def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, fs: str | None,
-            seed: int | None, name: str | None, progress: str, results_folder: str) -> int:  # fmt: skip
+def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, fs: tuple[str, ...],
+            seed: int | None, name: str | None) -> int:  # fmt: skip
     """Power-loss test: do acknowledged commits survive?
 
     Runs each filesystem setup with each engine on simulated disks in memory, cuts their power, recovers the server and
@@ -48,10 +48,9 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Controls that must lose data run first; if they lose none, the test proves nothing and says so. Exit status 1: the
     result contradicts a setup's durability class.
     """
-    request = able(asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=seed), options.paths)
-    shown = "none" if options.quiet and progress == "auto" else progress
+    request = able(asked(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
-    folder = _examined(options, request, Path(results_folder).resolve(), name, cuts, minutes, shown)
+    folder = _examined(options, request, name, cuts, minutes)
     run = results.load_run(folder)
     assert run.lab is not None
     from dbbench.commands.finding import report_of
@@ -66,16 +65,15 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     return EXIT_OK
 
 
-def _examined(options: Options, wanted: Asked, results_folder: Path, name: str | None, cuts: int | None,
-              minutes: float | None, progress: str) -> Path:  # fmt: skip
+def _examined(options: Options, wanted: Asked, name: str | None, cuts: int | None, minutes: float | None) -> Path:
     from dbbench.errors import LabUnavailable
     from dbbench.labs.powercut import Order, examined, unavailable
     from dbbench.report.progress import renderer
 
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
-    folder = folder_of_lab(results_folder, wanted, name)
-    with renderer(progress, sys.stderr, color=not options.no_color) as emit, results.locked(folder):
+    folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
+    with options.shown(renderer) as emit, results.locked(folder):
         examined(folder, Order(wanted.plan.seed, cuts, minutes), emit)
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,8 @@ from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status, Trial
-from dbbench.plan.request import Asked, asked
+from dbbench.plan.reading import Narrowing
+from dbbench.plan.request import Asked, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
 
@@ -29,28 +29,27 @@ class Tried(NamedTuple):
 
 @command_line()
 @plan_argument
-@click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups.")
+@fs_option
 @click.option("--all", "every", is_flag=True, help="Include setups that this machine's own kernel supports.")
 @click.option("--name", metavar="RUN", help="Name of the run.")
 @progress_option
 @results_option
-def command(options: Options, plan_file: str, fs: str | None, every: bool, name: str | None, progress: str,
-            results_folder: str) -> int:  # fmt: skip
+def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, name: str | None) -> int:
     """Try the plan's setups that this kernel does not support in a second kernel, at a small scale.
 
     One block with windows of a few seconds, small datasets and loop files of 1 GiB shows that each setup can be made,
     filled, measured and removed. Its figures are not comparable. The second kernel (user-mode Linux with OpenZFS, md,
     LVM, f2fs and nilfs2) is built once, which takes some minutes.
     """
-    request = asked(plan_file, options.paths, fs=fs, blocks=None, quick=False, seed=None)
-    if name and (Path(results_folder) / name).exists():
+    request = asked(plan_file, options.paths, Narrowing(fs))
+    if name and (options.results_folder / name).exists():
         raise RunNameTaken(f"a run {name} exists", effect="Nothing was changed.", remedy="Give another --name.")
     lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
         _nothing_to_do(options, lacks)
         return EXIT_OK
-    folder, faults, kernel = _rehearsed(options, request, arms, Path(results_folder).resolve(), name, progress)
+    folder, faults, kernel = _rehearsed(options, request, arms, name)
     run = results.load_run(folder)
     tried = [_tried(arm, lacks[arm], run) for arm in arms]
     _put(options, run, tried, kernel, faults)
@@ -64,8 +63,7 @@ def lacking(wanted: Asked) -> dict[str, str | None]:
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}
 
 
-def _rehearsed(options: Options, wanted: Asked, arms: list[str], results_folder: Path, name: str | None, progress: str
-               ) -> tuple[Path, tuple[str, ...], str]:  # fmt: skip
+def _rehearsed(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, tuple[str, ...], str]:
     """Run the small plan in the second kernel; return the run's directory, faults of that kernel, and its version."""
     from dbbench.labs.second_kernel import rehearsed, small_root
     from dbbench.labs.second_kernel.small import PLACE, small
@@ -74,13 +72,13 @@ def _rehearsed(options: Options, wanted: Asked, arms: list[str], results_folder:
     from dbbench.report.progress.event import Event
     from dbbench.run.create import create, free_name, keep_scripts
 
-    with renderer("none" if options.quiet and progress == "auto" else progress, sys.stderr,
-                  color=not options.no_color) as emit:  # fmt: skip
+    root = options.results_folder.resolve()
+    with options.shown(renderer) as emit:
         # First, because building it may fail, and no run should be left then.
         small_root(lambda what: emit(Event("prepare", {"what": what})))
         plan, expanded = small(wanted.plan, wanted.expanded, arms, PLACE)
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
-        folder = create(results_folder, less, name or free_name(results_folder, f"{plan.name}-rehearsal"), __version__)
+        folder = create(root, less, name or free_name(root, f"{plan.name}-rehearsal"), __version__)
         keep_scripts(folder, less)
         done = rehearsed(folder, emit)
     return folder, done.faults, done.kernel

@@ -22,11 +22,9 @@ from dbbench.results import LoadedRun, all_of
 @click.option("--redact", metavar="WORDS", default="", help="Remove hosts (with serial numbers of disks), paths or "
               "params; separate them by commas.")  # fmt: skip
 @results_option
-def command(
-    options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str, results_folder: str
-) -> None:
+def command(options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str) -> None:
     """Write the report page: one self-contained HTML file that needs no network."""
-    read = loaded(options, Path(results_folder), runs)
+    read = loaded(options, runs)
     path = written(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
     if options.json:
         put_json({"path": str(path), "bytes": path.stat().st_size})

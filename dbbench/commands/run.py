@@ -17,6 +17,7 @@ from dbbench.commands.options import Options, command_line, plan_argument, progr
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated, TrialDied
 from dbbench.model import Run, Status, plain
 from dbbench.plan.forecast import forecast, foreseen, remembered
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import able, asked, plan_options, precision_option, shared
 from dbbench.report.sentences import budget_text
 from dbbench.report.text import put, put_json
@@ -53,8 +54,8 @@ def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     "--wipe", multiple=True, metavar="ID", help="Allow this device to be erased; ID as `dbbench doctor` prints it."
 )
 @progress_option
-def command(options: Options, plan_file: str, results_folder: str, new: bool, name: str | None, wipe: tuple[str, ...],
-            progress: str, precision: float | None, part: tuple[int, int] | None, **narrowing: Any) -> int:  # fmt: skip
+def command(options: Options, plan_file: str, new: bool, name: str | None, wipe: tuple[str, ...],
+            precision: float | None, part: tuple[int, int] | None, **narrowing: Any) -> int:  # fmt: skip
     """Run a plan, print the verdict and write report.html into the run's folder.
 
     The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, a second Ctrl-C kills; both can be
@@ -68,8 +69,8 @@ def command(options: Options, plan_file: str, results_folder: str, new: bool, na
         raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
     from dbbench.run.create import choose, create, keep_scripts, refine
 
-    wanted = shared(able(asked(plan_file, options.paths, **narrowing), options.paths), part)
-    root = Path(results_folder).resolve()
+    wanted = shared(able(asked(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
+    root = options.results_folder.resolve()
     wanted = replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
     plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
@@ -83,7 +84,7 @@ def command(options: Options, plan_file: str, results_folder: str, new: bool, na
     keep_scripts(folder, wanted)
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     announced += _used(folder)
-    _drive(folder, wipe, "none" if options.quiet and progress == "auto" else progress, not options.no_color, announced)
+    _drive(options, folder, wipe, announced)
     return _conclude(options, folder)
 
 
@@ -103,7 +104,7 @@ def is_finished(folder: Path) -> bool:
     return not run.unfinished and not killed(run)
 
 
-def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool, announced: Iterable[str]) -> None:
+def _drive(options: Options, folder: Path, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
     """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.report.progress import renderer
     from dbbench.report.progress.event import Event
@@ -111,7 +112,7 @@ def _drive(folder: Path, wipe: tuple[str, ...], progress: str, color: bool, anno
     from dbbench.run.queue import execute
 
     try:
-        with renderer(progress, sys.stderr, color=color) as emit:
+        with options.shown(renderer) as emit:
             for text in announced:
                 emit(Event("note", {"text": text}))
             for arm, reason in results.load_spec(folder).skipped.items():

@@ -28,12 +28,12 @@ from dbbench.units import number
 @run_argument(required=False)
 @click.argument("trial", metavar="[TRIAL]", required=False)
 @results_option
-def command(options: Options, run: str | None, trial: str | None, results_folder: str) -> None:
+def command(options: Options, run: str | None, trial: str | None) -> None:
     """List the runs of the results folder, or show a run with its trials, or one trial with everything measured.
 
     The list does not verify checksums.
     """
-    folder = Path(results_folder)
+    folder = options.results_folder
     if run is None:
         _put_runs(options, folder)
     elif trial is None:

@@ -34,23 +34,19 @@ scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAUL
 @results_option
 @click.pass_context
 def run_(context: click.Context, /, options: Options, name: str, scale: str, folder: str | None, run_name: str | None,
-         results_folder: str, **rest: Any) -> int:  # fmt: skip
+         **rest: Any) -> int:  # fmt: skip
     """Run a study at a scale; its plan is written into the results folder.
 
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
-    del options  # `run` takes them from the context
     study, bin = studies.study(name), str(Path(folder).absolute()) if folder else ""
     text = studies.plan_text(study, scale, studies.engine_of(study, _installed(bin)), bin)
-    path = Path(results_folder) / f"{name}-{scale}.toml"
+    path = options.results_folder / f"{name}-{scale}.toml"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
-    status: int = context.invoke(
-        run.command, plan_file=str(path), results_folder=results_folder, name=run_name, wipe=(), precision=None,
-        fs=None, blocks=None, quick=False, seed=None, **rest,
-    )  # fmt: skip
+    status: int = context.invoke(run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), **rest)
     return status
 
 

@@ -69,12 +69,13 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrowed
     from dbbench.plan.catalog import catalog
+    from dbbench.plan.reading import Narrowing
     from dbbench.plan.request import of_plan
     from dbbench.plan.tomlfile import MOST_BYTES
     from dbbench.results.fileio import given_text
 
     entries = catalog(paths)
-    plan = narrowed(load(Path(plan_file), entries), blocks=blocks, seed=int(today().replace("-", "")))
+    plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(today().replace("-", ""))))
     return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 

@@ -172,21 +172,25 @@ QUICK_WARMUP_S: Final = 2.0
 QUICK_MEASURE_S: Final = 5.0
 
 
-def narrowed(
-    plan: Plan,
-    *,
-    fs: Sequence[str] = (),
-    blocks: int | None = None,
-    budget: str | None = None,
-    seed: int | None = None,
-    quick: bool = False,
-) -> Plan:
-    """Return `plan` with only the arms `fs` and with other blocks or seed; `quick`: one block of the shortest windows.
+@dataclasses.dataclass(frozen=True)
+class Narrowing:
+    """What the command line changes in a plan."""
 
-    `budget`: a time such as "8h", from which the number of blocks follows; the first blocks are the fewest that give an
-    interval. If `fs` excludes the baseline, the first remaining arm replaces it. Raises UnknownName, PlanInvalid.
+    fs: Sequence[str] = ()  # only these arms
+    blocks: int | None = None
+    budget: str | None = None  # a time such as "8h", from which the number of blocks follows
+    seed: int | None = None
+    quick: bool = False  # one block of the shortest windows
+
+
+def narrowed(plan: Plan, to: Narrowing) -> Plan:
+    """Return `plan` with these changes. Raises UnknownName, PlanInvalid.
+
+    If `fs` excludes the baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that
+    give an interval.
     """
-    if budget is not None and (quick or blocks is not None):
+    blocks, quick = to.blocks, to.quick
+    if to.budget is not None and (quick or blocks is not None):
         other = "--quick" if quick else "--blocks"
         raise PlanInvalid(f"--budget and {other} cannot be combined: both decide the number of blocks",
                           effect="Nothing was changed.")  # fmt: skip
@@ -194,8 +198,8 @@ def narrowed(
         raise PlanInvalid(f"invalid --blocks {blocks}: must be 1 or more", effect="Nothing was changed.")
     if blocks is not None and blocks > MOST_TRIALS:
         raise PlanInvalid(f"invalid --blocks {blocks}: must be at most {MOST_TRIALS}", effect="Nothing was changed.")
-    if fs:
-        plan = _only(plan, fs)
+    if to.fs:
+        plan = _only(plan, to.fs)
     if quick:
         short = tuple(
             dataclasses.replace(spec, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S) for spec in plan.workload
@@ -205,12 +209,12 @@ def narrowed(
         )
     if quick or blocks is not None:
         plan = dataclasses.replace(plan, budget_s=None)
-    if budget is not None:
-        plan = dataclasses.replace(plan, budget_s=_budget(budget), blocks=LEAST_BLOCKS)
+    if to.budget is not None:
+        plan = dataclasses.replace(plan, budget_s=_budget(to.budget), blocks=LEAST_BLOCKS)
     return dataclasses.replace(
         plan,
         blocks=plan.blocks if blocks is None else blocks,
-        seed=plan.seed if seed is None else seed,
+        seed=plan.seed if to.seed is None else to.seed,
     )
 
 

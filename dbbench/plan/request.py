@@ -15,6 +15,7 @@ from dbbench.model import Arm, Plan
 from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
 from dbbench.plan.arms import written
 from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.results.fileio import given_text
 
@@ -33,14 +34,20 @@ class Asked:
     step: int = 1  # distance between block numbers: N of --share K/N
 
 
+fs_option = click.option(
+    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups.",
+    callback=lambda _ctx, _param, labels: tuple(filter(None, map(str.strip, (labels or "").split(",")))),
+)  # fmt: skip
+
+
 def plan_options(function: Function) -> Function:
-    """Add the options --fs, --blocks, --budget, --quick and --seed."""
+    """Add the options --fs, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
     for option in (
         click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
         click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
         click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
         click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
-        click.option("--fs", metavar="A,B", help="Use only these of the plan's fs_setups."),
+        fs_option,
     ):
         function = option(function)
     return function
@@ -68,15 +75,13 @@ precision_option = click.option(
 )
 
 
-def asked(file: str, paths: list[str], fs: str | None, blocks: int | None, quick: bool, seed: int | None,
-          budget: str | None = None) -> Asked:  # fmt: skip
+def asked(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
 
     Raises FileMissing, PlanInvalid, UnknownName.
     """
     known = catalog(paths)
-    labels = [word.strip() for word in fs.split(",") if word.strip()] if fs else []
-    plan = narrowed(load(Path(file), known), fs=labels, blocks=blocks, budget=budget, seed=seed, quick=quick)
+    plan = narrowed(load(Path(file), known), narrowing or Narrowing())
     return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
 
 

@@ -341,7 +341,7 @@ def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, w
     (tmp_path / "plan.toml").write_text(
         plan(engine="mariadb", workload="sysbench-oltp-read-write", device={"kind": "block", **devices[where]})
     )
-    wanted = request.asked(str(tmp_path / "plan.toml"), [], None, None, False, None)
+    wanted = request.asked(str(tmp_path / "plan.toml"), [])
     found = list(preflight._space(wanted.plan, wanted.expanded, tmp_path, None))
     assert [error.id for error in found] == ["E203"]
     assert "logs" in found[0].evidence

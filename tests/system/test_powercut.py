@@ -44,7 +44,7 @@ def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: 
     from dbbench.plan.request import asked
 
     file = dbbench.folder / dbbench.plan(text)
-    wanted = asked(str(file), [], fs=None, blocks=None, quick=False, seed=None)
+    wanted = asked(str(file), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
     examined(folder, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())

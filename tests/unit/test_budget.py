@@ -22,6 +22,7 @@ from dbbench.model import Budget, Plan, Run, Status
 from dbbench.plan import expand, identity, load, narrowed
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.forecast import foreseen
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import Asked, asked, shared
 from dbbench.report.sentences import budget_text
 from dbbench.results import merging
@@ -67,7 +68,7 @@ def asked_of(tmp_path: Path, budget: str = "10min") -> Asked:
     """The same as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(TEXT.format(budget=budget, more=""))
-    return asked(str(path), [], None, None, False, None)
+    return asked(str(path), [])
 
 
 def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
@@ -96,9 +97,10 @@ def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: 
     plan = plan_of(tmp_path, known)
     assert (plan.budget_s, plan.blocks) == (600.0, 3)
     five = dataclasses.replace(plan, budget_s=None, blocks=5)
-    assert (narrowed(five, budget="8h").budget_s, narrowed(five, budget="8h").blocks) == (8 * 3600.0, 3)
-    assert (narrowed(plan, blocks=7).budget_s, narrowed(plan, blocks=7).blocks) == (None, 7)
-    assert (narrowed(plan, quick=True).budget_s, narrowed(plan, quick=True).blocks) == (None, 1)
+    eight = narrowed(five, Narrowing(budget="8h"))
+    assert (eight.budget_s, eight.blocks) == (8 * 3600.0, 3)
+    assert (narrowed(plan, Narrowing(blocks=7)).budget_s, narrowed(plan, Narrowing(blocks=7)).blocks) == (None, 7)
+    assert (narrowed(plan, Narrowing(quick=True)).budget_s, narrowed(plan, Narrowing(quick=True)).blocks) == (None, 1)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def plan_asked(tmp_path: Path, text: str = PLAN) -> Asked:
     """A plan as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(text)
-    return asked(str(path), [], None, None, False, None)
+    return asked(str(path), [])
 
 
 # --- what is printed -------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
     (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace('"scan"', '"own"'))
-    wanted = asked(str(path), [str(tmp_path)], None, None, False, None)
+    wanted = asked(str(path), [str(tmp_path)])
     run = tmp_path / "run"
     run.mkdir()
     keep_scripts(run, wanted)

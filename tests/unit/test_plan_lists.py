@@ -11,6 +11,7 @@ from dbbench.model import Plan, Setting, titled
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.reading import Narrowing
 from dbbench.plan.server_settings import settings_of
 
 SWEPT = """\
@@ -214,9 +215,9 @@ def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> N
 def test_arms_are_narrowed_by_setup_or_label(tmp_path: Path, known: Catalog) -> None:
     """--fs xfs means xfs+wal:ext4."""
     plan = plan_of(tmp_path, LOG, known)
-    assert [arm.label for arm in narrowed(plan, fs=["xfs", "mine"]).fs_setups] == ["xfs+wal:ext4", "mine"]
+    assert [arm.label for arm in narrowed(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
     with pytest.raises(UnknownName, match="did you mean"):
-        narrowed(plan, fs=["xsf+wal:ext4"])
+        narrowed(plan, Narrowing(fs=["xsf+wal:ext4"]))
 
 
 def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -84,54 +85,55 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def launch(argv: list[str], log: Path, emit: Emit, stop: Stop, env: Mapping[str, str],
-           module: str = "dbbench.run.worker", overdue: Overdue | None = None) -> int:  # fmt: skip
-    """Run the module with `argv` as a process; return its exit status.
+@dataclass(frozen=True)
+class Launcher:
+    """Runs a module in processes of its own, one at a time, and forwards their events."""
 
-    Raises the error that the process reports, an error if the run is stopped, TrialStuck if the process exceeds its
-    deadlines (it is killed), FilesystemFull, ResultsUnwritable. `log` takes its stderr. It is a separate session: this
-    process forwards Ctrl-C, so that the servers do not get it from the terminal. If this process is killed, the worker
-    and everything below it end too.
-    """
-    errors, overdue = list[DbbenchError](), overdue or Overdue()
-    with writing(log):
-        output = os.fdopen(own_file(log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
-    with (
-        output,
-        stop.launching(),
-        process.running(
-            [sys.executable, "-m", module, *argv],
-            stdout=subprocess.PIPE,
-            stderr=output.fileno(),
-            env={
-                **process.kept_environment(),
-                **env,
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "DBBENCH_PARENT": str(os.getpid()),
-            },
-            grace_s=STOP_GRACE_S,
-            own_session=True,
-        ) as child,
-    ):
-        stop.started(child)
-        assert child.popen.stdout is not None
-        try:
-            for line in overdue.lines(child.pid, child.popen.stdout.fileno()):
-                event = parsed(line)
-                if event is not None and event.kind == "error":
-                    errors.append(_error(event))
-                elif event is not None:
-                    overdue.hear(event)
-                    emit(event)
-        except TrialStuck:
-            child.popen.kill()  # it does not react to other signals
-            raise
-        status = child.wait(STOP_GRACE_S)
-    if stop.signal is not None:
-        raise stop.error()
-    if errors:
-        raise errors[0]
-    return status
+    log: Path  # takes their stderr
+    emit: Emit
+    stop: Stop
+    env: Mapping[str, str] = field(default_factory=dict)
+    module: str = "dbbench.run.worker"
+
+    def run(self, argv: list[str], overdue: Overdue | None = None) -> int:
+        """Run the module with these arguments; return its exit status.
+
+        Raises the error that the process reports, an error if the run is stopped, TrialStuck if the process exceeds its
+        deadlines (it is killed), FilesystemFull, ResultsUnwritable. It is a separate session: this process forwards
+        Ctrl-C, so that the servers do not get it from the terminal. If this process is killed, the worker and
+        everything below it end too.
+        """
+        errors, overdue = list[DbbenchError](), overdue or Overdue()
+        command = [sys.executable, "-m", self.module, *argv]
+        env = {**process.kept_environment(), **self.env, "PYTHONDONTWRITEBYTECODE": "1",
+               "DBBENCH_PARENT": str(os.getpid())}  # fmt: skip
+        with writing(self.log):
+            output = os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
+        with (
+            output,
+            self.stop.launching(),
+            process.running(command, stdout=subprocess.PIPE, stderr=output.fileno(), env=env, grace_s=STOP_GRACE_S,
+                            own_session=True) as child,
+        ):  # fmt: skip
+            self.stop.started(child)
+            assert child.popen.stdout is not None
+            try:
+                for line in overdue.lines(child.pid, child.popen.stdout.fileno()):
+                    event = parsed(line)
+                    if event is not None and event.kind == "error":
+                        errors.append(_error(event))
+                    elif event is not None:
+                        overdue.hear(event)
+                        self.emit(event)
+            except TrialStuck:
+                child.popen.kill()  # it heeds nothing else
+                raise
+            status = child.wait(STOP_GRACE_S)
+        if self.stop.signal is not None:
+            raise self.stop.error()
+        if errors:
+            raise errors[0]
+        return status
 
 
 def _error(event: Event) -> DbbenchError:

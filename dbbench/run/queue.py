@@ -30,7 +30,7 @@ from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers, set_aside
 from dbbench.run.adaptive import charged, concluded, fits, further, may_begin
-from dbbench.run.children import Stop, launch, stoppable
+from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
 from dbbench.run.worker import WIPE
 from dbbench.storage import filesystems, layers
@@ -66,6 +66,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
     """
     with results.locked(folder), stoppable() as stop:
         began = time.monotonic()
+        launcher = Launcher(folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
         run = results.load_spec(folder)
         journal = Journal(folder / "journal.jsonl")
         give_back(folder, journal)
@@ -75,14 +76,14 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
         with Watch(folder) as watch:
             if any(may_begin(run, spec) for spec in pending(folder, run)):
                 image.make_images(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
-                _measure_ceiling(folder, run, wipe, emit, stop)
-                _build_goldens(folder, run, emit, stop)
+                _measure_ceiling(folder, run, launcher)
+                _build_goldens(folder, run, launcher)
                 run = watch.charge(run)
             while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
                 if not may_begin(run, spec := left[0]):
                     break
                 emit(Event("trial_begin", _described(run, spec)))
-                _drive(folder, run, spec, wipe, emit, stop)
+                _drive(folder, run, spec, launcher)
                 run = watch.charge(run, spec.cell)
                 emit(Event("trial_end", _ended(folder, run, spec)))
         image.give_back_images(journal, RELEASE_S)
@@ -129,40 +130,39 @@ def give_back(folder: Path, journal: Journal) -> None:
         journal.note("give_back", what="runtime", path=taken)
 
 
-def _measure_ceiling(folder: Path, run: Run, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
+def _measure_ceiling(folder: Path, run: Run, launcher: Launcher) -> None:
     """Measure the bare device once per run, except for an existing directory. If it fails, the run has no ceiling."""
     if run.plan.device.existing or results.load_ceiling(folder) is not None:
         return
-    _tell_prepare(emit, "measuring what the bare device can do")
-    launch(["ceiling", str(folder)], folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
+    _tell_prepare(launcher.emit, "measuring what the bare device can do")
+    launcher.run(["ceiling", str(folder)])
 
 
-def _build_goldens(folder: Path, run: Run, emit: Emit, stop: Stop) -> None:
+def _build_goldens(folder: Path, run: Run, launcher: Launcher) -> None:
     """Build the golden copies that the run needs and that are not in the cache."""
     seen: set[str] = set()
     for cell in run.cells:
         key = datasets.golden.key(cell.engine, cell.dataset, cell.raw)
         if key not in seen and not datasets.golden.exists(key):
-            _tell_prepare(emit, f"building the dataset of {cell.workload.name} on {cell.engine.name}")
-            status = launch(["golden", str(folder), cell.id], folder / LOG, emit, stop, {})
+            _tell_prepare(launcher.emit, f"building the dataset of {cell.workload.name} on {cell.engine.name}")
+            status = launcher.run(["golden", str(folder), cell.id])
             if status != 0:
                 raise DatasetBuildFailed(
-                    f"the process that builds the dataset ended with status {status}", remedy=f"See {folder / LOG}."
+                    f"the process that builds the dataset ended with status {status}", remedy=f"See {launcher.log}."
                 )
         seen.add(key)
 
 
-def _drive(folder: Path, run: Run, spec: TrialSpec, wipe: tuple[str, ...], emit: Emit, stop: Stop) -> None:
-    argv = ["trial", str(folder), spec.id]
+def _drive(folder: Path, run: Run, spec: TrialSpec, launcher: Launcher) -> None:
     try:
-        status = launch(argv, folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
-        died: DbbenchError = TrialDied(f"the process of the trial ended with status {status}; see {folder / LOG}")
+        status = launcher.run(["trial", str(folder), spec.id])
+        died: DbbenchError = TrialDied(f"the process of the trial ended with status {status}; see {launcher.log}")
     except TrialStuck as stuck:
         died = stuck
     _must_be_there(folder)
     if not (folder / "trials" / spec.id).is_dir():  # its process died before it could publish a result
         give_back(folder, Journal(folder / "journal.jsonl"))  # otherwise the next trial finds its devices in use
-        record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
+        record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), launcher.emit)
         record.fail(died)
         record.publish()
 

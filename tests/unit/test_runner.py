@@ -19,7 +19,7 @@ from dbbench.errors import ResultsUnwritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.report.progress.event import Event
 from dbbench.results.journal import Journal
-from dbbench.run.children import Overdue, launch, stoppable
+from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import extended, give_back, pending
 from dbbench.run.record import Record
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
@@ -161,8 +161,8 @@ def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, tmp_path: Pa
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told, began = list[Event](), time.monotonic()
     with pytest.raises(TrialStuck, match=said), stoppable() as stop:
-        launch([], tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, module="deaf",
-               overdue=Overdue(grace_s=0.2, between_s=0.3))  # fmt: skip
+        launcher = Launcher(tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, "deaf")
+        launcher.run([], Overdue(grace_s=0.2, between_s=0.3))
     assert time.monotonic() - began < 20  # of its 60
     assert told[0].data["phase"] == "settle"
     assert not [child for child in psutil.Process().children() if "deaf" in child.cmdline()]
@@ -178,8 +178,8 @@ def test_a_trial_that_tells_no_deadline_is_waited_for(tmp_path: Path) -> None:
     )
     told = list[Event]()
     with stoppable() as stop:
-        status = launch([], tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, module="slow",
-                        overdue=Overdue(grace_s=0.0, between_s=0.0))  # fmt: skip
+        launcher = Launcher(tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, "slow")
+        status = launcher.run([], Overdue(grace_s=0.0, between_s=0.0))
     assert (status, [event.data["text"] for event in told]) == (3, ["a", "b"])
 
 
@@ -200,4 +200,4 @@ def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
     """Nothing is started then."""
     (tmp_path / "log").mkdir()
     with pytest.raises(ResultsUnwritable, match="log cannot be written"), stoppable() as stop:
-        launch([], tmp_path / "log", lambda event: None, stop, {})
+        Launcher(tmp_path / "log", lambda event: None, stop).run([])

@@ -23,7 +23,7 @@ from dbbench import packages
 from dbbench.errors import LabUnavailable, NotRoot
 from dbbench.labs.powercut.disk import library
 from dbbench.report.progress.event import Emit
-from dbbench.run.children import launch, stoppable
+from dbbench.run.children import Launcher, stoppable
 from dbbench.run.queue import LOG
 
 __all__ = ["Order", "examined", "requirements", "unavailable"]
@@ -96,7 +96,8 @@ def examined(folder: Path, order: Order, emit: Emit) -> None:
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     with stoppable() as stop:
-        status = launch([str(folder), order.text], folder / LOG, emit, stop, {}, module="dbbench.labs.powercut")
+        launcher = Launcher(folder / LOG, emit, stop, module="dbbench.labs.powercut")
+        status = launcher.run([str(folder), order.text])
     if status != 0:
         raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")
 

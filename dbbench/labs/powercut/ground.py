@@ -41,7 +41,7 @@ from dbbench.run.stages import filesystem
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device, Images
-from dbbench.storage.filesystems import Mounted, Stored
+from dbbench.storage.filesystems import Mounted, MountPoint, Stored
 
 IMAGE_BYTES: Final = 2**30  # of each sparse disk; large enough that no mkfs applies relevant rules for small devices
 
@@ -142,7 +142,8 @@ def _new(lab: Lab, target: LabTarget, device: Device) -> Iterator[Mounted]:
     with contextlib.ExitStack() as stack:
         mounted_volumes = []
         for setup, volume, mount_point in lab.volumes(target, device):
-            fs = stack.enter_context(filesystems.mounted(setup, volume, mount_point, lab.journal, stays=True))
+            to = MountPoint(mount_point, lab.journal, stays=True)
+            fs = stack.enter_context(filesystems.family_of(setup).opened(setup, volume, to))
             filesystems.check_claim(setup, fs)
             mounted_volumes.append(fs)
         yield replace(mounted_volumes[0], wal=mounted_volumes[1] if len(mounted_volumes) > 1 else None)

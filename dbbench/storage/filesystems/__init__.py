@@ -31,7 +31,7 @@ from dbbench.storage.filesystems.making import (
     wal_directory,
     works,
 )
-from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored
+from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored
 from dbbench.storage.filesystems.shape import (
     free_space,
     growth,
@@ -54,10 +54,10 @@ from dbbench.storage.filesystems.volumes import (
 )
 
 __all__ = [
-    "FAMILIES", "PERIODS", "Family", "Made", "Mounted", "Stored", "Traits", "apply_attributes", "character",
-    "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing", "family_of",
-    "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add", "least_read_share",
-    "make", "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "restored_share", "shaped", "sizes",
-    "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files", "wal_directory",
-    "works",
+    "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
+    "character", "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing",
+    "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
+    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "restored_share",
+    "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files",
+    "wal_directory", "works",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ from dbbench.storage import layers
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
-from dbbench.storage.filesystems.port import Family, Made, Mounted, Stored, attributes_of
+from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of
 
 # Without lazy initialisation, mke2fs writes 1/64 of the device (256-byte inodes, one per 16 KiB). A slow disk writes
 # 50 MB/s.
@@ -142,17 +142,9 @@ class Formatted(Family):
     # --- Mounting it -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def opened(
-        self,
-        setup: FsSetup,
-        device: Device,
-        at: Path,
-        journal: Journal | None = None,
-        arc_bytes: int | None = None,
-        *,
-        stays: bool = False,
-    ) -> Iterator[Mounted]:
+    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Mount with mount(8), read back, and unmount until the device is held again."""
+        at = to.path
         at.mkdir(parents=True, exist_ok=True)
         asked = self.mount(setup, device, at)
         try:

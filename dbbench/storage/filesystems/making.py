@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags, mount_of
 from dbbench.storage.filesystems.families import FAMILIES, driver_flags, family_of
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
-from dbbench.storage.filesystems.port import Made, Mounted, attributes_of, options_of
+from dbbench.storage.filesystems.port import Made, Mounted, MountPoint, attributes_of, options_of
 
 _MEMORY: Final = Path("/dev/shm")
 _TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
@@ -124,24 +125,15 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
     return family_of(setup).create(setup, device, journal)
 
 
-@contextlib.contextmanager
 def mounted(
-    setup: FsSetup,
-    device: Device,
-    at: Path,
-    journal: Journal | None = None,
-    arc_bytes: int | None = None,
-    *,
-    stays: bool = False,
-) -> Iterator[Mounted]:
+    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+) -> AbstractContextManager[Mounted]:
     """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again.
 
-    `at` is created if it is missing. `arc_bytes`: the maximum of a pool's own cache. `stays`: leave a pool on its
-    device at the end, as other filesystems always are. Raises MountFailed (with the kernel's message if available) and
-    UnmountFailed (with the processes that hold it); an error of the block takes precedence.
+    Raises MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an
+    error of the block takes precedence.
     """
-    with family_of(setup).opened(setup, device, at, journal, arc_bytes, stays=stays) as fs:
-        yield fs
+    return family_of(setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
 
 
 @contextlib.contextmanager

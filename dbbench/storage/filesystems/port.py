@@ -36,6 +36,16 @@ class Made:
 
 
 @dataclass(frozen=True)
+class MountPoint:
+    """Where a filesystem is mounted, and what a pool needs to know beside that."""
+
+    path: Path  # created if it is missing
+    journal: Journal | None = None  # records a pool, because it does not end with the namespaces
+    arc_bytes: int | None = None  # the maximum of a pool's own cache
+    stays: bool = False  # a pool is left on its device at the end, as other filesystems always are
+
+
+@dataclass(frozen=True)
 class Mounted:
     """A mounted filesystem, and what the kernel reports about it."""
 
@@ -206,23 +216,14 @@ class Family:
         """Make it on a locked device, whose checks were passed when it was attached. Raises MkfsFailed."""
         raise NotImplementedError
 
-    def opened(
-        self,
-        setup: FsSetup,
-        device: Device,
-        at: Path,
-        journal: Journal | None = None,
-        arc_bytes: int | None = None,
-        *,
-        stays: bool = False,
-    ) -> AbstractContextManager[Mounted]:
-        """Mount it at `at` within the block. See `filesystems.mounted`."""
+    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:
+        """Mount it within the block. See `filesystems.mounted`."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
         """Mount it again with its volumes within the block; it stays on the device."""
-        with self.opened(setup, device, at, journal, stays=True):
+        with self.opened(setup, device, MountPoint(at, journal, stays=True)):
             yield
 
     def existing(self, path: Path) -> Mounted:

@@ -20,7 +20,7 @@ from dbbench.model import FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import read_ahead_kb
-from dbbench.storage.filesystems.port import Family, Made, Mounted
+from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint
 
 NODE: Final = "device"
 
@@ -39,20 +39,12 @@ class Raw(Family):
         return Made((), "", {"device_bytes": device.facts.size_bytes})
 
     @contextlib.contextmanager
-    def opened(
-        self,
-        setup: FsSetup,
-        device: Device,
-        at: Path,
-        journal: Journal | None = None,
-        arc_bytes: int | None = None,
-        *,
-        stays: bool = False,
-    ) -> Iterator[Mounted]:
-        """Make a node for the device in a memory filesystem at `at`; `raw` names it. Raises MountFailed.
+    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+        """Make a node for the device in a memory filesystem; `raw` names it. Raises MountFailed.
 
         The content of the device remains.
         """
+        at = to.path
         at.mkdir(parents=True, exist_ok=True)
         try:
             namespaces.mount("tmpfs", at, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")

@@ -24,7 +24,17 @@ from dbbench.storage.devices import identity
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_failed, mount_of, read_ahead_kb
 from dbbench.storage.filesystems.formatted import damaged
-from dbbench.storage.filesystems.port import COPIED, Character, Check, Family, Made, Mounted, Stored, options_of
+from dbbench.storage.filesystems.port import (
+    COPIED,
+    Character,
+    Check,
+    Family,
+    Made,
+    Mounted,
+    MountPoint,
+    Stored,
+    options_of,
+)
 from dbbench.storage.filesystems.zfs import driver, pool
 from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
@@ -214,27 +224,19 @@ class Zfs(Family):
         return Made(typed, str(on_disk["pool_guid"]), {**shape, **facts})
 
     @contextlib.contextmanager
-    def opened(
-        self,
-        setup: FsSetup,
-        device: Device,
-        at: Path,
-        journal: Journal | None = None,
-        arc_bytes: int | None = None,
-        *,
-        stays: bool = False,
-    ) -> Iterator[Mounted]:
-        """Import the pool of a device within the block; afterwards remove it, or export it if it `stays`.
+    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+        """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`.
 
         A pool that was not exported before replays its log. Raises MountFailed, ZfsUnavailable, UnmountFailed; an error
         of the block takes precedence over the last.
         """
+        at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
-        with pool.hosted(device, arc_bytes) as host:
+        with pool.hosted(device, to.arc_bytes) as host:
             hosted = host(str(pool.label(device.path)["name"]))
             if journal is not None:
                 journal.note("take", what=pool.JOURNALLED, path=hosted.name)
-            with driver.arc_limited(arc_bytes if hosted.driver.native else None, journal):
+            with driver.arc_limited(to.arc_bytes if hosted.driver.native else None, journal):
                 hosted.bring_in()
                 try:
                     _mount(hosted, at)
@@ -248,7 +250,7 @@ class Zfs(Family):
                 hosted.export(at)
         if journal is not None:
             journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
-        if not stays:
+        if not to.stays:
             pool.wipe((*device.each, *hosted.joined))
 
     def existing(self, path: Path) -> Mounted:

@@ -93,14 +93,14 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
-    from dbbench.fleet import control
+    from dbbench.fleet import control, processes
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
     request = asked(given["plan_file"], options.paths, narrowing)
     order = control.Order(request, given["mode"], given["name"], given["new"], given["precision"],
                           given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
-    reach = control.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
+    reach = processes.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
                           given["host_results"], _path(given["certs"]), given["detach"])  # fmt: skip
     fleet = control.resumed(root, order)
     if fleet is not None and fleet.finished:

@@ -15,7 +15,7 @@ from dbbench.commands.options import Options, command_line
 from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import FileTaken, LiveServerUnreadable, RecordingUnreadable, ResultsUnwritable
 from dbbench.introspect.server import reading
-from dbbench.introspect.statements import RecordedStatements, Sorted, Written, read, sorted_out, written
+from dbbench.introspect.statements import RecordedStatements, Sorted, read, sorted_out, written
 from dbbench.introspect.statements.rules import MOST_STATEMENTS as MOST
 from dbbench.introspect.statements.rules import LeftOut, ParameterType, rule_of, told
 from dbbench.introspect.statements.writing import Ruled
@@ -111,15 +111,15 @@ def _dataset(options: Options, data_of: str | None) -> str:
     return f"dataset = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
 
 
-def _write(folder: Path, files: Written) -> None:
+def _write(folder: Path, files: dict[str, str]) -> None:
     """Write all files, or none if one of them exists. Raises FileTaken."""
-    if taken := [str(folder / name) for name in files.files if (folder / name).exists()]:
+    if taken := [str(folder / name) for name in files if (folder / name).exists()]:
         raise FileTaken(
             f"{', '.join(taken[:3])} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.files.items():
+        for name, text in files.items():
             fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -127,14 +127,14 @@ def _write(folder: Path, files: Written) -> None:
         raise ResultsUnwritable(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], files: Written) -> None:
+def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], files: dict[str, str]) -> None:
     from dbbench.introspect.statements.rules import shown
 
     guessed = sum(any(rule.guessed for rule in rules) for _, rules in ruled)
     kept = [{"statement": shown(statement.text), "calls": statement.calls} for statement, _ in ruled]
     left: list[dict[str, Any]] = [{"statement": shown(o.text), "calls": o.calls, "why": o.why} for o in found.left_out]
     if options.json:
-        put_json({"path": str(output), "files": list(files.files), "share": found.share, "guessed": guessed,
+        put_json({"path": str(output), "files": list(files), "share": found.share, "guessed": guessed,
                   "kept": kept, "left_out": left})  # fmt: skip
         return
     put_table(("calls", "statement"), [(row["calls"], row["statement"]) for row in kept[:_TOLD]], right="r")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 import subprocess
 import tarfile
@@ -60,10 +59,9 @@ def by_reflink(golden: Golden, datadir: Path, owner: User, progress: Progress | 
 
     Raises RestoreFailed if the filesystem cannot share blocks.
     """
-    beside = datadir.with_name(f"{datadir.name}.golden")
-    _ask(beside.parent)
-    first = restored(golden, beside, owner, progress)
-    second = restored(golden, datadir, owner, None, functools.partial(_shared, beside))
+    _ask(datadir.parent)
+    first = restored(golden, _beside(datadir), owner, progress)
+    second = restored(golden, datadir, owner, None, _shared)
     return Restored(first.bytes, first.files, first.copy_s + second.copy_s, first.seconds + second.seconds)
 
 
@@ -136,11 +134,15 @@ def _ask(folder: Path) -> None:
             name.unlink(missing_ok=True)
 
 
-def _shared(beside: Path, golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None:
+def _beside(datadir: Path) -> Path:
+    return datadir.with_name(f"{datadir.name}.golden")
+
+
+def _shared(golden: Golden, datadir: Path, owner: User, advance: Advance, check: Check) -> None:
     for entry in golden.manifest.of_kind("file"):
         target = datadir / entry.path
         target.touch(0o600)
-        _clone(beside / entry.path, target)
+        _clone(_beside(datadir) / entry.path, target)
         if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
             os.chown(target, owner.uid, owner.gid)
         target.chmod(entry.mode)

@@ -42,9 +42,7 @@ hot_standby = on
 """
 
 
-def record(
-    folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place, tell: Callable[[str], None]
-) -> None:
+def record(folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place) -> None:
     """Make `archive/` in `folder` from the stopped `data/` there, which stays a base copy. Raises
     DatasetBuildFailed."""
     data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
@@ -55,7 +53,6 @@ def record(
     process.run(["cp", "-a", data, primary], timeout_s=6 * 3600.0)
     try:
         with engine.serving(primary, settings, place) as server:
-            tell("running a load on the primary to produce its log")
             recorded = (_segments if engine.PROFILE.standby else _binary_logs)(server, dataset, primary, archive)
         save(archive, recorded)
     finally:

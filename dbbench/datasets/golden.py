@@ -216,7 +216,8 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
         tell("checking it")
         engine.check(data, made_of.settings, place)
         if made_of.primary:
-            archive.record(seen, engine, made_of.primary, made_of.dataset, place, tell)
+            tell("running a load on the primary to produce its log")
+            archive.record(seen, engine, made_of.primary, made_of.dataset, place)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
     return _Found(page_size, files, changes, spaces)
 

@@ -158,10 +158,9 @@ def redo_bytes(warmup_s: float, measure_s: float) -> int:
 
 @contextlib.contextmanager
 def serving(
-    profile: Profile, program: Mysqld, datadir: Path, settings: Settings, place: Place, extra: dict[str, Scalar]
+    profile: Profile, program: Mysqld, datadir: Path, settings: Settings, place: Place
 ) -> Iterator[InnodbServer]:
-    """Start the server within the block. See `port.Engine.serving`. `extra`: private settings of this kind
-    of server."""
+    """Start the server within the block. See `port.Engine.serving`."""
     asked = {name.replace("-", "_"): setting for name, setting in settings.items()}
     text.keep_private(asked, PRIVATE)
     owner, log = account(), place.logs / "server.log"
@@ -170,7 +169,7 @@ def serving(
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # large sorts write to the filesystem under test
     password = secrets.token_urlsafe(24)
     role = _role(place.network)
-    init = put(role.format(password=password), "init.sql", sockets, place.logs, owner, role.format(password=_HIDDEN))
+    init = put(role.format(password=password), "init.sql", place, owner, role.format(password=_HIDDEN))
     put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
     private = {
         "datadir": str(datadir),
@@ -180,12 +179,10 @@ def serving(
         "init_file": str(init),
         **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
         **one_tablespace(datadir, place),
-        **extra,
+        **profile.private,
         **_listening(place.network, owner),
     }
-    config = put(
-        configuration(asked, private, place.wal, place.network is not None), "my.cnf", sockets, place.logs, owner
-    )
+    config = put(configuration(asked, private, place.wal, place.network is not None), "my.cnf", place, owner)
     launch = Launch(
         name=f"{profile.name} {program.version}",
         argv=program.argv(config),

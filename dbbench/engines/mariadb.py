@@ -112,10 +112,7 @@ def create(datadir: Path, place: Place) -> None:
         "datadir": str(datadir), "socket": str(sockets / "bootstrap.sock"), "tmpdir": str(sockets),
         "max_allowed_packet": "8M", "net_buffer_length": "16K", **innodb.one_tablespace(datadir, place),
     }  # fmt: skip
-    config = put(
-        innodb.configuration(merged(("default", defaults(None))), private),
-        "bootstrap.cnf", sockets, place.logs, owner,
-    )  # fmt: skip
+    config = put(innodb.configuration(merged(("default", defaults(None))), private), "bootstrap.cnf", place, owner)
     argv = program.argv(config, "--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=")
     try:
         done = process.run(argv, timeout_s=BOOTSTRAP_S, as_user=owner, stdin=_system_tables(program))
@@ -129,7 +126,7 @@ def create(datadir: Path, place: Place) -> None:
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
     """Start the server within the block. See `port.Engine.serving`."""
     program = mysqld.found(PROFILE, place.bin)
-    with innodb.serving(PROFILE, program, datadir, settings, place, {}) as server:
+    with innodb.serving(PROFILE, program, datadir, settings, place) as server:
         yield server
 
 

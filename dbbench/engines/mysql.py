@@ -23,15 +23,12 @@ BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copie
 
 # Clients connect only through the socket: no X plugin, which opens a port of its own, and no TLS certificates. The
 # server reads and writes no files outside of its data directory.
-_EXTRA: Final[dict[str, Scalar]] = {
-    "loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
-    "caching_sha2_password_auto_generate_rsa_keys": False,
-}  # fmt: skip
-
 PROFILE: Final = replace(
     innodb.PROFILE,
     name="mysql",
     title="MySQL",
+    private={"loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
+             "caching_sha2_password_auto_generate_rsa_keys": False},
     sql=InnodbSql("cte_max_recursion_depth", "SET SESSION information_schema_stats_expiry = 0"),
     programs=("mysqld",),
     newest=(9, 7),
@@ -99,11 +96,13 @@ def create(datadir: Path, place: Place) -> None:
     program, owner = _found(place), account()
     own(datadir, owner)
     sockets = own(place.sockets, owner)
-    private = {"datadir": str(datadir), "tmpdir": str(sockets), **innodb.one_tablespace(datadir, place), **_EXTRA}
-    config = put(
-        innodb.configuration(merged(("default", defaults(None))), private),
-        "initialize.cnf", sockets, place.logs, owner,
-    )  # fmt: skip
+    private = {
+        "datadir": str(datadir),
+        "tmpdir": str(sockets),
+        **innodb.one_tablespace(datadir, place),
+        **PROFILE.private,
+    }
+    config = put(innodb.configuration(merged(("default", defaults(None))), private), "initialize.cnf", place, owner)
     try:
         process.run(program.argv(config, "--initialize-insecure"), timeout_s=INITIALIZE_S, as_user=owner)
     except CommandFailed as error:
@@ -113,7 +112,7 @@ def create(datadir: Path, place: Place) -> None:
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
     """Start the server within the block. See `port.Engine.serving`."""
-    with innodb.serving(PROFILE, _found(place), datadir, settings, place, _EXTRA) as server:
+    with innodb.serving(PROFILE, _found(place), datadir, settings, place) as server:
         yield server
 
 

@@ -305,6 +305,7 @@ class Profile:
     io_uring: Values = field(default_factory=dict)  # settings whose value requires io_uring
     limited: Values = field(default_factory=dict)  # override the profile if a control group limits the memory
     stated: tuple[str, ...] = ()  # settings that a settings profile decides; the plan and the page show their values
+    private: Values = field(default_factory=dict)  # by which an InnoDB server opens nothing but its socket
     building: Values = field(default_factory=dict)  # for building a golden copy
     unsettled: Values = field(default_factory=dict)  # in addition to `building`, to leave a physical copy unchanged
     one_tablespace: Values = field(default_factory=dict)  # put all tables into one file; {}: not possible

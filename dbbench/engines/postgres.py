@@ -218,8 +218,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     asked = {name: setting for name, setting in settings.items() if name not in left_out}
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
-    hba = put(_hba(place.network), "pg_hba.conf", sockets, place.logs, owner)
-    ident = put(f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" {USER}\n', "pg_ident.conf", sockets, place.logs, owner)
+    hba = put(_hba(place.network), "pg_hba.conf", place, owner)
+    ident = put(f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" {USER}\n', "pg_ident.conf", place, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),
@@ -230,7 +230,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
         private["allow_in_place_tablespaces"] = True  # a copy has directories in place of links to tablespaces
-    config = put(_config(asked, private), "postgresql.conf", sockets, place.logs, owner)
+    config = put(_config(asked, private), "postgresql.conf", place, owner)
     # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the configuration file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
     log = place.logs / "server.log"

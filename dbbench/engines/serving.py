@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import process
-from dbbench.engines.port import Profile
+from dbbench.engines.port import Place, Profile
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import (
     DbbenchError,
@@ -79,15 +79,15 @@ def forget(sockets: Path, pattern: str) -> None:
         left.unlink(missing_ok=True)
 
 
-def put(text: str, name: str, sockets: Path, logs: Path, account: process.User, shown: str | None = None) -> Path:
+def put(text: str, name: str, place: Place, account: process.User, shown: str | None = None) -> Path:
     """Write a configuration file twice: where the account can read it (returned), and next to the log, where it is
     kept.
 
     `shown`: the text without secrets.
     """
-    logs.mkdir(parents=True, exist_ok=True)
-    (logs / name).write_text(text if shown is None else shown)
-    used = put_aside(text, name, sockets)
+    place.logs.mkdir(parents=True, exist_ok=True)
+    (place.logs / name).write_text(text if shown is None else shown)
+    used = put_aside(text, name, place.sockets)
     if os.geteuid() == 0:
         os.chown(used, account.uid, account.gid)
     return used

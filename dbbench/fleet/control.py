@@ -25,6 +25,7 @@ from dbbench.errors import (
 from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
+from dbbench.fleet.processes import Reach
 from dbbench.fleet.room import Halt
 from dbbench.fleet.transport import Dask, Lasting
 from dbbench.metrics.clock import epoch, iso
@@ -56,25 +57,6 @@ class Order:
     least_hosts: int
     wipe: tuple[str, ...]  # devices that may be erased
     gone_after_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Reach:
-    """How hosts are reached: by exactly one of `scheduler`, `ssh` and `local`."""
-
-    scheduler: str | None
-    ssh: str | None
-    local: int | None
-    listen: str | None
-    remote: str  # command that runs dbbench on the hosts
-    host_results: str
-    certs: Path | None
-    detach: bool
-
-    @property
-    def ends(self) -> bool:
-        """Whether hosts on this machine end with this command."""
-        return self.local is not None and not self.detach
 
 
 def resumed(root: Path, order: Order) -> Fleet | None:
@@ -137,8 +119,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
         workers = processes.local(address, reach.local, folder)
     else:
         address = before or (security.whole(reach.listen) if reach.listen else processes.own_address())
-        words = [word.strip() for word in (reach.ssh or "").split(",") if word.strip()]
-        workers = processes.by_ssh(address, words, reach.certs, folder, reach.remote, reach.host_results)
+        workers = processes.by_ssh(address, reach, folder)
     secured = security.of(address, reach.certs)
     with contextlib.ExitStack() as stack:
         upkeep = processes.Upkeep(stack, processes.scheduler(address, reach.certs, folder), workers, reach.ends)

@@ -11,7 +11,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -90,16 +90,33 @@ def local(address: str, count: int, folder: Path) -> dict[str, FleetProgram]:
     }
 
 
-def by_ssh(
-    address: str, hosts: Sequence[str], certs: Path | None, folder: Path, command: str, results: str
-) -> dict[str, FleetProgram]:
-    """Return workers on other machines; `command` is the name of dbbench there. Raises ProgramMissing without ssh."""
+@dataclass(frozen=True)
+class Reach:
+    """How hosts are reached: by exactly one of `scheduler`, `ssh` and `local`."""
+
+    scheduler: str | None
+    ssh: str | None
+    local: int | None
+    listen: str | None
+    remote: str  # the command on the hosts
+    host_results: str
+    certs: Path | None
+    detach: bool
+
+    @property
+    def ends(self) -> bool:
+        """Whether hosts on this machine end with this command."""
+        return self.local is not None and not self.detach
+
+
+def by_ssh(address: str, reach: Reach, folder: Path) -> dict[str, FleetProgram]:
+    """Return workers on other machines. Raises ProgramMissing without ssh."""
     if process.find("ssh") is None:
         raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
     workers = {}
-    for host in hosts:
+    for host in filter(None, map(str.strip, (reach.ssh or "").split(","))):
         name = host.rpartition("@")[2]
-        words = [*shlex.split(command), *_worker(address, name, results), *_certs(certs)]
+        words = [*shlex.split(reach.remote), *_worker(address, name, reach.host_results), *_certs(reach.certs)]
         argv = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host, shlex.join(words))
         workers[name] = FleetProgram(name, argv, folder / f"{name}.log")
     return workers

@@ -56,15 +56,18 @@ def check_extras(
     standby = applied and any(profile_of(engine.name).standby for engine in engines)
     asked = document.data.get("operations", [])
     for index, name in enumerate(asked if isinstance(asked, list) else []):
-        _check_operation(document, ("operations", index), name, asked[:index], device, setups)
+        key = ("operations", index)
+        if not isinstance(name, str):
+            continue  # its type is an error already
+        if name in asked[:index]:
+            document.flaw(key, f'operation "{name}" is listed twice')
+        else:
+            _check_operation(document, key, name, device, setups)
         if standby:
-            _check_standby(document, ("operations", index), name)
+            _check_standby(document, key, name)
         for engine in engines:
             if engine.name in SERVERLESS and name in OPERATIONS and name not in OF_FILES:
-                document.flaw(
-                    ("operations", index),
-                    (f'operation "{name}" requires a server, but engine "{engine.name}" has none'),
-                )
+                document.flaw(key, f'operation "{name}" requires a server, but engine "{engine.name}" has none')
 
 
 def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) -> None:
@@ -143,18 +146,13 @@ def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None
 def _check_operation(
     document: Document,
     key: tuple[str | int, ...],
-    name: Any,
-    before: list[Any],
+    name: str,
     device: DeviceSpec | None,
     setups: Iterable[FsSetup],
 ) -> None:
-    if not isinstance(name, str):
-        return  # reported when the plan is converted to its types
     if name not in OPERATIONS:
         hint = did_you_mean(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
         document.flaw(key, f'unknown operation "{name}"{hint}')
-    elif name in before:
-        document.flaw(key, f'operation "{name}" is listed twice')
     elif device is not None and device.existing and name not in ANYWHERE:
         document.flaw(key, f'operation "{name}" {OWN}')
     elif device is not None and name == "grow":

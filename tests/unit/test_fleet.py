@@ -302,7 +302,8 @@ def test_host_begins_lightly() -> None:
 def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The remote shell gets one quoted line; the host is called by its name without the account; nobody is asked."""
     monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
-    found = processes.by_ssh("tls://me:8786", ["root@db1", "db2"], Path("/my certs"), Path("/x"), "sudo dbbench", "/r")
+    reach = processes.Reach(None, "root@db1, db2", None, None, "sudo dbbench", "/r", Path("/my certs"), False)
+    found = processes.by_ssh("tls://me:8786", reach, Path("/x"))
     assert sorted(found) == ["db1", "db2"]
     assert found["db1"].argv[:3] == ("ssh", "-o", "BatchMode=yes")
     assert found["db1"].argv[-2:] == (

@@ -177,7 +177,7 @@ def test_no_text_can_leave_its_string_in_lua() -> None:
 def test_a_hostile_name_stays_a_comment() -> None:
     """The recording's name stands in comments and in a title."""
     found = sort(RecordedStatements("x", "postgres", (Statement("SELECT $1", 1),)))
-    files = written("w", 'a"\n[evil]\nb.csv', found, [(found.kept[0], (Rule(1, 9),))], ["postgres"], DATA).files
+    files = written("w", 'a"\n[evil]\nb.csv', found, [(found.kept[0], (Rule(1, 9),))], ["postgres"], DATA)
     assert set(tomllib.loads(files["w.toml"])) >= {"title", "driver"} and "evil" not in tomllib.loads(files["w.toml"])
     assert files["w-001.sql"].count("\\") == 1
 
@@ -214,12 +214,12 @@ def test_the_end_of_a_range_follows_its_begin() -> None:
     assert first is not None and end is not None and other is not None
     assert (end.after, end.least, end.most) == ("$1", 0, 99) and first.after == other.after == ""
     found = sort(RecordedStatements("x", "postgres", (Statement(one.text, 1),)))
-    script = written("w", "x", found, [(found.kept[0], (first, end, other))], ["postgres"], DATA).files["w-001.sql"]
+    script = written("w", "x", found, [(found.kept[0], (first, end, other))], ["postgres"], DATA)["w-001.sql"]
     assert "\\set p2 :p1 + random(0, 99)" in script
     logged = next(each for each in sorted_out(read(FIXTURES / "slow.log")).kept if "SUM(k)" in each.text)
     rules = tuple(rule_of(logged, index, None) for index in range(2))
     assert rules[1] is not None and (rules[1].least, rules[1].most, rules[1].after) == (99, 99, "?1")
-    files = written("w", "x", found, [(logged, tuple(r for r in rules if r))], ["mysql"], DATA).files
+    files = written("w", "x", found, [(logged, tuple(r for r in rules if r))], ["mysql"], DATA)
     assert re.search(r"local p1 = whole\(\d+, \d+\) return .* p1 .* whole\(p1 \+ 99, p1 \+ 99\)", files["w.lua"])
 
 
@@ -233,7 +233,7 @@ def test_scripts_of_pgbench_have_weights_and_variables(tmp_path: Path) -> None:
         Statement("INSERT INTO t VALUES ($1, $2) RETURNING a", 1),
     )))  # fmt: skip
     ruled = [(one, tuple(Rule(1, 7, note="n") for _ in one.parameters)) for one in found.kept]
-    files = written("mine", "x.csv", found, ruled, ["postgres"], DATA).files
+    files = written("mine", "x.csv", found, ruled, ["postgres"], DATA)
     assert files["mine-001.sql"] == (
         "-- 99 calls\n-- $1: n\n\\set p1 random(1, 7)\nSELECT a FROM t WHERE id = :p1 AND b = :p1;\n"
     )
@@ -250,7 +250,7 @@ def test_a_lua_script_draws_from_the_values_that_were_seen() -> None:
     found = sorted_out(read(FIXTURES / "slow.log"))
     rules = [tuple(rule_of(one, index, None) for index in range(len(one.parameters))) for one in found.kept]
     ruled = [(one, tuple(rule for rule in each if rule)) for one, each in zip(found.kept, rules, strict=True)]
-    files = written("logged", "slow.log", found, ruled, ["mariadb", "mysql"], DATA).files
+    files = written("logged", "slow.log", found, ruled, ["mariadb", "mysql"], DATA)
     script = files["logged.lua"]
     assert re.search(
         r'statement = function\(\) return "SELECT c FROM sbtest1 WHERE id=" \.\. whole\(\d+, \d+\)', script

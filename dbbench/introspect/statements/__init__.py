@@ -2,6 +2,6 @@
 
 from dbbench.introspect.statements.recordings import RecordedStatements, read
 from dbbench.introspect.statements.rules import Kept, Sorted, sorted_out
-from dbbench.introspect.statements.writing import Written, written
+from dbbench.introspect.statements.writing import written
 
-__all__ = ["Kept", "RecordedStatements", "Sorted", "Written", "read", "sorted_out", "written"]
+__all__ = ["Kept", "RecordedStatements", "Sorted", "read", "sorted_out", "written"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dbbench.engines import profile_of
@@ -98,17 +97,13 @@ end
 """
 
 
-@dataclass(frozen=True)
-class Written:
-    """File names with their content; the first is the TOML file."""
-
-    files: dict[str, str]
-
-
 def written(
     name: str, source: str, found: Sorted, ruled: Sequence[Ruled], engines: Sequence[str], dataset: str
-) -> Written:
-    """Return the files of the workload `name`. `dataset`: the line that defines what is loaded."""
+) -> dict[str, str]:
+    """Return the content of the workload's files, by name; the first is the TOML file.
+
+    `dataset`: the line that defines what is loaded.
+    """
     source = re.sub(r"[^A-Za-z0-9._-]", "_", source)  # becomes part of comments and of a string
     whole = sum(kept.calls for kept, _ in ruled)
     weights = [max(1, round(WEIGHTS * kept.calls / whole)) for kept, _ in ruled]
@@ -125,7 +120,7 @@ def written(
         plural="s" if others else "", driver="pgbench" if by_pgbench else "sysbench",
         engines=", ".join(f'"{engine}"' for engine in engines), script=first, beside=several, dataset=dataset,
     )  # fmt: skip
-    return Written({f"{name}.toml": text + (_PGBENCH if by_pgbench else ""), **scripts})
+    return {f"{name}.toml": text + (_PGBENCH if by_pgbench else ""), **scripts}
 
 
 def _list(names: Sequence[str]) -> str:

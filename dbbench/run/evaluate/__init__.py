@@ -331,11 +331,8 @@ def _durability(trial: Record, observed: Observed) -> None:
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise FlushesMissing(text, effect="The trial is marked failed.")
-    for fact in (
-        ()
-        if elsewhere
-        else work.flushes(observed.outcome, meter, trial.cell, flags, trial.facts.effective_settings, forced)
-    ):
+    logs = 0 if elsewhere or forced else durability.flushed_logs(trial.facts.effective_settings)
+    for fact in work.flushes(observed.outcome, meter, trial.cell, flags, logs):
         trial.facts.work = (*trial.facts.work, fact)
         trial.warn(*work.explained(fact, observed.outcome, trial.cell))
         if error := work.fault(fact, observed.outcome, trial.cell):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,21 +113,15 @@ def _tables(cell: Cell) -> int:
 
 
 def flushes(
-    outcome: Outcome,
-    meter: Meter,
-    cell: Cell,
-    flags: tuple[Durability, ...],
-    effective: Mapping[str, str],
-    forced: bool,
+    outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], logs: int
 ) -> Iterator[WorkFacts]:
     """Yield the flushes that the window's commits needed, if the class promises them and the device counts them.
 
-    `effective`: the server's settings; a binary log needs flushes of its own.
+    `logs`: how many logs a commit flushes on this device; a binary log needs flushes of its own.
     """
     writes = meter.writes(explicit(outcome.claims))
-    if not writes or meter.flushes is None or forced or not durability.needs_flushes(flags):
+    if not writes or meter.flushes is None or not logs or not durability.needs_flushes(flags):
         return
-    logs = durability.flushed_logs(effective)
     least = math.floor(logs * (writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
     yield WorkFacts("flushes", writes, meter.flushes, max(0, least))
 

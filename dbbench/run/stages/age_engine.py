@@ -92,8 +92,9 @@ def _quietly(_live: Live) -> None:
 
 @dataclass
 class _Course:
-    """The progress of ageing."""
+    """The loads of ageing, and its progress."""
 
+    loads: Loads
     dataset_bytes: int
     written_bytes: int = 0
 
@@ -104,11 +105,11 @@ class _Course:
 
 def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
-    course = _Course(max(1, sum(path.stat().st_size for path in _files(filled))))
+    course = _Course(loads, max(1, sum(path.stat().st_size for path in _files(filled))))
     with filled.serving(filled.datadir) as server:
         server.checkpoint()
         points, note = [], ""
-        for point in _points(filled, server, asked.write_factors, window, loads, course):
+        for point in _points(filled, server, asked.write_factors, window, course):
             if isinstance(point, str):
                 note = point
                 break
@@ -133,14 +134,14 @@ def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> E
 
 
 def _points(
-    filled: Filled, server: Server, factors: Sequence[float], window: Window, loads: Loads, course: _Course
+    filled: Filled, server: Server, factors: Sequence[float], window: Window, course: _Course
 ) -> Iterator[WrittenPoint | str]:
     """Yield a point for each window, or a text if ageing cannot continue."""
     warm_s = window.warmup_s  # only the first window has a warm-up, because the server keeps running
     for factor in sorted(factors):
         while course.factor < factor:
             before = course.written_bytes
-            yield _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, "")
+            yield _driven(server, Window("fixed", warm_s, window.measure_s), course, "")
             warm_s = 0.0
             if course.written_bytes - before < LEAST_BYTES:
                 wrote = course.written_bytes - before
@@ -148,16 +149,16 @@ def _points(
                 return
         filesystems.sync(filled.fs.path)
         shape_now = _shape(filled)
-        point = _driven(server, Window("fixed", warm_s, window.measure_s), loads, course, f"{factor:g}")
+        point = _driven(server, Window("fixed", warm_s, window.measure_s), course, f"{factor:g}")
         warm_s = 0.0
         extents, logical, disk = shape_now
         yield WrittenPoint(point.factor, point.tps, point.p99_ms, factor, extents, logical, disk)
 
 
-def _driven(server: Server, window: Window, loads: Loads, course: _Course, name: str) -> WrittenPoint:
+def _driven(server: Server, window: Window, course: _Course, name: str) -> WrittenPoint:
     """Run one window; add what it wrote to the course."""
     factor, before = course.factor, server.counters()
-    outcome = loads.oltp(server, window, name)
+    outcome = course.loads.oltp(server, window, name)
     server.checkpoint()  # writes the dirty pages, so that they are counted and the next window begins without them
     course.written_bytes += server.written_bytes(before, server.counters()) or 0
     server.purge_log()  # otherwise the log of many windows would fill the device

@@ -47,9 +47,9 @@ EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a gold
 RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
 ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
 READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")  # in the names of loads that only read
-COPY_IN: Final = {"postgres": 4.0, "": 4.0}  # multiple of the file: rows, log, full-page images or doublewrite
-INDEX: Final = {"postgres": 1.0, "": 2.5}  # multiple of the data: index of a text column and its log
-VACUUM: Final = {"postgres": 5.0, "": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
+COPY_IN: Final = 4.0  # multiple of the file: rows, log, full-page images or doublewrite
+INDEX: Final = {"postgres": 1.0, "mysql": 2.5}  # multiple of the data: index of a text column and its log
+VACUUM: Final = {"postgres": 5.0, "mysql": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
 SMALL_FILE: Final = 1.75  # multiple of the content of the files: also their inodes and directories, and deleting them
 BONNIE: Final = 2  # multiple of the file: it is written and rewritten; the per-character tests use a small part of it
 # Operation -> multiple of the data.
@@ -148,7 +148,6 @@ def _made_bytes(setup: FsSetup, whole: int) -> int:
 def _load_bytes(cell: Cell, data: int) -> float:
     workload, values = cell.workload, {**cell.workload.options, **cell.parameters}
     seconds = cell.window.warmup_s + cell.window.measure_s
-    innodb = cell.engine.name if cell.engine.name == "postgres" else ""
     match workload.driver:
         case "scan":
             return 0
@@ -164,9 +163,9 @@ def _load_bytes(cell: Cell, data: int) -> float:
             rate = FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
             return layout_bytes(values) + (0 if _only_reads(workload.script) else seconds * rate)
         case "statements" if workload.name == "copy-in":
-            return float(values["tables"]) * float(values["file_bytes"]) * COPY_IN[innodb]
+            return float(values["tables"]) * float(values["file_bytes"]) * COPY_IN
         case "statements":
-            return data * (INDEX if workload.name == "index-build" else VACUUM)[innodb]
+            return data * (INDEX if workload.name == "index-build" else VACUUM)[profile_of(cell.engine.name).dialect]
         case _:
             if _only_reads(workload.script):
                 return seconds * READ_RATE

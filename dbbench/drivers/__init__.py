@@ -1,22 +1,22 @@
-"""Load generators, one module per tool. A driver is a module that satisfies `protocol.Driver`; it is
-registered here."""
+"""Load generators, one module per tool. A driver is a module or an object that satisfies
+`protocol.Driver`; it is registered here."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from dbbench.drivers import apply, bonnie, copy, fio, pgbench, scan, smallfiles, statements, sysbench
+from dbbench.drivers import apply, bonnie, filework_load, fio, pgbench, scan, statements, sysbench
 from dbbench.drivers.protocol import Away, Driver
 from dbbench.model import Cell
 
 DRIVERS: Final[dict[str, Driver]] = {
     "apply": apply,
     "bonnie": bonnie,
-    "copy": copy,
+    "copy": filework_load.COPY,
     "fio": fio,
     "pgbench": pgbench,
     "scan": scan,
-    "smallfiles": smallfiles,
+    "smallfiles": filework_load.SMALLFILES,
     "statements": statements,
     "sysbench": sysbench,
 }

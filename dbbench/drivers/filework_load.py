@@ -1,4 +1,13 @@
-"""Run the program `filework` and parse its output, lines of JSON."""
+"""copy and smallfiles: run the program `filework` and parse its output, lines of JSON.
+
+copy: one large file written from memory; the seconds until it was written, and until it was on the device. The first
+time is what a user sees with `cp` or `pv`: much of the file may still be in the page cache. Parameters: file_size,
+zeros (the share of each page that is zero and therefore compressible).
+
+smallfiles: create many small files, read them cold in another order, delete them; the rate of each step. Creating and
+deleting end when the filesystem is synced, so that cached changes do not count as done. Parameters: files, file_bytes,
+zeros. W117 if the files could not be made cold.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +22,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench import process
+from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import ToolLoad, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
-from dbbench.metrics.outcome import Outcome
-from dbbench.metrics.series import Column
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.series import FIRST, Column, Series
+from dbbench.model import TrialWarning
+from dbbench.storage.filesystems import family_of
 
 _MB: Final = 1e6
 
@@ -105,18 +117,95 @@ def _spread(column: Column, begin_s: float, end_s: float, amount: float) -> None
 _KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
 
 
-@contextlib.contextmanager
-def working(work: str, task: LoadTask, asked: dict[str, Any], judged: Callable[[ToolLoad], Outcome]) -> Iterator[Load]:
-    """Run `filework` to its end.
+@dataclass(frozen=True)
+class FileWork:
+    """A driver that runs one kind of work of `filework` to its end."""
 
-    It runs as this process's user: other accounts could not reach an interpreter in a closed home directory, and only
-    root can drop caches.
-    """
-    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    folder = str(files.folder_of(task.server))
-    argv = [sys.executable, "-m", "dbbench.drivers.filework", work, folder, json.dumps(asked)]
-    write_command(task.raw / f"{work}.command", argv, env)
-    stdout, stderr = task.raw / f"{work}.out", task.raw / f"{work}.err"
-    begin_utc = task.clock.now_utc()
-    with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
-        yield ToolLoad(task, program, begin_utc, (stdout, stderr), judged, live=live)
+    work: str
+    parameters: tuple[str, ...]  # those that the program takes
+    judged: Callable[[ToolLoad], Outcome]
+
+    def programs(self) -> tuple[str, ...]:
+        """Return (): the program is part of dbbench."""
+        return ()
+
+    @contextlib.contextmanager
+    def driving(self, task: LoadTask) -> Iterator[Load]:
+        """Do the work. See `protocol.Driver`.
+
+        It runs as this process's user: other accounts could not reach an interpreter in a closed home directory, and
+        only root can drop caches.
+        """
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
+        folder = str(files.folder_of(task.server))
+        argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, folder, json.dumps(asked)]
+        write_command(task.raw / f"{self.work}.command", argv, env)
+        stdout, stderr = task.raw / f"{self.work}.out", task.raw / f"{self.work}.err"
+        begin_utc = task.clock.now_utc()
+        with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
+            yield ToolLoad(task, program, begin_utc, (stdout, stderr), self.judged, live=live)
+
+
+def copy_outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
+    """Return both times, both rates, and the rate per second; MB are 10^6 bytes."""
+    done = copied(load.text(), clients)
+    column = done.by_second()
+    series = Series(len(column), {name: [] for name in FIRST})
+    series.set("file_write_mb_per_s", column)
+    return Outcome(
+        begin_utc=load.begin_utc,
+        window_s=done.synced_s,
+        transactions=1,
+        errors=0,
+        series=series,
+        histogram=None,
+        figures={
+            "duration_s": done.synced_s,
+            "copy_s": done.seconds,
+            "copy_mb_per_s": done.bytes / done.seconds / 1e6,
+            "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
+        },
+        warnings=tool.cached_warnings(done.bytes, memory),
+        claims=(Claim("write_bytes", total=done.bytes),),
+    )
+
+
+def smallfiles_outcome(load: ToolLoad, own_cache: str = "", file_bytes: int = 0) -> Outcome:
+    """Return the files per second of each step."""
+    file_steps, lived = steps(load.text()), load.lived_s or 0.0
+    why = file_steps["read"].why or own_cache
+    return Outcome(
+        begin_utc=load.begin_utc,
+        window_s=lived,
+        transactions=file_steps["create"].files,
+        errors=0,
+        series=Series(math.ceil(lived), {name: [] for name in FIRST}),
+        histogram=None,
+        figures={
+            "duration_s": sum(step.seconds for step in file_steps.values()),
+            "creates_per_s": file_steps["create"].per_s,
+            "reads_per_s": file_steps["read"].per_s,
+            "deletes_per_s": file_steps["delete"].per_s,
+        },
+        warnings=(TrialWarning("W117", why),) if why else (),
+        claims=(
+            Claim("write_bytes", total=file_steps["create"].files * file_bytes),
+            Claim("read_bytes", total=file_steps["read"].files * file_bytes),
+        ),
+    )
+
+
+def _copied(load: ToolLoad) -> Outcome:
+    cell = load.task.cell
+    return copy_outcome(load, int(cell.parameters["clients"]), tool.could_hold(cell))
+
+
+def _processed(load: ToolLoad) -> Outcome:
+    cell = load.task.cell
+    own_cache = "" if family_of(cell.setup).by_mkfs else f"{cell.setup.mkfs.family} keeps files in a cache of its own"
+    return smallfiles_outcome(load, own_cache, int(cell.parameters["file_bytes"]))
+
+
+COPY: Final = FileWork("copy", ("file_size", "zeros", "clients"), _copied)
+SMALLFILES: Final = FileWork("smallfiles", ("files", "file_bytes", "zeros", "clients"), _processed)

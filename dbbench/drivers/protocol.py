@@ -68,7 +68,7 @@ class Load(Protocol):
 
 
 class Driver(Protocol):
-    """A kind of load generator. Satisfied by a module."""
+    """A kind of load generator. Satisfied by a module or an object."""
 
     def programs(self) -> tuple[str, ...]:
         """Return the programs that `doctor` must find."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench.drivers import bonnie, copy, filework, filework_load, fio, smallfiles, tool
+from dbbench.drivers import bonnie, filework, filework_load, fio, tool
 from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
 from dbbench.metrics.table import METRICS
@@ -168,7 +168,7 @@ def test_a_copy_has_two_times() -> None:
     found = filework_load.copied(COPY)
     assert (found.seconds, found.synced_s, found.bytes) == (1.364019, 1.738535, 209715200)
     assert sum(value or 0 for value in found.by_second()) == pytest.approx(209.7152)
-    outcome = copy.outcome(ended(COPY))
+    outcome = filework_load.copy_outcome(ended(COPY))
     assert outcome.figures["copy_mb_per_s"] == pytest.approx(209.7152 / 1.364019)
     assert outcome.figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / 1.738535)
     assert len(outcome.series["file_write_mb_per_s"]) == 2
@@ -192,8 +192,11 @@ def test_the_copy_of_several_clients_is_one() -> None:
 
 def test_a_copy_that_fits_into_memory_is_labelled() -> None:
     """W116 where memory could hold all of it; not where it cannot, nor where nobody knows."""
-    assert [w.id for w in copy.outcome(ended(COPY), memory=2**30).warnings] == ["W116"]
-    assert not copy.outcome(ended(COPY), memory=2**20).warnings and not copy.outcome(ended(COPY)).warnings
+    assert [w.id for w in filework_load.copy_outcome(ended(COPY), memory=2**30).warnings] == ["W116"]
+    assert (
+        not filework_load.copy_outcome(ended(COPY), memory=2**20).warnings
+        and not filework_load.copy_outcome(ended(COPY)).warnings
+    )
 
 
 def test_shares_of_clients_are_all_of_it() -> None:
@@ -206,7 +209,7 @@ def test_shares_of_clients_are_all_of_it() -> None:
 
 def test_small_files_have_three_rates() -> None:
     """Files ÷ seconds of each step."""
-    figures = smallfiles.outcome(ended(SMALL)).figures
+    figures = filework_load.smallfiles_outcome(ended(SMALL)).figures
     assert figures["creates_per_s"] == pytest.approx(2000 / 0.2073231990034401)
     assert figures["reads_per_s"] == pytest.approx(2000 / 1.2250064389991167)
     assert figures["deletes_per_s"] == pytest.approx(2000 / 0.2043562379985815)
@@ -215,9 +218,11 @@ def test_small_files_have_three_rates() -> None:
 def test_files_that_were_not_read_cold_are_told() -> None:
     """W117 where the caches could not be dropped, and where the filesystem has one of its own."""
     warm = SMALL.replace('"cold": true', '"cold": false, "why": "the kernel did not count the drop"')
-    assert [w.text for w in smallfiles.outcome(ended(warm)).warnings] == ["the kernel did not count the drop"]
-    assert [w.id for w in smallfiles.outcome(ended(SMALL), "zfs keeps files").warnings] == ["W117"]
-    assert not smallfiles.outcome(ended(SMALL)).warnings
+    assert [w.text for w in filework_load.smallfiles_outcome(ended(warm)).warnings] == [
+        "the kernel did not count the drop"
+    ]
+    assert [w.id for w in filework_load.smallfiles_outcome(ended(SMALL), "zfs keeps files").warnings] == ["W117"]
+    assert not filework_load.smallfiles_outcome(ended(SMALL)).warnings
 
 
 def test_missing_steps_are_refused() -> None:

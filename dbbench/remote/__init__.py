@@ -1,12 +1,321 @@
-"""A load generator on another host, reached by ssh.
+"""A load generator on another host, reached by ssh: checks before the server starts, the load generator of a trial, and
+the transfer of its logs after the server has stopped.
 
-`session` talks to `agent`, which runs on that host. `client` is the load generator of one trial, and checks that host
-before a run (`lacking`). `network` is how it reaches the server, with TLS and a password.
+`agent` runs on that host; `network` has the session with it, and how that host reaches the server, with TLS and a
+password.
 """
 
 from __future__ import annotations
 
-from dbbench.remote.client import Client, RemoteProgram, lacking
-from dbbench.remote.network import Network
+import contextlib
+import dataclasses
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
+from dbbench import process
+from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
+from dbbench.metrics.clock import Clock
+from dbbench.model import ClientFacts, ClientSpec
+from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
+from dbbench.remote.network import opened_session as opened
+
+# number of connections, of which the median counts, and of clock readings, of which the quickest counts
 __all__ = ["Client", "Network", "RemoteProgram", "lacking"]
+ROUNDS: Final = 21
+# if the client's clock is behind by at most this much, dbbench waits until the certificate is valid there
+SKEW_S: Final = 5.0
+_TOOLS: Final = {
+    "pgbench": ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench"),
+    "sysbench": (),
+}
+_SYSBENCH: Final = "1.0."  # other versions have other options for TLS and another format of the histogram
+_RUN_S: Final = 10.0
+
+
+@dataclass
+class RemoteProgram:
+    """A load generator on that host; corresponds to `process.Running` for a local one."""
+
+    session: Session
+    argv: tuple[str, ...]
+    begin_utc: float  # time of the start by the clock of this machine
+    there_utc: float  # the same moment by the clock of the client's host
+    pids: tuple[int, ...] = ()  # empty, because its processes are on another machine
+
+    def poll(self) -> int | None:
+        """Return its exit status, or None while it runs. Raises ClientLost if it cannot be determined."""
+        if (ended := self.session.ended) is not None:
+            return int(ended["ended"])
+        if self.session.gone:
+            raise self.session.lost("the connection ended while the load generator ran")
+        return None
+
+
+@dataclass
+class Client:
+    """The load generator's host. `folder` is private, contains keys, and is removed with the trial."""
+
+    spec: ClientSpec
+    driver: str
+    version: str  # of the server
+    folder: Path
+    facts: ClientFacts | None = None
+    tool: str = ""  # path of the load generator on that host
+    env: dict[str, str] = field(default_factory=dict)  # environment variables for libpq
+    _session: Session | None = None
+    _cpu: dict[str, Any] = field(default_factory=dict)
+
+    # --- around the server's life ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reached(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
+        """Connect, check the requirements, make the certificates.
+
+        At the end of a block that ends normally, the load generator's files are copied into `scratch`. Afterwards
+        nothing is left on that host.
+        """
+        secret = password(self.spec)
+        with opened(self.spec.host, raw / "client_ssh.err") as session:
+            self._session = session
+            self.tool, version = tool_of(session, self.driver, self.version)
+            peer, took = reachable(session, self.spec)
+            offset, error = offset_of(session, clock)
+            punctual(session, offset)
+            server, files = certified(self.folder, self.spec)
+            for name, content in files.items():
+                session.put(name, content)
+            self.env = _libpq(session.facts["folder"], secret)
+            self.facts = ClientFacts(
+                host=self.spec.host,
+                hostname=session.facts["hostname"],
+                peer=peer,
+                address=self.spec.address,
+                port=self.spec.port,
+                tool=version,
+                tool_here=tool_here(self.driver, self.version),
+                kernel=session.facts["kernel"],
+                cpus=len(session.facts["cores"]),
+                round_trip_ms=1000 * statistics.median(took),
+                clock_offset_s=offset,
+                clock_error_s=error,
+            )
+            yield Network(self.spec.address, self.spec.port, peer, secret, server.cert.with_name("ca.pem"), *server)
+            later, _ = offset_of(session, clock)
+            self.facts = dataclasses.replace(self.facts, clock_drift_s=later - offset)
+            self._bring(scratch)
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            raise AssertionError("the client's host was not reached")
+        return self._session
+
+    @property
+    def at(self) -> str:
+        """Return the private directory on that host."""
+        return str(self.session.facts["folder"])
+
+    @property
+    def secret(self) -> str:
+        return self.env["PGPASSWORD"]
+
+    def placed(self, path: Path) -> str:
+        """Send a script; return its path there."""
+        return self.session.put(path.name, path.read_bytes())
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path) -> RemoteProgram:
+        """Start the load generator; its output goes into these files line by line, as for a local one."""
+        for path in (out, err):
+            path.touch()
+        self.session.prints = {"out": out, "err": err}
+        began = self.session.ask("start", argv=list(argv), env=dict(env), stdin=stdin)
+        assert self.facts is not None and self.facts.clock_offset_s is not None
+        return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
+
+    def _bring(self, scratch: Path) -> None:
+        """Copy the load generator's logs from there."""
+        sent = {CA, CERT, KEY}
+        for name in self.session.ask("files"):
+            if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
+                self.session.get(name, scratch / name)
+
+    # --- CPU of its host -----------------------------------------------------------------------------
+
+    def read_cpu(self) -> None:
+        """Read the CPU times at the beginning of the window."""
+        self._cpu = self.session.ask("cpu")
+
+    def cpu(self) -> dict[str, float | None]:
+        """Return the CPU use of the window: `seconds`, `client_cpu_s` of the load generator, `others_share`.
+
+        `others_share` is the share of the host's CPU time that other processes used.
+        """
+        before, after = self._cpu, self.session.ask("cpu")
+        seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
+        now = ended["cpu_s"] if ended is not None else after["tool_s"]
+        tool_s = None if now is None or before["tool_s"] is None else now - before["tool_s"]
+        cpus = self.facts.cpus if self.facts else 0
+        others = None
+        if tool_s is not None and seconds > 0 and cpus:
+            others = max(0.0, after["busy_s"] - before["busy_s"] - tool_s) / (seconds * cpus)
+        if self.facts is not None:
+            self.facts = dataclasses.replace(self.facts, others_share=others)
+        return {"seconds": seconds, "client_cpu_s": tool_s}
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Return the CPUs of that host that the load generator may use."""
+        return tuple(self.session.facts["cores"])
+
+
+def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
+    """Return path and version of the load generator there. Raises ClientLacks.
+
+    If there are several pgbench versions, the one with the server's major version is used, otherwise the newest.
+    """
+    if not session.ask("find", names=["setpriv"], patterns=[]):
+        raise _lacks(session, "setpriv", "util-linux")
+    paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
+    version_of = {path: text.strip() for path in paths for status, text in [_run(session, path)] if status == 0}
+    if not version_of:
+        raise _lacks(session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver)
+    same = [path for path, text in version_of.items() if major(text) == major(version)]
+    path = same[0] if same and driver == "pgbench" else max(version_of, key=lambda one: major(version_of[one]))
+    if driver == "sysbench" and f" {_SYSBENCH}" not in version_of[path]:
+        raise ClientLacks(
+            f"{session.host} has {version_of[path]}, but sysbench 1.0 is required", effect="No load was started."
+        )
+    return path, version_of[path]
+
+
+def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
+    """Return the client's address as seen here, and the seconds of each connection to the server's address.
+
+    Raises AddressUnusable.
+    """
+    with answering(spec) as peers:
+        try:
+            took = session.ask("reach", host=spec.address, port=spec.port, times=ROUNDS, within_s=5.0)["took_s"]
+        except ClientLacks as error:
+            raise AddressUnusable(
+                f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
+                effect="No load was started.",
+                remedy=(
+                    "Set `address` to an address of this host that the client host can connect to, and open the "
+                    "port in the firewall."
+                ),
+            ) from None
+    if len(peers) != 1:
+        raise AddressUnusable(f"{spec.host} came from {', '.join(sorted(peers)) or 'nowhere'}: one address is needed",
+                              effect="No load was started.")  # fmt: skip
+    return peers.pop(), took
+
+
+def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
+    """Return how far that clock is ahead of this one and the maximum error, in seconds.
+
+    The error is half of the fastest of ROUNDS round trips (Cristian's method, 1989).
+    """
+    offsets = []
+    for _ in range(ROUNDS):
+        asked = clock.now_utc()
+        there = session.ask("clock")["utc"]
+        answered = clock.now_utc()
+        offsets.append(((answered - asked) / 2, there - (asked + answered) / 2))
+    error, offset = min(offsets)
+    return offset, error
+
+
+def punctual(session: Session, offset: float, wait: Callable[[float], None] = time.sleep) -> None:
+    """Wait until certificates made now are valid there too. Raises ClientLacks if that clock is far behind."""
+    if offset < -SKEW_S:
+        raise ClientLacks(
+            f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not yet valid there",
+            effect="No load was started.",
+            remedy="Synchronize both clocks with a time server (timedatectl set-ntp true).",
+        )
+    if offset < 0:
+        wait(-offset)
+
+
+def tool_here(driver: str, version: str) -> str:
+    """Return the version of the same program on this machine, or "" if it is not installed."""
+    if driver == "pgbench":
+        return f"pgbench (PostgreSQL) {version}"
+    path = process.find(driver)
+    return process.run([path, "--version"], note=False).stdout.strip() if path else ""
+
+
+def major(version: str) -> int:
+    """Return the major version, for example 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
+    digits = re.search(r"\d+", version)
+    return int(digits[0]) if digits else 0
+
+
+def _run(session: Session, path: str) -> tuple[int, str]:
+    try:
+        status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
+    except ClientLacks as error:
+        return 1, str(error)
+    return int(status), str(text)
+
+
+def _libpq(folder: str, secret: str) -> dict[str, str]:
+    """Return environment variables for libpq: it accepts only a server with a certificate of this authority for that
+    address."""
+    return {
+        "PGSSLMODE": "verify-full",
+        "PGSSLROOTCERT": f"{folder}/{CA}",
+        "PGSSLCERT": f"{folder}/{CERT}",
+        "PGSSLKEY": f"{folder}/{KEY}",
+        "PGGSSENCMODE": "disable",
+        "PGPASSWORD": secret,
+    }
+
+
+def _lacks(session: Session, program: str, package: str) -> DbbenchError:
+    return ClientLacks(
+        f"{session.host} has no {program}",
+        effect="No load was started.",
+        remedy=f"Install it on that host: apt-get install --no-install-recommends {package}",
+    )
+
+
+def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchError]:
+    """Yield all problems: the password's file, ssh, programs, the connection to the server's address, the clock.
+
+    `drivers` maps each load generator of the plan to the version of its server.
+    """
+    if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
+        yield ProgramMissing(f"not installed: {', '.join(absent)}", effect="No load was started.",
+                             remedy="apt-get install --no-install-recommends openssh-client openssl")  # fmt: skip
+        return
+    try:
+        password(spec)
+    except DbbenchError as error:
+        yield error
+    with tempfile.TemporaryDirectory(prefix="dbbench-") as folder:
+        try:
+            yield from _of_host(spec, drivers, Path(folder) / "ssh.err")
+        except DbbenchError as error:
+            yield error
+
+
+def _of_host(spec: ClientSpec, drivers: Mapping[str, str], log: Path) -> Iterator[DbbenchError]:
+    with opened(spec.host, log) as session:
+        for driver, version in drivers.items():
+            try:
+                tool_of(session, driver, version)
+            except DbbenchError as error:
+                yield error
+        try:
+            reachable(session, spec)
+            punctual(session, offset_of(session, Clock())[0])
+        except DbbenchError as error:
+            yield error

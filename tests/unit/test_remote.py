@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
+from dbbench import remote
 from dbbench.drivers import AWAY, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, PasswordUnusable
 from dbbench.metrics.clock import Clock
-from dbbench.remote import Network, agent
-from dbbench.remote import client as remote
+from dbbench.remote import Client, Network, RemoteProgram, agent
 from dbbench.remote import network as networks
-from dbbench.remote.client import Client, RemoteProgram
 from dbbench.remote.network import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 

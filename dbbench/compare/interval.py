@@ -206,3 +206,14 @@ def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: boo
     candidates = [t for t in trials if t.fs_setup == candidate]
     shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)
     return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)
+
+
+def estimate_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Estimate | None:
+    """Return the estimate from the pairs whose trials both have a positive value of the metric; None if there are
+    none."""
+    values = [
+        (b, c)
+        for base, other in paired(group, baseline, candidate)
+        if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
+    ]
+    return estimate(values) if values else None

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, chosen, estimate, groups, holm_levels, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, chosen, estimate_of, groups, holm_levels
 from dbbench.compare.remarks import Kind, remark
 from dbbench.compare.verdict import Row, word
 from dbbench.metrics.table import METRICS, Metric
@@ -171,22 +171,12 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
     """Return each arm's ratio on each host, for trials from several hosts; [] for one host."""
     disagreements = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):
-        names = sorted({trial.host for trial in group})
-        for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(names) > 1 else []:
-            guesses = {name: guess for name in names if (guess := _estimate(group, name, baseline, arm, metric))}
+        hosts = {name: [trial for trial in group if trial.host == name] for name in sorted({t.host for t in group})}
+        for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(hosts) > 1 else []:
+            guesses = {name: guess for name, of in hosts.items() if (guess := estimate_of(of, baseline, arm, metric))}
             ratios = tuple(_ratio(name, guess) for name, guess in guesses.items())
             disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
     return disagreements
-
-
-def _estimate(group: Sequence[Trial], host: str, baseline: str, arm: str, metric: str) -> Estimate | None:
-    on_host = [trial for trial in group if trial.host == host]
-    values = [
-        (b, c)
-        for base, other in paired(on_host, baseline, arm)
-        if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
-    ]
-    return estimate(values) if values else None
 
 
 def _ratio(host: str, guess: Estimate) -> HostRatio:

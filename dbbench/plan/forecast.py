@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import results
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, groups, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate_of, groups
 from dbbench.compare.scatter import shared
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial
@@ -225,13 +225,9 @@ def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float
     for (engine, workload, _), group in groups(run.trials).items():
         metric = wanted.get((engine, workload), "")
         for arm in sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ():
-            values = [
-                (b, c)
-                for base, trial in paired(group, run.run.baseline, arm)
-                if (b := base.summary.get(metric)) and (c := trial.summary.get(metric)) and b > 0 and c > 0
-            ]
-            if len(values) >= LEAST_BLOCKS:
-                yield estimate(values).sd ** 2
+            guess = estimate_of(group, run.run.baseline, arm, metric)
+            if guess is not None and guess.n >= LEAST_BLOCKS:
+                yield guess.sd**2
 
 
 def _percent(share: float) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from dbbench.compare.interval import Estimate, Group, estimate, paired
+from dbbench.compare.interval import Group, estimate_of
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.plan import ordered
 from dbbench.plan.checks import MOST_TRIALS
@@ -135,7 +135,7 @@ def text(question: Question) -> str:
 def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | None]:
     """Return (pairs, half the interval at LEVEL as a share) of the cell's arm compared with the baseline; None below
     two pairs."""
-    guess = _estimate(run, cell, trials)
+    guess = estimate_of(trials, run.baseline, cell.arm, cell.workload.primary)
     if guess is None or guess.n < 2:
         return (0 if guess is None else guess.n, None)
     return guess.n, math.expm1(guess.half_width(LEVEL))
@@ -159,16 +159,6 @@ def _answered(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Qu
 def _hopeless(arm: str, trials: list[Trial]) -> bool:
     of_arm = [trial for trial in trials if trial.fs_setup == arm]
     return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
-
-
-def _estimate(run: Run, cell: Cell, trials: list[Trial]) -> Estimate | None:
-    metric = cell.workload.primary
-    values = [
-        (b, c)
-        for first, other in paired(trials, run.baseline, cell.arm)
-        if (b := first.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
-    ]
-    return estimate(values) if values else None
 
 
 def _groups(run: Run) -> dict[Group, list[Cell]]:

@@ -46,9 +46,9 @@ class ToolLoad:
     begin_utc: float  # time of second 0, when the tool was started
     printed: tuple[Path, ...]  # files with its output
     judged: Callable[[ToolLoad], Outcome]
-    seconds: int = 0  # whole seconds of warm-up and window together; 0: the tool ends when it is done
-    live: Callable[[str], Live | None] = lambda _line: None  # of a printed line
-    aborted: Callable[[str], bool] = lambda _line: False  # whether the line says that a client gave up
+    seconds: int = 0  # whole seconds of warm-up and window together; 0: no fixed duration
+    live: Callable[[str], Live | None] = lambda _line: None  # parses a printed line
+    aborted: Callable[[str], bool] = lambda _line: False  # whether a printed line reports that a client gave up
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
 

@@ -98,7 +98,7 @@ class Reach:
     ssh: str | None
     local: int | None
     listen: str | None
-    remote: str  # the command on the hosts
+    remote: str  # command that runs dbbench on the hosts
     host_results: str
     certs: Path | None
     detach: bool

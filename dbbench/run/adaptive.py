@@ -169,7 +169,7 @@ def _groups(run: Run) -> dict[Group, list[Cell]]:
 
 
 def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
-    """Return a further block of these cells, in the order in which a plan with so many blocks has them."""
+    """Return a further block of these cells, in the order that a plan with this number of blocks gives them."""
     last = max((spec.position for spec in run.order), default=0)
     names = {cell.id for cell in cells}
     planned = ordered(run.cells, block, run.plan.seed)

@@ -126,7 +126,7 @@ class Launcher:
                         overdue.hear(event)
                         self.emit(event)
             except TrialStuck:
-                child.popen.kill()  # it heeds nothing else
+                child.popen.kill()  # it does not react to other signals
                 raise
             status = child.wait(STOP_GRACE_S)
         if self.stop.signal is not None:

@@ -65,7 +65,7 @@ HOSTS: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """A run of several arms and workloads. `scatter` says how the standard deviations of its cells differ."""
+    """A run of several arms and workloads. `scatter`: how the standard deviations of its cells differ."""
 
     host: Host
     scatter: str
@@ -181,7 +181,7 @@ def share(
 
 
 def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """False alarms, power and coverage on one host."""
+    """Yield false alarms, power and coverage on one host."""
 
     def alarm(found: dict[str, Any]) -> bool:
         return found["verdict"] in ("slower", "faster")
@@ -240,7 +240,7 @@ def _factor(scatter: str, arm: int, rng: numpy.random.Generator) -> float:
 
 
 def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """False alarms in the family of a workload's arms, and coverage where all arms differ from the baseline."""
+    """Yield false alarms in the family of a workload's arms, and coverage if all arms differ from the baseline."""
     alarms = covered = 0
     others = case.arms - 1
     for _ in range(sets):
@@ -314,7 +314,7 @@ class Factorial:
 
     @property
     def text(self) -> str:
-        """The design in words."""
+        """Return the design in words."""
         return f"{self.arms} setups, factors of {' × '.join(map(str, self.levels))} levels"
 
 

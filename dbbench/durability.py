@@ -47,7 +47,7 @@ def needs_flushes(flags: Iterable[Durability]) -> bool:
 def flushes_verdict(
     flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...], forced: bool = False
 ) -> tuple[str, bool]:
-    """Describe what the device's flushes in the window say about the class, and whether they disprove it.
+    """Describe whether the device's flushes in the window confirm the class; return (text, whether they disprove it).
 
     `flushes` None: `reason` explains why nothing counts them. Group commit causes less than one flush per commit, a
     filesystem's log more; none at all with a class that promises commits is a fault. `forced`: see `forced_writes`.

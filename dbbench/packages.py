@@ -227,12 +227,12 @@ def _neighbour(program: str) -> str | None:
 
 
 def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
-    """The tools of `groups` of which a program is not here, leaving out the engines in `without`."""
+    """Return the tools of `groups` of which a program is not installed, without the engines in `without`."""
     return [tool for tool in TOOLS if tool.group in groups and tool.engine not in without and tool.missing()]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Install what is missing; 0 when everything is there, 2 with an error when it cannot be."""
+    """Install what is missing. Return 0 if everything is installed, 2 with an error if that is not possible."""
     parser = argparse.ArgumentParser(prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
     parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the servers that are here")
@@ -342,8 +342,8 @@ def _known(tools: list[Tool]) -> list[Tool]:
 
 
 def demo(plan: Path) -> Path:
-    """Return the demo's plan for this machine: `plan` itself where MariaDB is here; else a copy in .venv with MySQL in
-    its place, or with PostgreSQL alone. Says so in one line."""
+    """Return the demo's plan for this machine: `plan` itself if MariaDB is installed; otherwise a copy in .venv with
+    MySQL instead, or with PostgreSQL only. Prints which one."""
     if find("mariadbd") and find("sysbench"):
         return plan
     text = plan.read_text()

@@ -88,7 +88,7 @@ class Running:
             raise DeadlinePassed(f"{self.argv[0]} is still running after {timeout_s:.0f} s") from None
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end with `how`, kill it after the grace period; return the exit status."""
+        """Send the signal `how`, and SIGKILL after the grace period; return the exit status."""
         if self.popen.poll() is None:
             self.popen.send_signal(how)
             try:

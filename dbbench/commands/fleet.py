@@ -246,7 +246,7 @@ for each in (run, worker, scheduler, status, collect, stop, certs):
 
 
 def end_with_coordinator() -> None:
-    """Where the coordinator of a `--local` fleet started this process, have it killed when that one ends."""
+    """If the coordinator of a `--local` fleet started this process, kill the process when the coordinator ends."""
     if namespaces.PARENT in os.environ:
         namespaces.die_with_parent()
 

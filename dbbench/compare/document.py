@@ -18,14 +18,15 @@ LEVEL = 0.95  # confidence level of a single pair of arms
 def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
 
-    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; `tps` holds one value a
-    second from the start, warm-up included (0: no progress, stays in; None, NaN or a negative number: no data,
-    left out). Other keys, `p95_ms` among them, may be there. Returns {ratio, lo, hi, verdict, n, wins, notes}:
-    candidate ÷ baseline with its 95 % interval, the word (slower, faster, same, inconclusive), the pairs that count
-    and those of them that the candidate won. Pairs are by block whatever the order of the list; failed trials and
-    their blocks are out, suspect ones where the block has a good repeat. Below three pairs `lo` and `hi` are None,
-    the verdict is `inconclusive` with the note `too few blocks`. KeyError, TypeError or ValueError on a malformed
-    document.
+    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}. `tps` has one value per second
+    from the start, including the warm-up: 0 means no progress and counts; None, NaN or a negative number means no data
+    and is left out. Other keys, for example `p95_ms`, are ignored.
+
+    Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
+    faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
+    formed by block, in any order of the list. Failed trials and their blocks are left out, and suspect trials if the
+    block has a good repeat. With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with
+    the note `too few blocks`. Raises KeyError, TypeError or ValueError for a malformed document.
     """
     baseline, candidate = document["baseline"], document["candidate"]
     if baseline == candidate:

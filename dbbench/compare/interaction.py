@@ -57,11 +57,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Interaction:
-    """A factor under one engine and workload. `variant` is what of the plan's other lists it belongs to.
+    """A factor with one engine and workload. `variant` has the values from the other lists of the plan.
 
     `order-depends`: a ratio depends on the factor, and an arm is ahead of the baseline at one level and behind it at
     another. `ratio-depends`: a ratio depends on the factor. `same`: no ratio changes by more than 5 %. `same-order`:
-    each arm is on the same side of the baseline at every level. Else `inconclusive`.
+    each arm is on the same side of the baseline at every level. Otherwise `inconclusive`.
     """
 
     engine: str
@@ -83,7 +83,7 @@ class _Cell(NamedTuple):
 
 
 def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Metric) -> list[Interaction]:
-    """The interaction of each factor, for each engine and workload, in the order of the plan.
+    """Return the interaction of each factor, for each engine and workload, in the order of the plan.
 
     `rows` are those of a whole run by that metric, `levels` has the factors of each group, in the plan's order. Arms of
     another durability class than the baseline are left out.

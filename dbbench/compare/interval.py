@@ -46,15 +46,15 @@ class Estimate:
 
     @property
     def combined_sd(self) -> float:
-        """Standard deviation that the interval uses: the pair's own variance and the shared one, weighted by their
+        """Return the standard deviation of the interval: from the pair's variance and the shared one, weighted by their
         degrees of freedom."""
         if not self.shared_df:
             return self.sd
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
 
     def half_width(self, level: float, n: int | None = None) -> float:
-        """Half the interval on the log scale at confidence `level`, were there `n` blocks (default: as many
-        as there are)."""
+        """Return half the width of the interval on the log scale at confidence `level`, as it would be with `n` blocks
+        (default: the existing blocks)."""
         from scipy.special import stdtrit
 
         blocks = self.n if n is None else n
@@ -66,8 +66,8 @@ class Estimate:
         return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
 
     def more_blocks(self, level: float) -> int | None:
-        """How many further blocks would settle it if mean and scatter stay: until the interval excludes 1 or
-        lies within ±5 %. None: more than MOST_BLOCKS."""
+        """Return the number of further blocks after which the interval excludes 1 or is within ±5 %, if mean and
+        scatter do not change. None: more than MOST_BLOCKS."""
         half_width = max(abs(self.mean), SAME - abs(self.mean))
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.half_width(level, n) <= half_width:

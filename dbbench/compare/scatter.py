@@ -1,11 +1,11 @@
 """How much the pairs of a run scatter, shared between them: with three blocks, a pair alone hardly knows its variance.
 
 The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical Applications in Genetics
-and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; what
-they scatter beyond that is how unlike the pairs are, and gives the prior degrees of freedom by the method of moments.
-Only a part of these is used, because few variances tell little about how unlike they are, and a setup that scatters
-three times as much as the others would otherwise be called different too often. `benchmarks/calibration.py` measures
-the rule.
+and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; scatter
+beyond that shows how different the pairs are, and gives the prior degrees of freedom by the method of moments. Only a
+part of these is used, because few variances are not enough to estimate how different they are, and a setup that
+scatters three times as much as the others would otherwise be called different too often. `benchmarks/calibration.py`
+measures the rule.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Arm = TypeVar("Arm")
 
 
 def shared(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
-    """Return the estimates of each group's arms, each with its share of the other pairs' variance.
+    """Return the estimates of the arms in each group, combined with the variance of the other pairs.
 
-    Unchanged are pairs below LEAST_BLOCKS and pairs without any scatter. All are unchanged where fewer than two groups
-    have a pair that scatters (the pairs of a group have the baseline's trials in common, so they do not vouch for each
-    other) and where the variances are too unlike.
+    Pairs with fewer than LEAST_BLOCKS blocks or without any scatter do not change. No pair changes if the variances are
+    too different, or if fewer than two groups have a pair that scatters: the pairs of a group share the trials of the
+    baseline, so they are not independent.
     """
     groups = [[guess for guess in pairs.values() if _scatters(guess)] for pairs in run.values()]
     usable = [guess for group in groups for guess in group]

@@ -30,10 +30,10 @@ NOTE: Final = remark(Kind.UNPAIRED)
 def unpaired_rows(
     trials: Sequence[Trial], value_of: Mapping[str, str], metric: str = "tps", baseline: str | None = None
 ) -> list[Row]:
-    """Rows of each arm under each engine, workload and variant: one for each value (`value_of` a trial's id).
+    """Return the rows of each arm with each engine, workload and variant: one for each value (`value_of` a trial's id).
 
-    The baseline is the value of that name, else the first that is seen; rows are called "ARM @ VALUE". An arm that
-    was driven at one value only has no row.
+    The baseline is the value of that name, or the first value. Rows are called "ARM @ VALUE". An arm with trials of a
+    single value has no row.
     """
     table: list[Row] = []
     for (engine, workload, variant), group in groups(trials).items():
@@ -139,7 +139,7 @@ class Heterogeneity:
 
 @dataclass(frozen=True)
 class ByHost:
-    """One arm under one engine and workload on all hosts; `spread` None: too few blocks a host to tell."""
+    """One arm with one engine and workload on all hosts; `spread` None: the hosts have too few blocks."""
 
     fs_setup: str
     engine: str

@@ -52,7 +52,7 @@ class Row:
 
 
 def document_of(row: Row) -> dict[str, Any]:
-    """The row as dicts, lists and scalars; its notes in words."""
+    """Return the row as dicts, lists and scalars, with its notes in words."""
     return {**plain(row), "notes": list(texts(row.notes))}
 
 
@@ -64,10 +64,11 @@ def word(low: float, high: float, metric: Metric) -> str:
 
 
 def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:
-    """Rows of every (engine, workload, variant) that has the metric in any trial; the baseline first, then by value.
+    """Return the rows of every (engine, workload, variant) with the metric in any trial; the baseline first, then by
+    value.
 
-    `metric` is one for all, or one for each workload. The pairs of all these groups share their variance as far as
-    they are alike: pass the trials of a whole run, or of one group where its pairs shall stand alone.
+    `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
+    similar: pass the trials of a whole run, or those of a group to judge it separately.
     """
     table: list[Row] = []
     measured: dict[Group, tuple[Metric, list[Trial]]] = {}
@@ -220,10 +221,9 @@ _OWN = ""  # stands for the primary metric of each workload
 
 
 class Comparison:
-    """The trials of a run against one baseline. `primary` is each workload's own metric.
+    """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload.
 
-    The pairs of all workloads, each judged by its own metric, share their variance; so do the pairs of all workloads
-    judged by any other metric.
+    With the primary metrics, the pairs of all workloads share their variance; with any other metric they share it too.
     """
 
     def __init__(self, trials: Sequence[Trial], baseline: str, primary: Mapping[str, str]) -> None:
@@ -233,8 +233,8 @@ class Comparison:
         self._tables: dict[str, dict[Group, list[Row]]] = {}
 
     def rows(self, group: Group, metric: str | None = None) -> list[Row]:
-        """The rows of one engine, workload and variant, by default by the workload's own metric; [] where no trial
-        of it has the metric."""
+        """Return the rows of one engine, workload and variant, by default for the workload's primary metric; [] if no
+        trial has the metric."""
         by_primary = metric is None or metric == self._primary.get(group[1], "tps")
         return self._table(_OWN if by_primary or metric is None else metric).get(group, [])
 

@@ -96,11 +96,11 @@ BudgetEnd = Literal["", "time", "cut", "first", "precision", "most"]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run has used of its budget of time, `plan.budget_s`, and what it got for it.
+    """The used part of a run's budget of time (`plan.budget_s`), and the number of blocks that it gave.
 
-    `ended` is why no block is added: `time`: another block does not fit; `cut`: the time was over within a block, whose
+    `ended` is why no block is added: `time`: another block does not fit; `cut`: the time ended within a block, whose
     trials do not count; `first`: the first blocks took longer than the budget; `precision`: all questions are settled;
-    `most`: a run cannot have more blocks. "": it goes on.
+    `most`: a run cannot have more blocks. "": the run is not finished.
     """
 
     step: int = 1  # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the blocks

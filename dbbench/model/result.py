@@ -66,7 +66,7 @@ class FilesystemFacts:
 
     @property
     def atomic_writes(self) -> str | None:
-        """The sizes of a write to a file that the filesystem does as a whole or not at all; None if not reported."""
+        """Return the sizes of atomic writes to a file, which happen completely or not at all; None if not reported."""
         if self.atomic_write_max_bytes is None:
             return None
         return (
@@ -193,7 +193,7 @@ class GrownFile:
 
 @dataclass(frozen=True)
 class GrowthFacts:
-    """The files that grew during the load, by kind; shares are of bytes, None where nothing grew or nothing tells."""
+    """The files that grew during the load, by kind. Shares are of bytes; None if nothing grew or it is not reported."""
 
     data_bytes: int | None = None  # growth of tables and indexes; None: the load did not end
     log_bytes: int | None = None  # growth of write-ahead logs and binary logs
@@ -387,7 +387,7 @@ class IoFacts:
 
     @property
     def operations(self) -> int | None:
-        """Reads and writes; None if they were not counted."""
+        """Return the number of reads and writes; None if they were not counted."""
         reads, writes = self.read_operations, self.write_operations
         return None if reads is None or writes is None else reads + writes
 

@@ -46,7 +46,7 @@ class Forecast:
 
     @property
     def text(self) -> str:
-        """The forecast in words, with the source of the scatter."""
+        """Return the forecast in words, with the source of the scatter."""
         if self.difference is None:
             return f"{self.blocks} blocks are too few for an interval; {LEAST_BLOCKS} are the least"
         source = (
@@ -81,7 +81,7 @@ class Allowance:
 
     @property
     def text(self) -> str:
-        """The allowance in words."""
+        """Return the allowance in words."""
         budget, each = duration_text(self.budget_s), duration_text(self.block_s)
         first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
         if not self.enough:
@@ -92,9 +92,9 @@ class Allowance:
 
 
 def foreseen(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:
-    """Return the plan and its trials with as many blocks as the budget is expected to give; both as they are without a
-    budget. `step`: the number of hosts that share the blocks, of which `expanded` has those of one. Raises PlanInvalid
-    if the windows of the first blocks alone are longer than the budget."""
+    """Return the plan and its trials with as many blocks as the budget is expected to give; without a budget both are
+    unchanged. `step`: the number of hosts that share the blocks; `expanded` has the blocks of one of them. Raises
+    PlanInvalid if the windows of the first blocks alone are longer than the budget."""
     if plan.budget_s is None:
         return plan, expanded, None
     first = sorted(blocks(expanded.order))

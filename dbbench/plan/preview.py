@@ -49,7 +49,7 @@ class Preview:
 
     @property
     def written_bytes(self) -> int:
-        """All bytes that are written, to the devices and to the disk of images, golden copies and results."""
+        """Return all bytes written, to the devices and to the disk of images, golden copies and results."""
         return sum(self.written.values())
 
 

@@ -46,7 +46,7 @@ class ArmFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """A run or a night. `problems` are sentences about all of it."""
+    """A run or a night. `problems` are sentences about the whole of it."""
 
     title: str
     run: str

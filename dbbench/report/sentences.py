@@ -44,7 +44,7 @@ def freedom(row: Row) -> str:
 
 
 def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
-    """The rows of one engine and workload as a sentence, the baseline's row first.
+    """Return the sentence about the rows of one engine and workload, of which the first is the baseline.
 
     It says no more than the intervals support. Setups of another durability class are left to `caveats`.
     """
@@ -199,7 +199,7 @@ def _changes(about: Interaction) -> str:
 
 
 def level_text(level: Scalar) -> str:
-    """A level of a factor as a plan has it."""
+    """Return a level of a factor as it is written in a plan."""
     return str(level).lower() if isinstance(level, bool) else str(level)
 
 

@@ -13,7 +13,7 @@ import click
 
 from dbbench.units import GROUP, inert, on_terminal
 
-WIDTH: Final = 110  # columns of wrapped lines, as of the help texts
+WIDTH: Final = 110  # columns of wrapped lines, the same as in help texts
 _NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
 
 

@@ -58,10 +58,10 @@ class Verdicts(NamedTuple):
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """The tables of one or more runs.
+    """Return the tables of one or more runs.
 
-    Blocks of several runs stay apart: pairs are made within a block only. Without `metric` each workload is
-    judged by its primary one. UnknownName for a baseline or metric that is not there.
+    Blocks of different runs stay separate, because pairs are formed within a block. Without `metric` each workload is
+    judged by its primary metric. Raises UnknownName for an unknown baseline or metric.
     """
     if metric is not None and metric not in (*METRICS, ALL):
         raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
@@ -105,7 +105,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
 
 
 def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
-    """The factors' levels of each engine, workload and variant that has factors."""
+    """Return the levels of the factors, for each engine, workload and variant that has factors."""
     return {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells if cell.levels}
 
 
@@ -114,8 +114,8 @@ def _rows_by(tables: Sequence[VerdictTable], metric: str) -> list[Row]:
 
 
 def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """Tables of each arm at each kernel or engine version, Welch's t on logarithms. UnknownName as of `verdicts`,
-    and where the runs have one value only."""
+    """Return tables of each arm with each kernel or engine version (Welch's t on logarithms). Raises UnknownName like
+    `verdicts`, and if all runs have the same value."""
     if metric is not None and metric not in METRICS:
         raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
     trials, primary = list[Trial](), _primaries(runs)
@@ -204,7 +204,7 @@ def as_document(found: Verdicts) -> dict[str, Any]:
 
 
 def as_csv(found: Verdicts) -> str:
-    """The same rows as CSV with a header; several notes are joined by "; "."""
+    """Return the rows as CSV with a header; several notes are joined by "; "."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*KEYS, "metric"])
@@ -220,7 +220,7 @@ def _no_formula(value: Any) -> Any:
 
 
 def as_markdown(found: Verdicts) -> str:
-    """A heading, a sentence and a table for each engine and workload."""
+    """Return a heading, a sentence and a table for each engine and workload, in Markdown."""
     parts = []
     for table in found.tables:
         parts.append(f"### {_title(table)}\n\n{plain_text(sentence(table.rows, table.metric))}\n")

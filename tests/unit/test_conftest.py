@@ -27,12 +27,12 @@ def test_a_unit_test_that_starts_a_process_fails(start: object) -> None:
 
 @pytest.mark.starts_processes
 def test_a_marked_unit_test_may_start_a_process() -> None:
-    """The exception is visible where it is made."""
+    """The mark `starts_processes` allows it."""
     assert subprocess.run([sys.executable, "-c", ""], check=False).returncode == 0
 
 
 def test_what_a_test_needs_is_looked_for(request: pytest.FixtureRequest) -> None:
-    """A program, a filesystem and an engine that are not there are named; one that is there is not."""
+    """The reason of a skip names the program, filesystem and engine that are missing, and not those that exist."""
     conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[1] / "conftest.py"))
     assert conftest is not None
     assert conftest._lacks("no-such-program") == "the program no-such-program"
@@ -43,7 +43,7 @@ def test_what_a_test_needs_is_looked_for(request: pytest.FixtureRequest) -> None
 
 @pytest.mark.starts_processes
 def test_one_file_of_tests_is_run_by_pytest_alone() -> None:
-    """From any folder: its imports of `tests` and of its neighbours need no option and no path."""
+    """Pytest runs a single file from any folder: its imports of `tests` and of its neighbours need no option."""
     there = Path(__file__).parents[1]
     argv = [
         sys.executable,
@@ -68,7 +68,7 @@ def test_every_version_of_python_that_the_locks_support_is_linted() -> None:
 
 
 def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:
-    """A root without its manifest, with a file missing or with one cut short is made again."""
+    """A root without its manifest, with a missing file or with a truncated file is made again."""
     (program := tmp_path / "postgres").write_bytes(b"ELF" * 100)
     assert not intact(tmp_path)
     (tmp_path / MANIFEST).write_text(json.dumps({"postgres": 300}))
@@ -82,7 +82,7 @@ def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_server_root_is_known_by_what_it_is_made_from() -> None:
-    """Recipes that differ in anything have roots of their own."""
+    """Recipes with any difference have separate roots."""
     recipe = RECIPES["postgres-19"]
     changed = [dataclasses.replace(recipe, suites=("sid",)), dataclasses.replace(recipe, packages=("postgresql-19",))]
     assert len({one.key for one in (*changed, *RECIPES.values())}) == len(RECIPES) + 2

@@ -21,7 +21,7 @@ class Axis:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value, to a tenth."""
+        """Return the pixel of a value, rounded to a tenth."""
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def clipped(self, value: float) -> float:

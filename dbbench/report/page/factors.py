@@ -30,7 +30,7 @@ class FactorPlot:
 
 
 def factor_plots(groups: Sequence[Group]) -> tuple[FactorPlot, ...]:
-    """One for each factor of each run, engine and workload; () without factors."""
+    """Return a chart for each factor of each run, engine and workload; () without factors."""
     plots: list[FactorPlot] = []
     runs: dict[tuple[str, str], list[Group]] = {}
     for group in groups:

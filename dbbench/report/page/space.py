@@ -125,7 +125,7 @@ COLUMNS: Final[tuple[tuple[str, Of, Callable[[float | None], str]], ...]] = (
 
 
 def space_table(groups: Sequence[Group]) -> SpaceTable:
-    """Restore, space and debt of each arm; columns that no trial has are left out and named."""
+    """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
     lines = []
     for group in groups:
         for row in sorted(group.rows, key=group.apart):

@@ -186,13 +186,13 @@ class Road:
         """Register the engine, the driver, the sampler and the device in place of the real ones."""
         for name in tuple(SAMPLERS):
             monkeypatch.delitem(SAMPLERS, name)
-        monkeypatch.setitem(SAMPLERS, "machine", Sampler(self.calls))
-        monkeypatch.setitem(ENGINES, "files", Engine(self.calls))
-        monkeypatch.setitem(DRIVERS, "copy", Driver(self.calls))
-        monkeypatch.setitem(KINDS, "dir", self._attached)
-        # For example tmpfs, or the overlay of a container.
-        if (family := mount_of(self.directory).fstype) not in FAMILIES:
-            monkeypatch.setitem(FAMILIES, family, FAMILIES["ext4"])
+        family = mount_of(self.directory).fstype  # for example tmpfs, or the overlay of a container
+        for table, name, part in (
+            (SAMPLERS, "machine", Sampler(self.calls)), (ENGINES, "files", Engine(self.calls)),
+            (DRIVERS, "copy", Driver(self.calls)), (KINDS, "dir", self._attached),
+            (FAMILIES, family, FAMILIES.get(family, FAMILIES["ext4"])),
+        ):  # fmt: skip
+            monkeypatch.setitem(table, name, part)
 
     @contextlib.contextmanager
     def _attached(self, spec: DeviceSpec, _images: Any, _permit: Any, arm: str, _most: int) -> Iterator[Device]:

@@ -122,10 +122,17 @@ def test_an_option_that_mkfs_does_not_know_is_an_error(loop_device: Device) -> N
         filesystems.make(setup, loop_device)
 
 
-@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unmount that fails names the process; when it has let go, the unmount succeeds."""
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in use is not waited for."""
     monkeypatch.setattr(common, "BUSY_S", 0.2)
+    monkeypatch.setattr(formatted, "_RELEASE_S", 0.3)
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+@pytest.mark.usefixtures("impatient")
+def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -> None:
+    """An unmount that fails names the process; when it has let go, the unmount succeeds."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with filesystems.mounted(setup, loop_device, at) as fs:
@@ -136,11 +143,9 @@ def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path, m
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_the_first_error_is_not_hidden_by_the_unmount(
-    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_the_first_error_is_not_hidden_by_the_unmount(loop_device: Device, tmp_path: Path) -> None:
     """What went wrong first is raised; that the unmount failed too is a note on it."""
-    monkeypatch.setattr(common, "BUSY_S", 0.1)
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with pytest.raises(ZeroDivisionError) as caught, filesystems.mounted(setup, loop_device, at) as fs:
@@ -152,11 +157,9 @@ def test_the_first_error_is_not_hidden_by_the_unmount(
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "unshare")
-def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(
-    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(loop_device: Device, tmp_path: Path) -> None:
     """umount returning 0 is not the end while another namespace holds a copy of the mount."""
-    monkeypatch.setattr(formatted, "_RELEASE_S", 0.3)
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     mount = filesystems.mounted(setup, loop_device, at)

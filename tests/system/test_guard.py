@@ -88,11 +88,18 @@ def attached(disk: Disk, permit: Permit | None = None, **more: str) -> AbstractC
     return block.attached(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab")
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in use is not waited for."""
+    for module, name in ((block, "_SETTLE_S"), (block, "_FREE_S"), (loop, "_SETTLE_S")):
+        monkeypatch.setattr(module, name, 0.2)
+
+
 @pytest.mark.needs("mkswap", "swapon", "unshare", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk) -> None:
     """Use never yields, also with the identity typed; every reason is told; no byte is changed."""
-    monkeypatch.setattr(block, "_SETTLE_S", 0.1)
     plant, evidence = PLANTS[name]
     with plant(disk):
         before = disk.digest()
@@ -168,9 +175,9 @@ def test_a_locked_device_is_left_alone(disk: Disk) -> None:
             pass
 
 
-def test_who_holds_the_lock_is_named(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     """Of a device and of a loop device's image: process, name and command, from within a trial's namespaces too."""
-    monkeypatch.setattr(loop, "_SETTLE_S", 0.1)
     with beside(sys.executable, "-c", LOCK, disk.path) as holder:
         with pytest.raises(DeviceLocked) as refused, attached(disk):
             pass
@@ -378,9 +385,9 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
         assert f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process" in process.run(argv).stdout
 
 
-def test_a_device_that_stays_busy_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
     """umount that did not happen is an error of its own, with who holds it; an earlier error stays the first."""
-    monkeypatch.setattr(block, "_FREE_S", 0.2)
     (point := disk.folder / "mnt").mkdir()
     with pytest.raises(UnmountFailed, match=f"is mounted at {point}"), attached(disk) as device:
         with hold.lent():

@@ -113,12 +113,16 @@ CRASHED = [pytest.param(family, engine, marks=[pytest.mark.needs("root", f"mkfs.
            for family, engine in (("ext4", "postgres"), ("xfs", "mariadb"), ("btrfs", "mysql"))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "engine"), CRASHED)
-def test_crash_recovery_replays_the_log_and_loses_nothing(
-    family: str, engine: str, filled: Filling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a sound check."""
+@pytest.fixture
+def short_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load before the crash."""
     monkeypatch.setattr(crash, "LOAD_S", 1.5)
+
+
+@pytest.mark.parametrize(("family", "engine"), CRASHED)
+@pytest.mark.usefixtures("short_load")
+def test_crash_recovery_replays_the_log_and_loses_nothing(family: str, engine: str, filled: Filling) -> None:
+    """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a sound check."""
     with filled(family, engine) as one:
         steps = named(operated(["crash-recovery"], one))
         start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
@@ -142,11 +146,9 @@ def _lsn(found: tuple[str, str]) -> int:
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
-def test_a_server_that_loses_acknowledged_rows_fails_the_trial(
-    filled: Filling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("short_load")
+def test_a_server_that_loses_acknowledged_rows_fails_the_trial(filled: Filling) -> None:
     """Planted: the log since the last checkpoint is taken away before the server starts again."""
-    monkeypatch.setattr(crash, "LOAD_S", 1.0)
     with filled("ext4", "postgres") as one:
 
         def forget() -> Any:

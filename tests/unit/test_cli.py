@@ -4,7 +4,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,25 +30,30 @@ def signals_as_before() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Make `explain` raise."""
-
-    @click.command()
-    @click.argument("words", nargs=-1)
-    def command(words: tuple[str, ...]) -> None:
-        raise error
-
-    monkeypatch.setattr(explain, "command", command)
+Failing = Callable[[BaseException], None]
 
 
-def test_an_error_is_evidence_where_effect_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    """A function that makes `explain` raise an error."""
+
+    def fail(error: BaseException) -> None:
+        @click.command()
+        @click.argument("words", nargs=-1)
+        def command(words: tuple[str, ...]) -> None:
+            raise error
+
+        monkeypatch.setattr(explain, "command", command)
+
+    return fail
+
+
+def test_an_error_is_evidence_where_effect_remedy(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
     """Four parts in this order on stderr; stdout has nothing; the exit code is the class's."""
     error = DeviceInUse(
         "/dev/x is in use", where='plan.toml:12  path = "/dev/x"', effect="Nothing was changed.", remedy="umount /dev/x"
     )
-    failing(monkeypatch, error)
+    failing(error)
     assert cli.run(["explain", "E104"]) == 5
     out, err = capsys.readouterr()
     assert out == ""
@@ -59,11 +64,9 @@ def test_an_error_is_evidence_where_effect_remedy(
     ]
 
 
-def test_a_fault_of_ours_has_an_id_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
     """What nobody foresaw is E999; only -v prints where it happened."""
-    failing(monkeypatch, ValueError("surprise"))
+    failing(ValueError("surprise"))
     assert cli.run(["explain", "E104"]) == 1
     quiet = capsys.readouterr().err
     assert quiet.startswith("error E999: ValueError: surprise\n")
@@ -77,10 +80,10 @@ def test_a_fault_of_ours_has_an_id_and_no_traceback(
     [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")],
 )
 def test_being_stopped_has_its_exit_codes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
+    failing: Failing, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
 ) -> None:
     """Ctrl-C and SIGTERM are no faults of ours and have IDs of their own."""
-    failing(monkeypatch, error)
+    failing(error)
     assert cli.run(["explain", "E104"]) == code
     assert told in capsys.readouterr().err
 

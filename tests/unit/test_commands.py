@@ -16,7 +16,6 @@ from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.run import exit_status, is_finished
 from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
-from dbbench.machine.limits import cgroup
 from dbbench.model import Fault, Run, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.report.verdicts import KEYS
@@ -316,17 +315,32 @@ def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureF
 # --- what is checked beforehand --------------------------------------------------------------------
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has everything and much space; tests take a thing away."""
-    from dbbench.storage import filesystems
+@dataclasses.dataclass
+class Machine:
+    """What the checks find: everything and much space; tests take a thing away."""
 
-    monkeypatch.setattr(preflight, "missing_programs", lambda _expanded: [])
-    monkeypatch.setattr(filesystems, "missing_programs", lambda _setup: ())
-    monkeypatch.setattr(filesystems, "works", lambda _setup: None)
-    monkeypatch.setattr(preflight, "_golden_bytes", lambda _expanded: 10**9)
-    monkeypatch.setattr(preflight, "free_bytes", lambda _path: 10**12)
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    missing: list[str] = dataclasses.field(default_factory=list)
+    does_not_work: dict[str, str] = dataclasses.field(default_factory=dict)  # setup: why
+    free_bytes: int = 10**12
+    memory_bytes: int = 8 * 2**30
+    user: int = 0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """The machine that preflight looks at."""
+    found = Machine()
+    for name, answer in (
+        ("dbbench.run.preflight.missing_programs", lambda _expanded: found.missing),
+        ("dbbench.storage.filesystems.missing_programs", lambda _setup: ()),
+        ("dbbench.storage.filesystems.works", lambda setup: found.does_not_work.get(setup.name)),
+        ("dbbench.run.preflight._golden_bytes", lambda _expanded: 10**9),
+        ("dbbench.run.preflight.free_bytes", lambda _path: found.free_bytes),
+        ("dbbench.machine.limits.cgroup.usable_bytes", lambda: found.memory_bytes),
+        ("os.geteuid", lambda: found.user),
+    ):
+        monkeypatch.setattr(name, answer)
+    return found
 
 
 def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
@@ -371,13 +385,12 @@ def test_a_log_that_does_not_fit_on_its_own_device(size: str, lacking: list[type
     assert lacks(tmp_path, plan) == lacking
 
 
-@pytest.mark.usefixtures("machine")
 def test_missing_programs_are_told_together_with_their_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One error names all programs, and the one command that brings them."""
     monkeypatch.setattr(packages, "find", lambda _name: None)  # on no machine is a part of those packages there
-    monkeypatch.setattr(preflight, "missing_programs", lambda _expanded: ["sysbench", "/usr/lib/sysstat/sadc"])
+    machine.missing = ["sysbench", "/usr/lib/sysstat/sadc"]
     wanted = plan_asked(tmp_path)
     with pytest.raises(ProgramMissing) as caught:
         preflight.check(wanted.plan, wanted.expanded, tmp_path)
@@ -385,14 +398,9 @@ def test_missing_programs_are_told_together_with_their_packages(
     assert caught.value.remedy == "apt-get install --no-install-recommends sysbench sysstat"
 
 
-@pytest.mark.usefixtures("machine")
-def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
     """The first gives ID and exit code, the others stand below it."""
-    from dbbench.storage import filesystems
-
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr(preflight, "free_bytes", lambda _path: 10**6)
-    monkeypatch.setattr(filesystems, "works", lambda setup: "no module" if setup.name == "xfs" else None)
+    machine.user, machine.free_bytes, machine.does_not_work = 1000, 10**6, {"xfs": "no module"}
     assert lacks(tmp_path) == [KernelLacks, NotRoot, DiskTooSmall]
     wanted = plan_asked(tmp_path)
     with pytest.raises(KernelLacks) as caught:
@@ -406,11 +414,8 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path: Path, monkeypatch: pytest
     ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["the cache of postgres has 5 GiB, but 4 GiB is all"]),
     ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but only 8 GiB is available here"]),
 ])  # fmt: skip
-def test_memory_that_is_not_there(
-    memory: str, cache: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_not_there(memory: str, cache: str, expected: list[str], tmp_path: Path) -> None:
     """A limit above the machine's memory limits nothing, and a server with a larger cache would be killed."""
-    monkeypatch.setattr(cgroup, "usable_bytes", lambda: 8 * 2**30)
     text = f"{memory}\n" + PLAN.replace("[workload]", f'settings = {{ shared_buffers = "{cache}" }}\n[workload]')
     wanted = plan_asked(tmp_path, text)
     found = preflight.refusals(wanted, tmp_path / "results")
@@ -418,16 +423,11 @@ def test_memory_that_is_not_there(
     assert all(part in error.evidence for part, error in zip(expected, found, strict=True))
 
 
-@pytest.mark.usefixtures("machine")
 def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Cores, memory, each device, and why arms are skipped; `plan` describes the run nevertheless."""
-    from dbbench.storage import filesystems
-
-    monkeypatch.setattr(cgroup, "usable_bytes", lambda: 8 * 2**30)
-    reasons = {"xfs": "mkfs.xfs not installed; no xfs"}
-    monkeypatch.setattr(filesystems, "works", lambda setup: reasons.get(setup.name))
+    machine.does_not_work = {"xfs": "mkfs.xfs not installed; no xfs"}
     device = f'[device]\nkind = "block"\npaths = ["{tmp_path}/a", "{tmp_path}/b"]\n'
     text = PLAN.replace('"xfs"]', '"xfs", "ext4-prealloc"]')
     text = text.replace("[engine]", f'memory = "16GiB"\n{device}[engine]\ncpus_server = "900"')
@@ -447,12 +447,10 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
 
 
-@pytest.mark.usefixtures("machine")
-def test_space_is_added_up_by_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here."""
     monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
-    for free, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
-        monkeypatch.setattr(preflight, "free_bytes", lambda _path, free=free: free)
+    for machine.free_bytes, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
         assert lacks(tmp_path) == expected
 
 
@@ -463,10 +461,9 @@ def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
     assert lacks(tmp_path, text) == [DiskTooSmall]
 
 
-@pytest.mark.usefixtures("machine")
-def test_directories_need_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_need_no_root(machine: Machine, tmp_path: Path) -> None:
     """Kind dir makes no filesystem: neither root nor mkfs is asked for; the directory is looked at."""
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    machine.user = 1000
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     text = PLAN.replace(

@@ -102,7 +102,7 @@ sys.addaudithook(_audit)
 
 
 @contextmanager
-def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def recorded(root: Path) -> Iterator[Recorder]:
     """Record what happens below `root` while the block lasts."""
     recorder, fsync, fdatasync = Recorder(root), os.fsync, os.fdatasync
 
@@ -115,9 +115,9 @@ def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
         return call
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", noted(fsync))
-        patched.setattr(os, "fdatasync", noted(fdatasync))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", noted(fsync))
+        monkeypatch.setattr(os, "fdatasync", noted(fdatasync))
         _recording.append(recorder)
         try:
             yield recorder
@@ -166,13 +166,11 @@ def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Ran
         (at / name).write_bytes(content or b"")
 
 
-def test_what_was_finished_before_a_cut_is_there_after_it(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp_path: Path) -> None:
     """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
     results_folder, run = tmp_path / "results", make_run()
     results_folder.mkdir()
-    with recorded(results_folder, monkeypatch) as recorder:
+    with recorded(results_folder) as recorder:
         folder = results.create_run(results_folder, run, "# plan\n")
         recorder.synced(results_folder)  # the folder's own name: from here on the run is known
         begun = len(recorder.moments)
@@ -198,7 +196,7 @@ def test_without_fsync_the_model_loses_results(
     """A control: the same cuts harm what nobody wrote through, so the model has teeth."""
     results_folder, run = tmp_path / "results", make_run()
     results_folder.mkdir()
-    with recorded(results_folder, monkeypatch) as recorder:
+    with recorded(results_folder) as recorder:
         folder = results.create_run(results_folder, run, "# plan\n")
         recorder.synced(results_folder)
         monkeypatch.setattr("dbbench.results.trials.sync", lambda path: None)

@@ -346,18 +346,23 @@ def test_commands_have_the_tuner_and_the_attributes() -> None:
     assert "tune2fs" in EXT4.programs(tuned)
 
 
-def test_blocks_above_the_page_size_need_a_kernel_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """xfs from 6.12 on; ext4 never."""
-    large = setup_of("xfs", mkfs=("-b", "size=16k"))
-    monkeypatch.setattr(xfs, "PAGE_BYTES", 4096)
-    monkeypatch.setattr(xfs, "kernel_version", lambda: (6, 1))
-    assert "16384 bytes, above the page size of 4096, need Linux 6.12" in str(xfs.FAMILY.lacks(large))
-    monkeypatch.setattr(xfs, "kernel_version", lambda: (6, 12))
-    assert xfs.FAMILY.lacks(large) is None
-    monkeypatch.setattr(xfs, "kernel_version", lambda: (5, 10))
-    monkeypatch.setattr(xfs, "PAGE_BYTES", 65536)  # a machine with large pages needs no large blocks
-    assert xfs.FAMILY.lacks(large) is None
+@pytest.mark.parametrize(("kernel", "page_bytes", "lack"), [
+    ((6, 1), 4096, "16384 bytes, above the page size of 4096, need Linux 6.12"), ((6, 12), 4096, None),
+    ((5, 10), 65536, None),  # a machine with large pages needs no large blocks
+])  # fmt: skip
+def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(
+    kernel: tuple[int, int], page_bytes: int, lack: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 6.12 on."""
+    monkeypatch.setattr(xfs, "PAGE_BYTES", page_bytes)
+    monkeypatch.setattr(xfs, "kernel_version", lambda: kernel)
+    found = xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-b", "size=16k")))
+    assert found is None if lack is None else lack in str(found)
     assert xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-m", "reflink=0"))) is None
+
+
+def test_ext4_has_no_blocks_above_the_page_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On no kernel."""
     monkeypatch.setattr(ext, "PAGE_BYTES", 4096)
     assert "takes no more than the page size" in str(EXT4.lacks(setup_of("ext4", mkfs=("-b", "16384"))))
     assert EXT4.lacks(setup_of("ext4", mkfs=("-b", "4096"))) is None

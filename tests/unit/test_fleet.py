@@ -365,7 +365,7 @@ def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "140")
     stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    stream.isatty = lambda: True  # type: ignore[method-assign]
     with control.renderer("auto", stream) as emit:
         emit(Event("note", {"text": "blocks 3 of db9 are dealt again, whole"}))
         emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))

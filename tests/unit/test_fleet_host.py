@@ -102,11 +102,15 @@ def test_a_host_is_abandoned_without_its_coordinator(tmp_path: Path) -> None:
     assert not ledger.abandoned(ours)
 
 
-def test_who_waits_for_the_disk_says_for_whom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Run]
-) -> None:
-    """The folder of the run that has it, as text and as a value."""
+@pytest.fixture
+def one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs are on the same disk."""
     monkeypatch.setattr(supervisor, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+
+
+@pytest.mark.usefixtures("one_disk")
+def test_who_waits_for_the_disk_says_for_whom(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+    """The folder of the run that has it, as text and as a value."""
     told, waits = list[tuple[str, str]](), threading.Event()
 
     def note(text: str, waits_for: str = "") -> None:
@@ -126,9 +130,9 @@ def test_who_waits_for_the_disk_says_for_whom(
     assert told == [(f"waiting for the disk, which is used by {tmp_path / 'first'}", str(tmp_path / "first"))]
 
 
-def test_disk_goes_to_who_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Run]) -> None:
+@pytest.mark.usefixtures("one_disk")
+def test_disk_goes_to_who_waited(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """Who gives it up after a block and wants it again is behind who waited for it."""
-    monkeypatch.setattr(supervisor, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
     run, order, waits = make_run("f"), list[str](), threading.Event()
 
     def other() -> None:

@@ -53,14 +53,14 @@ def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Host
     assert list(by_block.values()) == [{"a"}, {"b"}] * 3
 
 
-def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> None:
     """One that was killed between the longer order and its dealing leaves blocks that nobody has."""
     first = coordinator(tmp_path, hosts)
 
     def killed(_dealt: object, run: Run, _gone: object) -> None:
         raise SystemExit(len(run.order))
 
-    monkeypatch.setattr(first, "_deal_again", killed)
+    first._deal_again = killed  # type: ignore[method-assign]
     with pytest.raises(SystemExit, match="8"):
         first.work()
     assert len(results.load_spec(tmp_path / "f").order) == 8
@@ -70,10 +70,10 @@ def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts, mon
     assert sorted(block for mine in second.fleet.dealing.values() for block in mine) == list(range(1, LEAST + 2))
 
 
-def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> None:
     """A host that added blocks by itself would drive those of another."""
     asked, ask = list[Question](), hosts.ask
-    monkeypatch.setattr(hosts, "ask", lambda host, question: (asked.append(question), ask(host, question)))
+    hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
     assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Deal)} == {None}
     assert results.load_spec(tmp_path / "f").precision == 0.05
@@ -138,9 +138,7 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
     assert results.load_spec(tmp_path / "f").order == before
 
 
-def test_a_killed_coordinator_leaves_no_block_of_nobody(
-    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_coordinator_leaves_no_block_of_nobody(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """One that was killed between the longer order and its dealing: the next one deals it."""
     hosts = budgeted(tmp_path, make_run, 90.0, "spread")
     first = coordinator(tmp_path, hosts)
@@ -148,7 +146,7 @@ def test_a_killed_coordinator_leaves_no_block_of_nobody(
     def killed(*_: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr(first, "_deal_again", killed)
+    first._deal_again = killed  # type: ignore[method-assign]
     with pytest.raises(SystemExit):
         first.work()
     assert len(results.load_spec(tmp_path / "f").order) == 8
@@ -158,13 +156,11 @@ def test_a_killed_coordinator_leaves_no_block_of_nobody(
     assert run.unfinished == [] and {spec.block for spec in run.run.order} == set(range(1, 9))
 
 
-def test_hosts_know_the_budget_and_add_no_blocks(
-    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_know_the_budget_and_add_no_blocks(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """The coordinator numbers the blocks; each host measures its own time."""
     hosts = budgeted(tmp_path, make_run, 50.0, "spread")
     asked, ask = list[Question](), hosts.ask
-    monkeypatch.setattr(hosts, "ask", lambda host, question: (asked.append(question), ask(host, question)))
+    hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
     dealt = [results.parsed_spec(deal.spec) for deal in asked if isinstance(deal, Deal)]
     assert dealt and all((run.budget, run.plan.budget_s) == (Budget(step=0), 50.0) for run in dealt)

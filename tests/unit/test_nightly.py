@@ -225,11 +225,9 @@ def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
 class Machine:
     """Takes the place of the runner: a night is a made-up run of the asked arms and blocks."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.day = 0
         self.driven: list[tuple[str, list[str], int]] = []
-        monkeypatch.setitem(synthetic.SPEED, "ext4-guard", 1.0)
-        monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", self)
 
     def __call__(self, wanted: Asked, root: Path, name: str, *_: object) -> LoadedRun:
         self.day += name.endswith("-night")
@@ -251,7 +249,8 @@ def test_a_regression_from_its_night_to_its_acceptance(
     monkeypatch.chdir(tmp_path)
     plan = 'name = "p"\nfs_setups = ["ext4", "xfs", "btrfs"]\nblocks = 5\n[engine]\nname = "postgres"\n'
     (tmp_path / "p.toml").write_text(plan + '[workload]\nname = "pgbench-tpcb"\n')
-    machine = Machine(monkeypatch)
+    monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", machine := Machine())
+    monkeypatch.setitem(synthetic.SPEED, "ext4-guard", 1.0)
     command = ["nightly", "run", "p.toml", "--notify", "tee -a told.jsonl", "--junit", "junit.xml", "--json"]
     told: list[str] = []
     monkeypatch.setattr("dbbench.nightly.tonight.notify", lambda _, document: told.append(document["state"]))

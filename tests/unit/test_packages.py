@@ -55,12 +55,18 @@ def test_known_places_of_the_recorder() -> None:
     }
 
 
-def test_an_installed_package_is_not_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where sysstat is there and its recorder is not found, the remedy says where it was looked for, not to install."""
+@pytest.fixture
+def no_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine whose programs are those that the test puts into its folder."""
     monkeypatch.setattr(packages, "PATH", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": (str(tmp_path / "libexec"),)})
-    monkeypatch.setattr(packages, "manager", lambda: "apt-get")
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_an_installed_package_is_not_the_remedy(tmp_path: Path) -> None:
+    """Where sysstat is there and its recorder is not found, the remedy says where it was looked for, not to install."""
+    (tmp_path / "apt-get").touch(0o755)
     assert packages.remedy(["sadc", "vi"]) == "apt-get install --no-install-recommends sysstat"
     (tmp_path / "sadf").touch(0o755)
     found = packages.remedy(["sadc", "mkfs.xfs"])
@@ -96,10 +102,9 @@ def test_without_a_known_package_manager_the_projects_are_named(
     assert told.startswith("error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio (")
 
 
+@pytest.mark.usefixtures("no_programs")
 def test_what_is_missing_is_found_by_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A tool is there when all of its programs are; an engine may be left out."""
-    monkeypatch.setattr(packages, "PATH", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(
         packages,
         "TOOLS",
@@ -140,6 +145,7 @@ MARIADB = [tool(name) for name in ("mariadb-server-core", "mariadb-client", "mar
 OTHERS = [tool("sysstat"), tool("attr")]
 
 
+@pytest.fixture
 def apt(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     """apt-get answers as it did on that release with its MySQL server installed."""
 
@@ -155,11 +161,10 @@ def apt(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     monkeypatch.setattr(packages, "_apt", answered)
 
 
-def test_where_mysql_is_mariadb_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("release", ["ubuntu2404"])
+@pytest.mark.usefixtures("apt")
+def test_where_mysql_is_mariadb_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     """By itself, all of its packages, in one line that says why; the rest is installed and nothing removed."""
-    apt(monkeypatch, "ubuntu2404")
     chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
     assert chosen == [tool("sysbench"), *OTHERS]
     assert "sysbench" in plan.new and plan.removed == ()
@@ -170,11 +175,10 @@ def test_where_mysql_is_mariadb_is_left_out(
     assert "mysql-server-core-8.0" in line
 
 
-def test_what_mysql_excludes_with_mariadb_is_left_out_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("release", ["sid"])
+@pytest.mark.usefixtures("apt")
+def test_what_mysql_excludes_with_mariadb_is_left_out_too(capsys: pytest.CaptureFixture[str]) -> None:
     """sysbench of Debian unstable needs MariaDB's library, which excludes its MySQL."""
-    apt(monkeypatch, "sid")
     chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
     assert chosen == OTHERS
     assert "sysstat" in plan.new and plan.removed == ()
@@ -232,6 +236,7 @@ def test_the_demo_uses_the_servers_that_are_here(
     assert len(loaded.workload) == workloads
 
 
+@pytest.fixture
 def policies(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     """apt-cache answers as on that release."""
     monkeypatch.setattr(packages, "_policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text())
@@ -239,17 +244,16 @@ def policies(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
 
 
 @pytest.mark.parametrize(("release", "package"), [("debian13", "libfuse3-4"), ("ubuntu2404", "libfuse3-3")])
-def test_a_renamed_package_has_the_name_of_the_release(
-    release: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("policies")
+def test_a_renamed_package_has_the_name_of_the_release(package: str) -> None:
     """The library of libfuse 3 is another package since Debian 13."""
-    policies(monkeypatch, release)
     assert package_of(packages.FUSE) == package
 
 
-def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("release", ["debian13"])
+@pytest.mark.usefixtures("policies")
+def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy() -> None:
     """Debian 13 has no bcachefs-tools: no command that fails is printed."""
-    policies(monkeypatch, "debian13")
     assert packages.fix("libfuse3-4") == "apt-get install libfuse3-4"
     assert packages.fix("bcachefs-tools") == (
         "bcachefs-tools is not in this machine's package lists; apt-get update refreshes them"

@@ -47,7 +47,14 @@ def cells_of(tmp_path: Path, text: str) -> tuple[Cell, ...]:
     return plan.expand(plan.load(path, known), known).cells
 
 
-def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def all_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every setup works on this machine."""
+    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
+
+
+@pytest.mark.usefixtures("all_work")
+def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path) -> None:
     """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
     cells = cells_of(
         tmp_path,
@@ -65,7 +72,6 @@ name = "pgbench-select-only"
     )
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
-    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
     found, skipped = targets(cells, 1)
     assert skipped == {}
     assert [one.key for one in found] == [
@@ -83,13 +89,11 @@ def test_layers_are_not_examined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [4, 6])
-def test_setups_of_several_devices_have_as_many_disks(
-    given: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("all_work")
+def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path) -> None:
     """Those that a trial would take of the plan's, and the log's own beside them."""
     devices = f'[device]\ncount = {given}\n[device.wal]\nfs_setup = "xfs"'
     text = postgres_on('["btrfs-raid10", { use = "ext4", wal = false }]', devices)
-    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
     found, skipped = targets(cells_of(tmp_path, text), given)
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [

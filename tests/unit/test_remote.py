@@ -245,28 +245,38 @@ def test_address_of_another_machine_cannot_be_listened_on() -> None:
 # --- the agent, without its process ----------------------------------------------------------------
 
 
-def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclasses.dataclass
+class Wire:
+    """What an agent reads, a piece at a time, and what it has told."""
+
+    sent: list[bytes] = dataclasses.field(default_factory=list)
+    told: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """In place of stdin and stdout; after the last piece stdin is closed."""
+    made = Wire()
+    monkeypatch.setattr(agent, "tell", made.told.append)
+    monkeypatch.setattr(os, "read", lambda _fd, _size: made.sent.pop(0) if made.sent else b"")
+    return made
+
+
+def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, wire: Wire) -> None:
     """Into its folder whatever the name says, of mode 600; a second request may come in the same piece."""
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(agent, "tell", told.append)
-    monkeypatch.setattr(
-        os, "read", lambda _fd, _size: b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n'
-    )
+    wire.sent = [b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n']
     one = agent.Agent(tmp_path, os.getpid())
     assert one.answer_next()
-    assert told == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
+    assert wire.told == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
     assert (tmp_path / "a").read_bytes() == b"h\nllo" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
 
 
-def test_agent_tells_errors_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_tells_errors_and_goes_on(tmp_path: Path, wire: Wire) -> None:
     """A file that is not there; at the end of stdin it ends."""
-    told: list[dict[str, Any]] = []
-    monkeypatch.setattr(agent, "tell", told.append)
     one = agent.Agent(tmp_path, os.getpid())
-    monkeypatch.setattr(os, "read", lambda _fd, _size: b'{"do": "get", "name": "no"}\n{"do": "beat"}\n')
+    wire.sent = [b'{"do": "get", "name": "no"}\n{"do": "beat"}\n']
     assert one.answer_next()
-    assert told[0]["error"].startswith("get: ")
-    monkeypatch.setattr(os, "read", lambda _fd, _size: b"")
+    assert wire.told[0]["error"].startswith("get: ")
     assert not one.answer_next()
 
 

@@ -139,16 +139,22 @@ def test_a_kernel_that_counts_no_context_switches(tmp_path: Path) -> None:
     assert (clock.switches_per_s(), clock.server_bytes) == (None, None)
 
 
-def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16."""
+@pytest.fixture
+def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty /sys."""
     monkeypatch.setattr(sysfs, "SYS", tmp_path)
+    return tmp_path
+
+
+def test_disks_are_differences(sys_tree: Path) -> None:
+    """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16."""
     for disk in ("loop7", "loop8"):
-        folder = tmp_path / "class/block" / disk
+        folder = sys_tree / "class/block" / disk
         (folder / "queue").mkdir(parents=True)
         (folder / "queue/write_cache").write_text("write back\n")
         (folder / "stat").write_text("1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19\n")
     clock = DiskClock(("loop7", "loop8"))
-    (tmp_path / "class/block/loop7/stat").write_text(
+    (sys_tree / "class/block/loop7/stat").write_text(
         "1557 62 54821 158 1283 13236 1272928 303 0 152 483 2 0 2097160 2 230 19\n"
     )
     assert clock.difference() == {
@@ -157,9 +163,9 @@ def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }  # fmt: skip
 
 
-def test_a_disk_that_is_not_there_is_not_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("sys_tree")
+def test_a_disk_that_is_not_there_is_not_zero() -> None:
     """Nothing below, or a disk that cannot be read: not measurable."""
-    monkeypatch.setattr(sysfs, "SYS", tmp_path)
     nothing = dict.fromkeys(("read_bytes", "write_bytes", "read_operations", "write_operations", "flushes"))
     assert DiskClock(()).difference() == nothing
     assert DiskClock(("nvme9n9",)).difference() == nothing

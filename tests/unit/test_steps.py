@@ -51,7 +51,7 @@ sys.addaudithook(Failing.audit)
 
 
 @contextlib.contextmanager
-def failing(folder: Path, at: int, forever: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def failing(folder: Path, at: int, forever: bool) -> Iterator[None]:
     """That step fails while the block lasts."""
     real = os.fsync
 
@@ -59,8 +59,8 @@ def failing(folder: Path, at: int, forever: bool, monkeypatch: pytest.MonkeyPatc
         Failing.step(str(Path(f"/proc/self/fd/{fd}").readlink()))
         real(fd)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", fsync)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", fsync)
         Failing.folder, Failing.at, Failing.forever, Failing.seen = str(folder), at, forever, 0
         try:
             yield
@@ -68,13 +68,13 @@ def failing(folder: Path, at: int, forever: bool, monkeypatch: pytest.MonkeyPatc
             Failing.folder = ""
 
 
-def test_every_write_that_fails_leaves_no_half_result(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_write_that_fails_leaves_no_half_result(road: Road) -> None:
     """For every N, once and for ever: an error with its ID, or a result that is whole; then it is run again."""
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
             folder = road.create(f"results-{at}-{forever}")
-            with failing(folder, at, forever, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+            with failing(folder, at, forever), contextlib.suppress(FilesystemFull, ResultsUnwritable):
                 road.first(folder)
             steps = Failing.seen if at == 0 else steps
             assert road.calls.all_released(), at
@@ -87,27 +87,23 @@ def test_every_write_that_fails_leaves_no_half_result(road: Road, monkeypatch: p
     assert steps > 10
 
 
-def test_every_write_of_a_run_that_fails_leaves_the_one_before(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_write_of_a_run_that_fails_leaves_the_one_before(make_run: MakeRun, tmp_path: Path) -> None:
     """run.json that is written anew is the old or the new one, whole."""
     folder = results.create_run(tmp_path, make_run(), "")
     for at in range(1, 8):
-        with failing(folder, at, False, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+        with failing(folder, at, False), contextlib.suppress(FilesystemFull, ResultsUnwritable):
             results.save_spec(folder, make_run())
         assert results.load_spec(folder) == make_run()
         assert [path for path in folder.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(make_run: MakeRun, tmp_path: Path) -> None:
     """The folder of a run is there whole or not at all, and nothing else is."""
     (results_folder := tmp_path / "results").mkdir()
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
-            with failing(tmp_path, at, forever, monkeypatch), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+            with failing(tmp_path, at, forever), contextlib.suppress(FilesystemFull, ResultsUnwritable):
                 results.create_run(results_folder, make_run("new"), "# plan\n")
             steps = Failing.seen if at == 0 else steps
             found = [path.name for path in results_folder.iterdir()]
@@ -131,9 +127,7 @@ def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(make_run: Make
     assert (left.exists(), others.exists()) == (False, True)
 
 
-def test_every_write_of_an_image_that_fails_is_said_as_such(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_write_of_an_image_that_fails_is_said_as_such(make_run: MakeRun, tmp_path: Path) -> None:
     """A full disk is no fault of the program, and the image is made when there is room."""
     run = make_run()
     device = dataclasses.replace(run.plan.device, size_bytes=2**20)
@@ -142,7 +136,7 @@ def test_every_write_of_an_image_that_fails_is_said_as_such(
     while at <= steps:
         (folder := tmp_path / str(at)).mkdir()
         journal = Journal(folder / "journal.jsonl")
-        with failing(folder, at, False, monkeypatch), contextlib.suppress(FilesystemFull, DiskTooSmall):
+        with failing(folder, at, False), contextlib.suppress(FilesystemFull, DiskTooSmall):
             image.make_images(run, folder, journal, lambda what, share: None)
         steps = Failing.seen if at == 0 else steps
         image.make_images(run, folder, journal, lambda what, share: None)

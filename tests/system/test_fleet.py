@@ -1,6 +1,6 @@
 """A fleet of real workers, with everything that can be killed killed in the middle of a window.
 
-Long because one run of eight trials, in which four things die, serves all the tests that read it. The four hosts are on
+Long because one run of six trials, in which four things die, serves all the tests that read it. The three hosts are on
 this machine and share its disk, so their trials take turns.
 """
 
@@ -30,8 +30,8 @@ dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
 
-PLAN = plan(["ext4", "xfs"], blocks=4, device={"size": "320MiB"})
-FLEET = ("fleet", "run", "plan.toml", "--local", "4", "--spread", "--name", "r", "--progress", "plain")
+PLAN = plan(["ext4", "xfs"], blocks=3, device={"size": "320MiB"})
+FLEET = ("fleet", "run", "plan.toml", "--local", "3", "--spread", "--name", "r", "--progress", "plain")
 DEADLINE_S = 400
 
 
@@ -153,7 +153,7 @@ def test_no_trial_is_lost_doubled_or_moved(killed: Killing) -> None:
 def test_no_block_is_split(killed: Killing) -> None:
     """Each block on one host, its trials in the plan's order, and never two trials on the disk at once."""
     home = trials_of(killed.results / "r").values()
-    for block in range(1, 5):
+    for block in range(1, 4):
         mine = sorted((t for t in home if t["block"] == block), key=lambda t: str(t["phases"][:1]))
         assert len({trial["host"] for trial in mine}) == 1
         begun = [t for t in mine if t["phases"]]
@@ -172,7 +172,7 @@ def test_only_the_killed_trial_failed(killed: Killing) -> None:
 def test_hosts_are_kept(killed: Killing) -> None:
     """run.json has the facts of each host; a plain `run` never goes on with a fleet's."""
     hosts = json.loads((killed.results / "r/run.json").read_text())["hosts"]
-    assert sorted(hosts) == ["local-1", "local-2", "local-3", "local-4"]
+    assert sorted(hosts) == ["local-1", "local-2", "local-3"]
     assert {facts["kernel"] for facts in hosts.values()} == {os.uname().release}
     assert "E004" in killed.dbbench("run", "plan.toml", "--name", "r", status=2).stderr
 

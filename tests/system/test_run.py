@@ -40,7 +40,7 @@ pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres"
 def whole(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
     """One run of three filesystems, two engines, three workloads; `.done` is what the command printed."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("whole"))
-    tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], **SMALL["pgbench-tpcb"]}
+    tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
     sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
     scan = {"name": "scan", "engines": ["postgres"], "tables": 2, "table_bytes": "16MiB"}
     text = plan(["ext4", "xfs", "btrfs"], ["postgres", "mariadb"], [tpcb, sysbench, scan], device={"size": "1GiB"})

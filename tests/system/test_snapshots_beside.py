@@ -16,7 +16,7 @@ APPLY = {"name": "archive-apply", "scale": 1, "log_bytes": "20MiB", "interval": 
 
 def snapped(every: str, **cells: Any) -> str:
     """A plan whose trials take snapshots while the load runs."""
-    return plan(**cells, measure="8s", device={"size": "768MiB"}, snapshots={"every": every, "keep": 2})
+    return plan(**cells, measure="6s", device={"size": "768MiB"}, snapshots={"every": every, "keep": 2})
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "mkfs.ext4", "mkfs.xfs", "fs:btrfs", "fs:ext4", "fs:xfs",

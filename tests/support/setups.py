@@ -19,7 +19,7 @@ from tests.support.leftovers import loops_of, mounts_of
 from tests.support.plans import plan
 
 ALL: Final = catalog.catalog()
-UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 2, "threads": 1}
+UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 1, "rate": 200}
 SIZE: Final = 512 * 2**20  # of an image: half of it for a snapshot leaves enough for mkfs.xfs
 
 
@@ -44,7 +44,7 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
     """Return a plan with a short trial for each setup and engine; `mariadb`: settings of that engine."""
     engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
     loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
-                       "clients": 2}]  # fmt: skip
+                       "clients": 1}]  # fmt: skip
     return plan(setups, engines, loads, warmup="0s", measure="2s", device={"size": "1GiB", "count": count})
 
 

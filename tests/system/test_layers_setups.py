@@ -25,7 +25,7 @@ from dbbench.storage import filesystems, layers
 from tests.support import setups
 from tests.support.leftovers import layers_of
 from tests.support.plans import SMALL, plan
-from tests.support.setups import ALL, attached, flushes, shipped, working
+from tests.support.setups import ALL, UPDATES, attached, flushes, shipped, working
 
 MIB: Final = 2**20
 FAMILIES: Final = ("f2fs", "nilfs2", "bcachefs")
@@ -98,8 +98,6 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
 
 
 # --- with a database -------------------------------------------------------------------------------
-
-UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 2, "threads": 1}
 
 
 def layered(setups: list[str], *operations: str, count: int = 1, **cells: Any) -> str:

@@ -243,12 +243,18 @@ def test_interrupted_run_ends_cleanly_and_says_how_to_go_on(dbbench: Any, nothin
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
-    """Who comes second is told who holds the run, exit 5."""
+    """Who comes second is told who holds the run, exit 5. The first is stopped meanwhile, lest it end before."""
     dbbench.plan(plan())
     refused: list[subprocess.CompletedProcess[str]] = []
-    dbbench.run_and(
-        "plan.toml", dbbench.in_window, lambda _: refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
-    )
+
+    def run_again(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    dbbench.run_and("plan.toml", dbbench.in_window, run_again)
     assert "E803" in refused[0].stderr
 
 

@@ -76,7 +76,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
 
 
 LOADS: dict[str, tuple[dict[str, Any], str]] = {  # and the size of the device
-    "postgres": ({"name": "pgbench-tpcb", "scale": 2, "clients": 2}, "384MiB"),
+    "postgres": ({"name": "pgbench-tpcb", "scale": 1, "clients": 2}, "384MiB"),
     "mariadb": ({"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2}, "1GiB"),
 }
 

@@ -19,7 +19,7 @@ pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs(*NEEDS, "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
 ROOT = Path(__file__).parents[2]
-TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
+TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 1, "rate": 200}
 PLAN = plan(workload=TPCB, warmup="0s", measure="2s", device={"size": "320MiB"})
 
 

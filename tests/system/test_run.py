@@ -312,8 +312,10 @@ def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: A
     """A dataset that does not fit into the directory's filesystem: E305 in restore, the directory as it was."""
     with mounted(loop_device) as at:
         (at / "target").mkdir()
-        load = {"name": "pgbench-tpcb", "scale": 40, "clients": 2, "threads": 2}
-        dbbench.plan(plan(workload=load, device=directory(at / "target")))
+        left = os.statvfs(at)
+        with (at / "theirs").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
+        dbbench.plan(plan(device=directory(at / "target")))
         dbbench("run", "plan.toml", "--name", "r", status=1)
         assert not list((at / "target").iterdir())
     (trial,) = dbbench.trials().values()

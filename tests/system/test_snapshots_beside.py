@@ -9,7 +9,7 @@ import pytest
 from tests.support.plans import plan
 
 POSTGRES = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
-TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2}
+TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2, "rate": 200}
 WRITES = {"name": "sysbench-oltp-write-only", "tables": 1, "table_size": 2000, "clients": 2}
 APPLY = {"name": "archive-apply", "scale": 1, "log_bytes": "20MiB", "interval": "3s"}
 

@@ -22,6 +22,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dbbench.results.journal import Journal
@@ -243,16 +244,20 @@ def test_interrupted_run_ends_cleanly_and_says_how_to_go_on(dbbench: Any, nothin
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
-    """Who comes second is told who holds the run, exit 5. The first is stopped meanwhile, lest it end before."""
+    """The second command is told which process works on the run, exit 5. The first one is stopped meanwhile: on a busy
+    machine its trial could end before the second command looks."""
     dbbench.plan(plan())
     refused: list[subprocess.CompletedProcess[str]] = []
 
     def run_again(pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
+        first = [psutil.Process(pid), *psutil.Process(pid).children()]  # the command and the process of its trial
+        for process in first:
+            process.suspend()
         try:
             refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
         finally:
-            os.kill(pid, signal.SIGCONT)
+            for process in first:
+                process.resume()
 
     dbbench.run_and("plan.toml", dbbench.in_window, run_again)
     assert "E803" in refused[0].stderr

@@ -1,7 +1,7 @@
 """Nightly runs: what is kept of each night, when a change is a regression, and when to notify.
 
-`tonight` runs a night and judges it, `history` keeps a line for each night, `analysis` finds regressions, `baselines`
-holds what a person has accepted, `retention` removes old raw data, and `state` reports changes only.
+`tonight` runs a night and judges it. `history` keeps a line for each night and the runs that a person has accepted,
+adds the guard to a plan, and removes old raw data. `analysis` finds regressions, and says when to notify.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The power-loss lab: do acknowledged commits survive a power loss, and does the server start again?
 
-A server works on a disk of the lab (`disk`), which logs every write and flush (`log`). From the log, any number of
-disks are made as a power loss would have left them (`aims`, `images`). Each is recovered and checked (`recovery`)
-against what a witness outside the server knows (`witness`). Controls that must lose data prove that the lab detects a
-loss (`controls`); the conclusion from n cuts is arithmetic (`lab`).
+A server works on a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are
+made as a power loss would have left them (`disk_images`). Each is recovered and checked (`ground`) against what a
+witness outside the server knows (`witness`). Controls that must lose data prove that the lab detects a loss
+(`targets`); the conclusion from n cuts is arithmetic (`lab`).
 
 `examined` starts the lab's process; `unavailable` says in advance whether this machine supports the lab.
 """

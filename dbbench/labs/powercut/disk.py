@@ -2,7 +2,8 @@
 
 `main([MOUNTPOINT, LOG, IMAGE, ...])`, in a separate Python process, serves the images as MOUNTPOINT/0, /1, ... until it
 is unmounted. Each file has a loop device, and the filesystem under test is on the loop devices, whose flushes arrive
-here as fsync. What a flush makes safe, and what is still in a volatile cache, is decided later from the log (`images`).
+here as fsync. What a flush makes safe, and what is still in a volatile cache, is decided later from the log
+(`disk_images`).
 
 There is one thread: requests are numbered as they arrive and answered in that order.
 

@@ -3,9 +3,8 @@
 User-mode Linux with native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this machine's root
 filesystem. It is several times slower than the machine: it shows that a plan works, never how fast.
 
-The cached build of the second kernel: its location, its key, and how it is made.
-
-`KEY/root` is a small root (`smallroot`). Deleting the directory only costs the minutes of another build.
+Builds are cached, each in a directory with its key as the name: `KEY/root` is a small root (see `boot`). Deleting it
+only costs the minutes of another build.
 """
 
 from __future__ import annotations

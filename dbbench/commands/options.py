@@ -29,8 +29,8 @@ class Options:
     no_color: bool = False
     paths: list[str] = field(default_factory=list)
     passed_over: list[DbbenchError] = field(default_factory=list)  # errors of runs that the output does not contain
-    results_folder: Path = Path("results")  # of --results, in commands that have it
-    progress: str = "auto"  # of --progress
+    results_folder: Path = Path("results")  # value of --results, for commands that have it
+    progress: str = "auto"  # value of --progress
 
     def coloured(self, stream: TextIO) -> bool:
         """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""

@@ -62,7 +62,7 @@ class Manifest:
     build_s: float
     compressibility: float | None  # size ÷ size after zlib level 1, for a sample of the data files
     entries: tuple[Entry, ...]
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the server that built the copy
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings of the server that built the copy
     changes: tuple[SourceChange, ...] = ()  # what was left out of a user's own data or changed in it
     told: tuple[str, ...] = ()  # the changes as sentences, in manifests of earlier versions
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID

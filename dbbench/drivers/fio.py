@@ -160,7 +160,7 @@ _TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
 class FioSummary:
     """The sum over all jobs, of the measured time only."""
 
-    seconds: float  # of the longest job
+    seconds: float  # duration of the longest job
     ios: int
     read_bytes: int
     write_bytes: int

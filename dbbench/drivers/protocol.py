@@ -46,7 +46,7 @@ class Load(Protocol):
     """A running load generator."""
 
     @property
-    def pids(self) -> tuple[int, ...]: ...  # of the tool's processes, for CPU accounting
+    def pids(self) -> tuple[int, ...]: ...  # pids of the tool's processes, for CPU accounting
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second.

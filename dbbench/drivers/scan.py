@@ -91,7 +91,7 @@ class _Session:
     def __init__(self, sql: Sql, connection: Any, table: Table, statement: str, repeat_s: float) -> None:
         self.sql, self.connection, self.table, self.statement = sql, connection, table, statement
         self.repeat_s = repeat_s
-        self.plan = ""  # of the first scan, which is cold
+        self.plan = ""  # query plan of the first scan, which is cold
         self.scans = 0
         self.ended: float | None = None  # monotonic time; None: the table was not read to the end
         self.helper = threads.Helper(f"scan-{table.name}", self._scan)

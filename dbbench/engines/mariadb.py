@@ -44,7 +44,7 @@ PROFILE: Final = replace(
 name = "mariadb"
 # settings = { innodb_buffer_pool_size = "1G" }
 """,
-    empty_bytes=162_000_000,  # of 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
+    empty_bytes=162_000_000,  # size with 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
     copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
             "mariadb-backup --prepare --target-dir={copy}",
     changed_settings="""

@@ -268,10 +268,11 @@ Values = Mapping[str, Scalar]  # values of settings by name
 class Profile:
     """What the rest of the program needs to know about an engine without a running server."""
 
-    name: str  # as plans name the engine
-    title: str  # as texts name the engine
+    name: str  # name of the engine in plans
+    title: str  # name of the engine in texts
     sql: Sql | None = None  # None: there is no server
-    dialect: Literal["postgres", "mysql", ""] = ""  # of the dumps, backups and recorded statements that it accepts
+    # dialect of the dumps, backups and recorded statements that it accepts
+    dialect: Literal["postgres", "mysql", ""] = ""
     package: str = ""  # Debian's package of the server; "": Debian has none
     excluded_by: tuple[str, ...] = ()  # engines whose packages conflict with this one's
     programs: tuple[str, ...] = ()  # possible names of the server program

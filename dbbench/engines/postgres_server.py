@@ -33,7 +33,7 @@ from dbbench.process import Running, User
 USER: Final = "dbbench"
 PORT: Final = 5432  # only part of the socket's name: without a load generator on another host no port is open
 SETTLE_S: Final = 600.0  # enough for an autovacuum of a large table at fixed cost limits
-EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # of the contrib package; used if they are installed
+EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # extensions of the contrib package; used if they are installed
 _LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connection was closed
 BLOCK: Final = 8192  # the default of packages; the server's block_size replaces it
 # An idle background process waits for an event of the type Activity in its main loop ("CheckpointerMain"; see the table

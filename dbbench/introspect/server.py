@@ -203,7 +203,7 @@ def _mount_of(datadir: str | None) -> Mount | None:
         return None
 
 
-SYSBENCH_TABLES: Final = 8  # of the workload in the plan
+SYSBENCH_TABLES: Final = 8  # number of tables of the sysbench workload in the plan
 OTHERS: Final = ("ext4", "xfs", "btrfs")  # setups that the baseline is compared with
 _QUIET: Final = {
     "noatime",

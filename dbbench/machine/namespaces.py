@@ -322,8 +322,8 @@ class Mount:
     device: str
     point: Path
     fstype: str
-    source: str  # as given to mount: /dev/sdb1, tmpfs
-    options: tuple[str, ...]  # of the mount and of the superblock, in the kernel's order, without duplicates
+    source: str  # the source as given to mount: /dev/sdb1, tmpfs
+    options: tuple[str, ...]  # options of the mount and of the superblock, in the kernel's order, without duplicates
 
 
 def mounts_of(process: Path) -> tuple[Mount, ...]:

@@ -15,7 +15,7 @@ from typing import Final
 LEAST_S: Final = 60  # shorter windows have too few means
 BATCH_S: Final = 10
 P_VALUE: Final = 0.01
-LEAST_MEANS: Final = 6  # of a line with an interval
+LEAST_MEANS: Final = 6  # smallest number of means for a line with an interval
 CHANGE: Final = 0.03  # end to end, as a share of the mean: a smaller trend is real and moves no verdict
 _MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batches of five
 

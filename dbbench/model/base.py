@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from dbbench.units import bytes_of, seconds_of
 
-SCHEMA: Final = 1  # of run.json and trial.json; increased when the meaning of a key changes
+SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when the meaning of a key changes
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]

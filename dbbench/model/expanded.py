@@ -24,7 +24,7 @@ class EarlierLoad:
     """What the load of a cell did in earlier trials on this host, as medians; for estimates only."""
 
     load_s: float
-    write_bytes_per_s: float  # to the devices, during the load
+    write_bytes_per_s: float  # writes to the devices during the load
     drain_bytes: float  # written to the devices after the load
     log_bytes_per_s: float | None = None  # write-ahead log; None: not counted
     binlog_bytes_per_s: float | None = None
@@ -39,7 +39,7 @@ class Cell:
     setup: FsSetup
     engine: EngineSpec
     workload: Workload
-    parameters: dict[str, Scalar]  # of the workload, including the defaults
+    parameters: dict[str, Scalar]  # parameters of the workload, including the defaults
     dataset: Dataset
     window: Window
     wal_setup: FsSetup | None = None  # for `[device.wal]`
@@ -79,7 +79,7 @@ class TrialSpec:
     cell: str  # Cell.id
     block: int  # from 1
     attempt: int  # from 1
-    position: int  # in the order of the run, from 1
+    position: int  # place in the order of the run, from 1
 
 
 @dataclass(frozen=True)

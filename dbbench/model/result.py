@@ -49,7 +49,7 @@ class FilesystemFacts:
     family: str
     mkfs: tuple[tuple[str, ...], ...] = ()
     mount_options_asked: tuple[str, ...] = ()
-    mount_options_effective: tuple[str, ...] = ()  # of mount and superblock, read from mountinfo
+    mount_options_effective: tuple[str, ...] = ()  # options of mount and superblock, read from mountinfo
     geometry: dict[str, Scalar] = field(default_factory=dict)
     read_ahead_kb: int | None = None  # from the backing device info (bdi) of the mounted filesystem
     queue: dict[str, str] = field(default_factory=dict)  # attributes in /sys/block/DEV/queue when attached
@@ -57,7 +57,8 @@ class FilesystemFacts:
     durability_flags: tuple[Durability, ...] = ()  # computed for the filesystem and the server together
     durability_class: str = "full"
     layers: tuple[dict[str, Scalar], ...] = ()  # kind, and what its tool reports (level, chunk_kb ...)
-    tunables: dict[str, Scalar] = field(default_factory=dict)  # of the driver or the pool: txg_timeout_s, sync ...
+    # settings of the driver or the pool: txg_timeout_s, sync ...
+    tunables: dict[str, Scalar] = field(default_factory=dict)
     wal: FilesystemFacts | None = None  # the filesystem of `[device.wal]`
     syncs: tuple[SyncFacts, ...] = ()  # measured after the load; () in results of earlier versions
     syncs_note: str = ""  # why `syncs` is empty
@@ -188,7 +189,7 @@ class GrownFile:
     path: str  # relative to the mount point
     bytes: int
     grown_bytes: int
-    extents: Extents | None = None  # of the new end; None: the filesystem does not report extents (ZFS)
+    extents: Extents | None = None  # extents of the new end; None: the filesystem does not report extents (ZFS)
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class WearFacts:
     """Wear and health that the first disk reports."""
 
     written_bytes: int | None = None  # since the disk was made
-    used_share: float | None = None  # of the rated endurance; may be above 1
+    used_share: float | None = None  # used share of the rated endurance; may be above 1
     temperature_c: float | None = None
 
 
@@ -317,7 +318,7 @@ class AgeFacts:
     files: int  # files that were left
     files_written: int
     written_bytes: int
-    digest: str  # of the sequence: equal digests mean the same names, sizes and bytes in the same order
+    digest: str  # digest of the sequence: equal digests mean the same names, sizes and bytes in the same order
     filled: float  # share of the space that was used in the end
     before: tuple[FreeExtents, ...] | None = None
     after: tuple[FreeExtents, ...] | None = None
@@ -487,7 +488,7 @@ class SnapshotFacts:
 class OperationFacts:
     """A timed operation on the filled filesystem: snapshot, clone, fsck, adding a device ..."""
 
-    name: str  # of the operation, or of a step of it: "snapshot", "snapshot: create"
+    name: str  # name of the operation, or of a step of it: "snapshot", "snapshot: create"
     seconds: float | None  # None: not possible here, failed, or not tried after a failure
     bytes: int | None = None  # space that it used on the filesystem
     text: str = ""

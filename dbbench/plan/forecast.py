@@ -25,7 +25,7 @@ from dbbench.plan.preview import preview
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text
 
-DEFAULT_CV: Final = 0.03  # of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
+DEFAULT_CV: Final = 0.03  # CV of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
 POWER: Final = 0.9
 _T = TypeVar("_T")
 MOST_RUNS: Final = 5  # earlier runs that are read

@@ -63,7 +63,7 @@ class Client:
 
     spec: ClientSpec
     driver: str
-    version: str  # of the server
+    version: str  # version of the server
     folder: Path
     facts: ClientFacts | None = None
     tool: str = ""  # path of the load generator on that host

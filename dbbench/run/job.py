@@ -69,7 +69,7 @@ class Job:
 
     run: Run
     cell: Cell
-    journal: Journal  # of the run, not of the trial
+    journal: Journal  # journal of the run, not of the trial
     workdir: WorkDir
     emit: Emit
     images: Images | None = None  # only for kind loop

@@ -58,7 +58,7 @@ class Meter:
     debt_bytes: int | None = None
     drain_write_bytes: int | None = None
     cores: CoresFacts | None = None
-    memory: MemoryReading | None = None  # of the server's control group
+    memory: MemoryReading | None = None  # memory use of the server's control group
     resident_bytes: int | None = None  # part of the files in the page cache when the window ended
     elsewhere: bool = False  # some of the server's files are not on the device under test
     client: Client | None = None  # the load generator is on another host

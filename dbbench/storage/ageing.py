@@ -28,7 +28,7 @@ FOLDERS: Final = 16  # ext spreads folders over block groups, so several folders
 # large ones. The largest file is small compared with the device, so that many free extents arise.
 SMALLEST: Final = 4 * 2**10
 LARGEST: Final = 16 * 2**20
-LARGEST_SHARE: Final = 1 / 32  # of the device, where that is less than the largest size above
+LARGEST_SHARE: Final = 1 / 32  # share of the device, where that is less than the largest size above
 UNIT: Final = 4 * 2**10  # file sizes are multiples of this, the smallest block of most filesystems
 PIECE: Final = 256 * 2**10  # largest single write: files grow in turns, as logs and tables do
 TOGETHER: Final = 4  # files that grow at the same time

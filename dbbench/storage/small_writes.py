@@ -23,7 +23,7 @@ from dbbench.model import SyncFacts
 APPEND_BYTES: Final = 16 * 2**10
 _MOST: Final = 4096  # most appends of one row: 64 MiB in total
 _LONGEST_S, _SHORTEST_S = 1.0, 0.03
-_SHARE: Final = 1 / 60  # of the measured window for each row, as for the bare device
+_SHARE: Final = 1 / 60  # share of the measured window for each row, as for the bare device
 _CALLS: Final[dict[str, Callable[[int], None]]] = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
 _STATX_BYTES: Final = 256

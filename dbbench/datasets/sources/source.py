@@ -42,12 +42,12 @@ class Source:
     """The data at `path`. `identity` changes with the name, size or time of any of its files."""
 
     path: Path
-    form: str  # of FORMS
+    form: str  # one of FORMS
     engine: str
-    version: str  # of the server that wrote it, as precisely as the source contains it: "15.18", "15", ""
+    version: str  # version of the server that wrote it, as precisely as the source contains it: "15.18", "15", ""
     bytes: int
     identity: str
-    page_size: int | None = None  # of a physical form, if one of its files contains it
+    page_size: int | None = None  # page size of a physical form, if one of its files contains it
 
     @property
     def physical(self) -> bool:

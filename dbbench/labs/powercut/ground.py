@@ -43,7 +43,8 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import Mounted, MountPoint, Stored
 
-IMAGE_BYTES: Final = 2**30  # of each sparse disk; large enough that no mkfs applies relevant rules for small devices
+# size of each sparse disk; large enough that mkfs does not apply its rules for small devices
+IMAGE_BYTES: Final = 2**30
 
 
 # MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.

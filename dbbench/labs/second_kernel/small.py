@@ -17,7 +17,7 @@ from dbbench.run.record import DEADLINES_S
 
 # Exists only inside: nothing that its journal names exists outside.
 PLACE: Final = Path("/var/tmp/dbbench-second-kernel")
-DEVICE_BYTES: Final = 2**30  # of each device: large enough for every family and for a server with its log
+DEVICE_BYTES: Final = 2**30  # size of each device: large enough for every family and for a server with its log
 PHASE_S: Final = 600.0  # limit of a phase: one that hangs is reported by name, and the rest continues
 WARMUP_S: Final = 1.0
 MEASURE_S: Final = 4.0

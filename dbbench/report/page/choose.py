@@ -43,7 +43,7 @@ class Choose:
     """The table over all groups of one run."""
 
     groups: tuple[Group, ...]
-    headings: tuple[str, ...]  # of the columns of abilities
+    headings: tuple[str, ...]  # headings of the columns of abilities
     rows: tuple[Choice, ...]
 
 

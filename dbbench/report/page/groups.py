@@ -27,7 +27,7 @@ class Group:
     trials: tuple[Trial, ...]
     marks: dict[str, Mark]
     of_several_runs: bool
-    comparison: Comparison  # of all trials of the run
+    comparison: Comparison  # comparison of all trials of the run
 
     @property
     def ident(self) -> str:

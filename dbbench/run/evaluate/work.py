@@ -27,7 +27,7 @@ from dbbench.units import percent
 FAILED: Final = "The trial is marked failed."
 CLOCK_S: Final = 0.1  # a tenth of a second of the series
 OTHERS: Final = 0.10  # share of the processors of the client's host
-LEAST_SECONDS: Final = 3  # of seconds with a snapshot, and of the others; with fewer, a mean says little
+LEAST_SECONDS: Final = 3  # least number of seconds with a snapshot, and of others; with fewer, a mean says little
 RATES: Final = ("tps", "apply_kb_per_s")
 
 

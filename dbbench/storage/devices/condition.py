@@ -263,7 +263,7 @@ _SPAN: Final = 4 * 2**30  # bytes that are accessed: more than the cache of a co
 _SKIP: Final = 2**20  # the first MiB stays erased, so that the data cannot look like a filesystem
 _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.1
-_SHARE: Final = 1 / 60  # of the measured window for each row: 2 s for two minutes
+_SHARE: Final = 1 / 60  # share of the measured window for each row: 2 s for two minutes
 
 CEILING_ROWS: Final[dict[str, tuple[str, ...]]] = {
     "write_8k_fdatasync": ("--rw=randwrite", "--bs=8k", "--iodepth=1", "--fdatasync=1"),

@@ -61,7 +61,7 @@ class Mounted:
     raw: Path | None = None  # device node, if there is no filesystem on the device
     # Settings of the driver or the pool: txg_timeout_s, arc_max_bytes ...
     tunables: dict[str, Scalar] = field(default_factory=dict)
-    record_bytes: int | None = None  # of a pool: bytes that are copied on write together; a larger page can tear
+    record_bytes: int | None = None  # for a pool: bytes that are copied on write together; a larger page can tear
     properties: tuple[str, ...] = ()  # entries of options_effective that belong to the volume and not to the mount
     pool: Pool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
 

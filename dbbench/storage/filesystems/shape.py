@@ -24,7 +24,7 @@ T = TypeVar("T")
 LARGEST: Final = 5  # files: enough for the largest table of a dataset and its largest indexes
 _BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
 _PROBE: Final = ".dbbench-probe"
-_LEAST_READ: Final = 0.9  # of the requested bytes; ends of files and metadata change it a little
+_LEAST_READ: Final = 0.9  # share of the requested bytes; ends of files and metadata change it a little
 _BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB occupies at least one block of 4 KiB
 
 

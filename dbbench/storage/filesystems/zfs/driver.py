@@ -20,7 +20,7 @@ from dbbench.results.journal import Journal
 
 MODULE: Final = Path("/sys/module/zfs")
 ARCSTATS: Final = Path("/proc/spl/kstat/zfs/arcstats")
-FUSE_POOL_VERSION: Final = 23  # of zfs-fuse 0.7.x, the last release
+FUSE_POOL_VERSION: Final = 23  # pool version of zfs-fuse 0.7.x, the last release
 ARC_JOURNALLED: Final = "zfs_arc"
 ARC_LEAST_BYTES: Final = 64 * 2**20  # OpenZFS accepts no smaller zfs_arc_max
 _ARC_SETTLED: Final = 1.01  # the ARC reports its new limit at once, but rounded

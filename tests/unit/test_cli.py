@@ -149,9 +149,9 @@ def test_completions(
     (tmp_path / "results/demo").mkdir(parents=True)
     (tmp_path / "results/demo/run.json").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("_DBBENCH_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", f"dbbench {words}")
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    for name, value in (("_DBBENCH_COMPLETE", "bash_complete"), ("COMP_WORDS", f"dbbench {words}"),
+                        ("COMP_CWORD", str(len(words.split())))):  # fmt: skip
+        monkeypatch.setenv(name, value)
     cli.run([])
     kind = "file" if words.startswith("run") else "plain"
     assert f"{kind},{expected}" in capsys.readouterr().out.splitlines()

@@ -97,16 +97,17 @@ def test_every_ingredient_changes_the_key() -> None:
     assert base.key.startswith("postgres-15.18-pgbench-")
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cache", "xdg", "expected"), [
+    ("/data/golden", "/data/cache", "/data/golden"), ("", "/data/cache", "/data/cache/dbbench/golden"),
+    ("", "cache", "/home/ann/.cache/dbbench/golden"),
+])  # fmt: skip
+def test_the_cache_is_where_the_environment_says(
+    cache: str, xdg: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored."""
-    monkeypatch.setenv("DBBENCH_CACHE", "/data/golden")
-    assert golden.cache_folder() == Path("/data/golden")
-    monkeypatch.delenv("DBBENCH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/data/cache")
-    assert golden.cache_folder() == Path("/data/cache/dbbench/golden")
-    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-    monkeypatch.setenv("HOME", "/home/ann")
-    assert golden.cache_folder() == Path("/home/ann/.cache/dbbench/golden")
+    for name, value in (("DBBENCH_CACHE", cache), ("XDG_CACHE_HOME", xdg), ("HOME", "/home/ann")):
+        monkeypatch.setenv(name, value)
+    assert golden.cache_folder() == Path(expected)
 
 
 def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> None:

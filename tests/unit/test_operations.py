@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,19 +156,21 @@ def test_no_copy_without_its_log(said: Said) -> None:
     assert said.lines == []
 
 
-def failing(error: BaseException) -> Callable[[Filled], Iterator[OperationFacts]]:
-    """An operation of one step that succeeds, then ends with the error."""
+@pytest.fixture
+def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operation `grow` has one step that succeeds, then ends with the error."""
 
     def operation(_: Filled) -> Iterator[OperationFacts]:
         yield OperationFacts("grow: add device", 1.0)
         raise error
 
-    return operation
+    monkeypatch.setitem(operations.OPERATIONS, "grow", operation)
 
 
-def test_a_failed_operation_ends_them(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [CommandFailed("no such device")])
+@pytest.mark.usefixtures("failing")
+def test_a_failed_operation_ends_them(said: Said) -> None:
     """What was done stays, the failure is told, what comes later is not tried: the filesystem's state is unknown."""
-    monkeypatch.setitem(operations.OPERATIONS, "grow", failing(CommandFailed("no such device")))
     assert operated(["grow", "snapshot"], said.filled) == (
         OperationFacts("grow: add device", 1.0),
         OperationFacts("grow", None, text="no such device", failed=True),
@@ -178,11 +180,9 @@ def test_a_failed_operation_ends_them(said: Said, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("error", [FilesystemDamaged("x"), CopyWrong("x"), Interrupted("x"), KeyboardInterrupt()])
-def test_what_is_not_the_operations_own_affair_is_raised(
-    error: BaseException, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("failing")
+def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: Said) -> None:
     """Damage fails the trial; being stopped is no result at all."""
-    monkeypatch.setitem(operations.OPERATIONS, "grow", failing(error))
     with pytest.raises(type(error)):
         operated(["grow"], said.filled)
 

@@ -81,19 +81,17 @@ def test_fedora_has_names_of_its_own() -> None:
     assert all(tool.fedora for tool in TOOLS)
 
 
+@pytest.mark.usefixtures("no_programs")
 def test_without_a_known_package_manager_the_projects_are_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No command of apt-get is printed where there is none: dnf's with Fedora's names, else the names of projects."""
     wanted = ["mariadb-server-core", "mariadb-client-core", "btrfs-compsize", "fio", "python3-venv"]
     (dnf := tmp_path / "dnf").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
     assert packages.install(wanted) == "dnf install mariadb-server mariadb compsize fio python3"
     dnf.unlink()
     assert packages.install(wanted).startswith("install MariaDB, compsize, fio, Python with the module venv (names of")
     assert packages.fix("postgresql").startswith("install PostgreSQL (")
-    monkeypatch.setattr(packages, "PATH", "")
-    monkeypatch.setattr(packages, "OUTSIDE_PATH", {})
     assert packages.remedy(["mkfs.xfs", "sysbench"]).startswith("install xfsprogs, sysbench (")
     with pytest.raises(SystemExit) as caught:
         packages._provide([tool("fio")], dry_run=False)

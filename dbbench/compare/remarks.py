@@ -35,6 +35,7 @@ class Kind(StrEnum):
     SCAN_WROTE = "scan-wrote"
     ONE_DISK = "one-disk"
     UNCOMPRESSED = "uncompressed"
+    RATE_MISSED = "rate-missed"  # of inserts: the queries have no figure
     UNPAIRED = "unpaired"
     NOTHING_TO_COMPARE = "nothing-to-compare"
     RUNS_DIFFER = "runs-differ"
@@ -76,6 +77,7 @@ _TEXTS: Final = {
     Kind.DEVICE_LIMITED: "device-limited: this setup and the baseline both reached the ceiling of the device",
     Kind.SCAN_WROTE: "the scan also wrote (W118): part of this is the cost of writing",
     Kind.UNCOMPRESSED: "what grew during the load was not compressed (W152)",
+    Kind.RATE_MISSED: "the required rate of inserts was missed in {missed} of {trials} trials (W153)",
     Kind.ONE_DISK: "its devices are on one physical disk (W119): RAID or a separate log gains nothing there",
     Kind.UNPAIRED: "unpaired (Welch): includes everything else that differs between the runs",
     Kind.NOTHING_TO_COMPARE: "nothing to compare with",

@@ -63,9 +63,14 @@ def word(low: float, high: float, metric: Metric) -> str:
     return "same" if low >= -SAME and high <= SAME else "inconclusive"
 
 
+WHY_ABSENT: Final = {
+    "queries_per_s": "W153"
+}  # the warning of trials whose step failed, so that the metric has no value
+
+
 def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:
-    """Return the rows of every (engine, workload, variant) with the metric in any trial; the baseline first, then by
-    value.
+    """Return the rows of every (engine, workload, variant) with the metric in any trial, or a warning that says why it
+    has no value; the baseline first, then by value.
 
     `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
     similar: pass the trials of a whole run, or those of a group to judge it separately.
@@ -74,7 +79,8 @@ def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
     measured: dict[Group, tuple[Metric, list[Trial]]] = {}
     for key, group in sorted(groups(trials).items()):
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
-        if any(trial.summary.get(judged.name) is not None for trial in group):
+        absent = WHY_ABSENT.get(judged.name, "")
+        if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
             measured[key] = judged, group
     estimates = {key: _estimates(group, baseline, judged) for key, (judged, group) in measured.items()}
     combined = shared({key: {arm: guess for arm, (guess, _) in of.items() if guess} for key, of in estimates.items()})
@@ -164,9 +170,9 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         yield remark(Kind.FAILED, failed=failed)
     if suspect:
         yield remark(Kind.SUSPECT, suspect=suspect)
-    if metric.name in ("tps", "sustained_tps") and any(_has(t, "W002") for t in counted):
+    if metric.name in ("tps", "sustained_tps", "queries_per_s") and any(_has(t, "W002") for t in counted):
         yield remark(Kind.BURST)
-    if metric.name == "tps" and any(_has(t, "W003") for t in counted):
+    if metric.name in ("tps", "queries_per_s") and any(_has(t, "W003") for t in counted):
         yield remark(Kind.DRAIN)
     if any(_has(t, "W118") for t in counted):
         yield remark(Kind.SCAN_WROTE)
@@ -174,8 +180,10 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         yield remark(Kind.ONE_DISK)
     if any(_has(t, "W152") for t in counted):
         yield remark(Kind.UNCOMPRESSED)
+    if missed := sum(_has(t, "W153") for t in counted):
+        yield remark(Kind.RATE_MISSED, missed=missed, trials=len(counted))
     unsteady = sum(_has(t, "W005") for t in counted)
-    if metric.name in ("tps", "sustained_tps") and unsteady:
+    if metric.name in ("tps", "sustained_tps", "queries_per_s") and unsteady:
         everywhere = unsteady == len(counted)
         partly = remark(Kind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
         yield remark(Kind.UNSTEADY) if everywhere else partly

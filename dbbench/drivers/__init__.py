@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dbbench.drivers import apply, bonnie, filework_load, fio, pgbench, scan, statements, sysbench
+from dbbench.drivers import apply, bonnie, filework_load, fio, insert, pgbench, scan, statements, sysbench
 from dbbench.drivers.protocol import Away, Driver
 from dbbench.model import Cell
 
@@ -14,6 +14,7 @@ DRIVERS: Final[dict[str, Driver]] = {
     "bonnie": bonnie,
     "copy": filework_load.COPY,
     "fio": fio,
+    "insert": insert,
     "pgbench": pgbench,
     "scan": scan,
     "smallfiles": filework_load.SMALLFILES,
@@ -36,5 +37,6 @@ def sessions_of(cell: Cell) -> int | None:
     return {
         "pgbench": clients + 1,  # the additional one reads the scale, then ends
         "sysbench": clients,
+        "insert": clients,
         "apply": 1,  # the client that applies binary logs
     }.get(cell.workload.driver, 0)

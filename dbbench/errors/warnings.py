@@ -496,4 +496,11 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "Compare with a setup that uses `file_extend_method = write_zeros`, if the server has this setting. `growth` "
         "in trial.json has the shares.",
     ),
+    "W153": WarningKind(
+        "the required rate of inserts was missed",
+        "The workload inserts rows at a fixed rate next to its queries, and less than 95 % of it was achieved in the "
+        "window. With fewer inserts the server has less work to do, so more queries per second would be no advantage. "
+        "This step has failed: `queries_per_s` has no value, and the results of the other steps remain valid.",
+        "Choose an `insert_rate` that every cell sustains, or increase `writers` or `batch`.",
+    ),
 }

@@ -41,6 +41,9 @@ BONNIE: Final = ("char_write", "block_write", "rewrite", "char_read", "block_rea
 # The transactions of the workload `tpcc`, in the order in which its script counts them.
 TPCC: Final = ("new_order", "payment", "order_status", "delivery", "stock_level")
 
+# The secondary indexes that the workload `insert-benchmark` creates, in this order.
+INSERT_INDEXES: Final = ("price", "shop", "customer")
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -66,6 +69,14 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("kb_per_s", "apply rate", "kB/s", "higher", "speed",
                "log of a primary replayed ÷ seconds in which some waited to be, 10^3 bytes"),
         Metric("rows_per_s", "rows a second", "rows/s", "higher", "speed", "of loads and other work on rows"),
+        Metric("queries_per_s", "queries", "queries/s", "higher", "speed",
+               "of insert-benchmark, next to the required rate of inserts"),
+        Metric("load_rows_per_s", "rows loaded", "rows/s", "higher", "speed",
+               "of insert-benchmark: in the order of the primary key, without secondary indexes"),
+        *(Metric(f"index_{name}_s", f"index on {name}", "s", "lower", "speed", "of insert-benchmark: CREATE INDEX")
+          for name in INSERT_INDEXES),
+        Metric("insert_rows_per_s", "rows inserted", "rows/s", "higher", "speed",
+               "of insert-benchmark, next to its queries"),
         Metric("device_read_mb_per_s", "read from the device", "MB/s", "higher", "speed",
                "of a workload that runs to its end, 10^6 bytes: what compression and read-ahead make of the scan rate"),
         Metric("device_write_mb_per_s", "written to the device", "MB/s", "higher", "speed",
@@ -148,4 +159,4 @@ METRICS: Final[dict[str, Metric]] = {
 }  # fmt: skip
 
 # Counts that stand in a summary and are not compared.
-COUNTS: Final = ("transactions", "errors", "reconnects", "dataset_bytes")
+COUNTS: Final = ("transactions", "errors", "reconnects", "dataset_bytes", "required_rows_per_s")

@@ -344,7 +344,9 @@ class Workload:
 
     __pydantic_config__ = STRICT
     title: str
-    driver: Literal["sysbench", "pgbench", "scan", "statements", "bonnie", "fio", "copy", "smallfiles", "apply"]
+    driver: Literal[
+        "sysbench", "pgbench", "scan", "statements", "bonnie", "fio", "copy", "smallfiles", "apply", "insert"
+    ]
     engines: tuple[EngineName, ...]
     dataset: dict[str, Scalar]
     name: str = ""
@@ -360,5 +362,5 @@ class Workload:
 
     @property
     def prepares(self) -> bool:
-        """Whether there is work before the window although the load runs to completion and has no warm-up."""
-        return self.driver == "statements"
+        """Whether the load has work of unknown length to do before its warm-up or window."""
+        return self.driver in ("statements", "insert")

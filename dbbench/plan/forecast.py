@@ -139,6 +139,8 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     """Return the medians of the trials of such a cell. If there are none with the same parameters, trials with other
     parameters are used, but only for a fixed window: the time and bytes of a load that runs to completion depend on
     its parameters."""
+    if cell.workload.driver == "insert":
+        return None  # the rate of its window does not include the load of its table before
     key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
     tablespace = cell.dataset.parameters.get("tablespace") or ""
     alike = [

@@ -29,6 +29,7 @@ IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
 SCAN_RATE: Final = 300 * MB  # bytes/s of a disk; much higher if the host has the image in its cache
 AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs reached 130 MB/s, xfs 450 MB/s
 SMALL_FILES: Final = 1400  # files per second, each created, read cold and deleted, on ext4 and btrfs
+INSERT_RATE: Final = 30_000  # rows per second that the insert benchmark loads and indexes
 BONNIE_FILES: Final = 2000  # files per second, each created, looked up and deleted, twice
 BONNIE_PASSES: Final = 4  # passes over the file: write, read and write again, read
 CHARS_S: Final = 30.0  # per-character tests, which use a part of the file: 20 s on ext4, 60 s on btrfs
@@ -114,7 +115,8 @@ def _load_s(cell: Cell, size: int, written: int) -> float:
     values = {**cell.workload.options, **cell.parameters}
     if cell.window.kind == "fixed":
         layout = writes.layout_bytes(values) if cell.workload.driver == "fio" else 0
-        return cell.window.warmup_s + cell.window.measure_s + layout / COPY_RATE
+        rows = float(values["rows"]) if cell.workload.driver == "insert" else 0
+        return cell.window.warmup_s + cell.window.measure_s + layout / COPY_RATE + rows / INSERT_RATE
     if cell.earlier is not None:
         return cell.earlier.load_s
     match cell.workload.driver:

@@ -50,6 +50,11 @@ READERS: Final = ("select", "point_select", "read_only", "randread", "seqread") 
 COPY_IN: Final = 4.0  # multiple of the file: rows, log, full-page images or doublewrite
 INDEX: Final = {"postgres": 1.0, "mysql": 2.5}  # multiple of the data: index of a text column and its log
 VACUUM: Final = {"postgres": 5.0, "mysql": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
+TABLE_ROW: Final = 300  # bytes of a row of the insert benchmark with its index entries
+INSERT_ROW: Final = 1400  # bytes to the device of such a row, with its log
+# The same next to queries, where another row is deleted for each: InnoDB writes most of its pages twice.
+INSERTED_ROW: Final = {"postgres": 4000, "mysql": 30_000}
+LOGGED_ROW: Final = 500  # bytes of kept log of such a row
 SMALL_FILE: Final = 1.75  # multiple of the content of the files: also their inodes and directories, and deleting them
 BONNIE: Final = 2  # multiple of the file: it is written and rewritten; the per-character tests use a small part of it
 # Operation -> multiple of the data.
@@ -162,16 +167,27 @@ def _load_bytes(cell: Cell, data: int) -> float:
         case "fio":
             rate = FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
             return layout_bytes(values) + (0 if _only_reads(workload.script) else seconds * rate)
+        case "insert":
+            inserted = float(values["insert_rate"]) * seconds
+            most = _transactions_bytes(cell, seconds)  # a rate may be beyond what the disk takes
+            return INSERT_ROW * float(values["rows"]) + min(
+                INSERTED_ROW[profile_of(cell.engine.name).dialect] * inserted, most
+            )
         case "statements" if workload.name == "copy-in":
             return float(values["tables"]) * float(values["file_bytes"]) * COPY_IN
         case "statements":
             return data * (INDEX if workload.name == "index-build" else VACUUM)[profile_of(cell.engine.name).dialect]
         case _:
-            if _only_reads(workload.script):
-                return seconds * READ_RATE
-            appends = workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
-            load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
-            return seconds * load_rate * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
+            return _transactions_bytes(cell, seconds)
+
+
+def _transactions_bytes(cell: Cell, seconds: float) -> float:
+    """Return what so many seconds of transactions write."""
+    if _only_reads(cell.workload.script):
+        return seconds * READ_RATE
+    appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
+    load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
+    return seconds * load_rate * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
 
 
 def kept_logs(cell: Cell) -> dict[str, int]:
@@ -197,6 +213,10 @@ def _logged_bytes(cell: Cell, rate: float) -> float:
             return 0
         case "apply":
             return float(values["log_bytes"])
+        case "insert":
+            seconds = cell.window.warmup_s + cell.window.measure_s
+            inserted = min(LOGGED_ROW * float(values["insert_rate"]), rate) * seconds
+            return LOGGED_ROW * float(values["rows"]) + inserted
         case "statements" if workload.name == "copy-in":
             return float(values["tables"]) * float(values["file_bytes"])
         case "statements" if workload.name == "index-build":
@@ -205,6 +225,11 @@ def _logged_bytes(cell: Cell, rate: float) -> float:
             return float(dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes)
         case _:
             return 0 if _only_reads(workload.script) else rate * (cell.window.warmup_s + cell.window.measure_s)
+
+
+def table_bytes(cell: Cell) -> int:
+    """Return the size of the table that the driver `insert` loads, with its indexes; 0 for other drivers."""
+    return TABLE_ROW * int(cell.parameters["rows"]) if cell.workload.driver == "insert" else 0
 
 
 def layout_bytes(values: Mapping[str, Scalar]) -> float:

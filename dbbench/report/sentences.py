@@ -101,8 +101,12 @@ def _phrase(row: Row, base: Row, metric: Metric) -> str:
 
 def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
     base = rows[0]
-    failed = next((note.values["failed"] for note in base.notes if note.kind is Kind.FAILED), 0)
-    why = f"{count(int(failed), 'trial')} failed" if failed else "no trial finished"
+    counts = {note.kind: note.values for note in base.notes if note.kind in (Kind.FAILED, Kind.RATE_MISSED)}
+    why = "no trial finished"
+    if Kind.FAILED in counts:
+        why = f"{count(int(counts[Kind.FAILED]['failed']), 'trial')} failed"
+    elif Kind.RATE_MISSED in counts:
+        why = f"{count(int(counts[Kind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
     others = [f"{row.fs_setup} {metric.with_unit(row.value)}" for row in rows[1:] if row.value is not None]
     rest = f". The others measured: {'; '.join(others)}." if others else "."
     return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why}{rest}", False))

@@ -28,7 +28,7 @@ from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.request import Asked
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs
+from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -304,9 +304,9 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     """Yield an error if a dataset, its server's logs and the aged files do not fit on one device of the plan."""
     if (size := _data_device_bytes(plan)) is None:
         return
-    cell = max(expanded.cells, key=lambda cell: dataset_bytes(cell) + _logs_beside_data(cell))
+    sizes = [(dataset_bytes(cell) + table_bytes(cell), _logs_beside_data(cell), cell) for cell in expanded.cells]
+    dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
     aged = int(plan.age.fill * size) if plan.age else 0
-    dataset, logs = dataset_bytes(cell), _logs_beside_data(cell)
     if dataset + logs + aged > size * (USABLE if aged else 1):
         beside = f" beside {size_text(aged)} of aged files" if aged else ""
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""

@@ -189,7 +189,10 @@ class Record:
 
     def _expected_s(self, phase: Phase) -> float | None:
         window = self.cell.window
-        return {Phase.WARMUP: window.warmup_s, Phase.MEASURE: window.measure_s or None}.get(phase)
+        return {
+            Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
+            Phase.MEASURE: window.measure_s or None,
+        }.get(phase)
 
     def _deadline_s(self, phase: Phase) -> float:
         asked = self.run.plan.deadlines.get(phase)
@@ -199,7 +202,8 @@ class Record:
         if phase is Phase.MEASURE:
             return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
         if phase is Phase.WARMUP:
-            return base + window.warmup_s if window.kind == "fixed" else UNBOUNDED_WORK_S
+            bounded = window.kind == "fixed" and not self.cell.workload.prepares
+            return base + window.warmup_s if bounded else UNBOUNDED_WORK_S
         return base
 
 

@@ -58,6 +58,8 @@ def test_mirrors_write_each_byte_to_all_sides(setup: str, count: int, times: int
         ("postgres", {"name": "copy-in", "tables": 2, "file_bytes": "1GiB"}, 6, 10),
         ("mariadb", {"name": "index-build", "tables": 1, "table_size": 3_500_000}, 1.5, 3.5),
         ("postgres", {"name": "vacuum", "tables": 1, "table_size": 3_500_000}, 3, 7),
+        ("postgres", {"name": "insert-benchmark", "rows": 2**20, "insert_rate": 1, "measure": "60s"}, 1, 2),
+        ("mariadb", {"name": "insert-benchmark", "rows": 1, "insert_rate": 10**9, "measure": "60s"}, 1, 3),
         ("postgres", {"name": "scan"}, 0, 0),
         ("postgres", {"name": "pgbench-select-only", "measure": "60s"}, 0, 0.1),
     ],

@@ -12,7 +12,7 @@ from dbbench.compare import Row
 from dbbench.compare.remarks import Kind, texts
 from dbbench.engines import SERVERLESS
 from dbbench.metrics.summary import SHORT_WINDOW_S
-from dbbench.metrics.table import METRICS, Metric
+from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
 from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values
 from dbbench.report.page.theme import Mark
@@ -28,6 +28,10 @@ COLUMNS: Final = (
         ("cpu_ms_per_tx", "write_kb_per_tx", "io_operations_per_tx", "context_switches_per_tx", "write_amplification"),
     ),
     ("Space", ("disk_bytes", "compression_ratio")),
+    (
+        "Steps of the insert benchmark",
+        ("load_rows_per_s", *(f"index_{name}_s" for name in INSERT_INDEXES), "insert_rows_per_s"),
+    ),
     (
         "Files",
         (
@@ -55,6 +59,8 @@ SHORT: Final = {  # headings of columns; other metrics have their label in METRI
     "compression_ratio": "compr.",
     "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "io_operations_per_tx": "I/Os",
     "context_switches_per_tx": "switches", "write_amplification": "write ampl.",
+    "queries_per_s": "queries/s", "load_rows_per_s": "loaded rows/s", "insert_rows_per_s": "inserted rows/s",
+    **{f"index_{name}_s": f"index on {name}, s" for name in INSERT_INDEXES},
     "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
 }  # fmt: skip
 STALLS: Final = ("stall_s", "stalls_per_h")
@@ -194,8 +200,8 @@ def _headings(group: Group) -> list[Heading]:
 def _expected(metric: Metric, group: Group) -> bool:
     """Whether to mention that a metric is absent: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
-    if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"]):
-        return False  # without compression there is no ratio, and each metric of files belongs to a single workload
+    if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"], *dict(COLUMNS)["Steps of the insert benchmark"]):
+        return False  # without compression there is no ratio, and each of the others belongs to a single workload
     if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
         return False  # without a server there are no counters of an engine, and no page size
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"

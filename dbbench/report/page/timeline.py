@@ -178,6 +178,7 @@ CHARTS: Final = (
           "no trial has data from sar"),
     Chart("engine", "Engine", "grid", (
         Panel("applied", "Log applied", "MB/s", (("apply_kb_per_s",),), 0.001),
+        Panel("inserted", "Rows inserted", "rows/s", (("insert_rows_per_s",),), digits=0),
         Panel("log", "Log written", "MB/s", (("wal_bytes_per_s",), ("innodb_log_written_bytes_per_s",),
                                              ("innodb_redo_written_bytes_per_s",)), 1e-6),
         Panel("pages", "Pages written", "pages/s",

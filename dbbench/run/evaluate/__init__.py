@@ -325,7 +325,9 @@ def _durability(trial: Record, observed: Observed) -> None:
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
     # A load that runs to its end counts tables or files and makes no commits.
     counted = observed.outcome.histogram is not None
-    commits = _commits(observed.outcome.transactions, meter.engine_write_bytes) if counted and not elsewhere else 0
+    outcome = observed.outcome
+    committed = outcome.transactions if outcome.commits is None else outcome.commits
+    commits = _commits(committed, meter.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(trial.facts.effective_settings, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)

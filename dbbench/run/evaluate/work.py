@@ -87,7 +87,8 @@ def compared(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkF
 
 
 def _clients(cell: Cell) -> int:
-    return max(1, int(cell.parameters.get("clients", 1)))
+    writers = int(cell.parameters["writers"]) if cell.workload.driver == "insert" else 0
+    return max(1, int(cell.parameters.get("clients", 1))) + writers
 
 
 def explicit(claims: tuple[Claim, ...]) -> bool:

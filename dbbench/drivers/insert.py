@@ -1,0 +1,253 @@
+"""insert: load a table, index it, then query it next to inserts at a fixed rate, like Small Datum's insert benchmark.
+
+Before the window, rows are inserted in the order of the primary key into a table without other indexes; then its
+secondary indexes are created, one after the other. From the start of the warm-up, sysbench's threads query short
+ranges of these indexes, and other sessions insert rows on a schedule and delete as many of the oldest, so that the
+table keeps its size. A session that is late skips nothing, and so catches up after a stall. Queries next to fewer
+inserts than required are less work: below LEAST of the rate the step has no result (W153).
+
+Parameters: rows (loaded), clients (sysbench's threads), insert_rate (rows per second), batch (rows per INSERT), writers
+(sessions that insert).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dbbench.drivers import sysbench
+from dbbench.drivers.protocol import Live, Load, LoadTask
+from dbbench.drivers.sessions import POLL_S, cancelled, fault
+from dbbench.drivers.tool import whole_seconds
+from dbbench.engines import sql_of
+from dbbench.engines.port import rows_of
+from dbbench.errors import DriverFailed
+from dbbench.machine import threads
+from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.table import INSERT_INDEXES
+from dbbench.model import TrialWarning
+from dbbench.units import number
+
+TABLE: Final = "purchases"
+COLUMNS: Final = (
+    "id bigint NOT NULL PRIMARY KEY, customer integer NOT NULL, shop integer NOT NULL, price integer NOT NULL, "
+    "note varchar(100) NOT NULL"
+)
+# Each query reads only one of these indexes; see workloads/insert_benchmark.lua.
+INDEXES: Final = dict(zip(INSERT_INDEXES, ("price, customer", "shop, price, customer", "customer, price"), strict=True))
+VALUES: Final = {"customers": 100_000, "shops": 1000, "prices": 1_000_000}  # different values of a column
+NOTE_BITS: Final = 400  # random, written as 100 hexadecimal digits: half of the bytes remain after compression
+LOAD_ROWS: Final = 1000  # of an INSERT of the load
+LEAST: Final = 0.95  # of the required rate
+RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
+_CANCEL_S: Final = 10.0
+
+
+def programs() -> tuple[str, ...]:
+    """Return the programs that `doctor` must find."""
+    return sysbench.programs()
+
+
+@contextlib.contextmanager
+def driving(task: LoadTask) -> Iterator[Load]:
+    """Load, index, then query and insert. See `protocol.Driver`."""
+    with contextlib.ExitStack() as stack:
+        sessions = [
+            stack.enter_context(contextlib.closing(task.server.connect()))
+            for _ in range(int(task.cell.parameters["writers"]))
+        ]
+        load = InsertLoad(task, sessions, stack)
+        try:
+            yield load
+        finally:
+            load.cancel()
+
+
+def insert(first: int, rows: int, seed: int) -> str:
+    """Return the INSERT of so many rows, numbered from `first`. The same arguments give the same rows."""
+    rng = random.Random(f"{seed} {first}")
+    values = (
+        f"({number},{rng.randint(1, VALUES['customers'])},{rng.randint(1, VALUES['shops'])},"
+        f"{rng.randint(1, VALUES['prices'])},'{rng.getrandbits(NOTE_BITS):0{NOTE_BITS // 4}x}')"
+        for number in range(first, first + rows)
+    )
+    return f"INSERT INTO {TABLE} (id, customer, shop, price, note) VALUES {','.join(values)}"
+
+
+@dataclass
+class _Work:
+    """Work in a thread, in a session of its own."""
+
+    helper: threads.Helper
+    session: Any
+    what: str
+
+
+class InsertLoad:
+    """The steps. Load and indexes come before the warm-up, queries and inserts start with it."""
+
+    def __init__(self, task: LoadTask, sessions: list[Any], stack: contextlib.ExitStack) -> None:
+        self.task, self.sessions, self.stack = task, sessions, stack
+        names = ("rows", "batch", "insert_rate")
+        self.rows, self.batch, self.rate = (int(task.cell.parameters[name]) for name in names)
+        self.warmup, self.measure = whole_seconds(task.cell.window)
+        self.steps: dict[str, float] = {}  # seconds of the load and of each index
+        self.inserted: list[float] = []  # when each batch was committed, UTC
+        self.deleted = 0  # batches
+        self.queries: Load | None = None
+        self._work: list[_Work] = []
+        self._left = threading.Event()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self.queries.pids if self.queries is not None else ()
+
+    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
+        """Load and index, start queries and inserts, and block until `second` of their clock. Raises EngineDied,
+        DriverFailed and what sysbench's load raises."""
+        if self.queries is None:
+            self._prepare()
+            self.queries = self._started()
+        self.queries.wait_until(second, self._checked(watch))
+
+    def wait(self, watch: Callable[[Live], None]) -> None:
+        """Block until queries and inserts have ended. Raises as `wait_until`."""
+        assert self.queries is not None
+        self.queries.wait(self._checked(watch))
+        for work in self._work:
+            work.helper.join()
+        self._check()
+
+    def outcome(self) -> Outcome:
+        """Return the outcome of the queries with the figures of all steps; W153 if the rate was missed."""
+        assert self.queries is not None
+        outcome = self.queries.outcome()
+        per_second = [0.0] * (self.warmup + self.measure)
+        for utc in self.inserted:
+            if 0 <= (second := math.floor(utc - outcome.begin_utc)) < len(per_second):
+                per_second[second] += self.batch
+        outcome.series.set(RATE, [float(rows) for rows in per_second])
+        achieved = sum(per_second[self.warmup :]) / self.measure
+        failed = self._missed(achieved)
+        figures = {
+            "queries_per_s": None if failed else outcome.transactions / outcome.window_s,
+            "load_rows_per_s": self.rows / self.steps["load"],
+            **{f"index_{name}_s": self.steps[f"index_{name}"] for name in INDEXES},
+            RATE: achieved,
+            "required_rows_per_s": float(self.rate),
+        }
+        kept = {"seconds": self.steps, **figures}
+        (self.task.raw / "insert.json").write_text(json.dumps(kept, indent=1) + "\n")
+        text = f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s are required"
+        return replace(
+            outcome,
+            figures={**outcome.figures, **figures},
+            warnings=(*outcome.warnings, *([TrialWarning("W153", text)] if failed else [])),
+            claims=self._claims(outcome),
+            commits=round(2 * achieved * self.measure / self.batch),
+        )
+
+    def cancel(self) -> None:
+        """Cancel the statements of all sessions, so that they do not outlive the load."""
+        self._left.set()
+        for work in self._work:
+            if work.helper.alive:
+                cancelled(self.task.server, work.session)
+                work.helper.join(_CANCEL_S)
+
+    def _missed(self, achieved: float) -> bool:
+        """Whether fewer rows than LEAST of the required ones were inserted. The batches that were under way at the
+        edges of the window do not decide."""
+        return achieved + self.batch * len(self.sessions) / self.measure < LEAST * self.rate
+
+    def _claims(self, outcome: Outcome) -> tuple[Claim, ...]:
+        """Return all statements and inserted rows, each statement being its own transaction."""
+        queries = sum(claim.total for claim in outcome.claims)
+        statements = queries + math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
+        rows = self.rows + self.batch * len(self.inserted)
+        return (Claim("statements", statements), Claim("rows", rows))
+
+    def _prepare(self) -> None:
+        """Load and index in a thread, so that a deadline can end it."""
+        work = _Work(threads.Helper("load", self._load_and_index), self.sessions[0], "loading")
+        self._work = [work]
+        work.helper.start()
+        while work.helper.alive:
+            if not self.task.server.alive():
+                raise fault(self.task.server, "while the table was loaded", None)
+            work.helper.join(POLL_S)
+        self._check()
+
+    def _load_and_index(self) -> None:
+        server, session = self.task.server, self.sessions[0]
+        rows_of(session, f"DROP TABLE IF EXISTS {TABLE}")
+        rows_of(session, f"CREATE TABLE {TABLE} ({COLUMNS})")
+        with self._timed("load"):
+            for first in range(1, self.rows + 1, LOAD_ROWS):
+                if self._left.is_set():
+                    raise DriverFailed("the load was left")
+                rows_of(session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed))
+        for name, columns in INDEXES.items():
+            with self._timed(f"index_{name}"):
+                rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
+        sql = sql_of(server)
+        for statement in (*sql.finished(TABLE), *sql.settled()):
+            rows_of(session, statement)
+        server.settle()  # what load and indexes left to be written is no part of the next step
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.steps[step] = time.monotonic() - began
+
+    def _started(self) -> Load:
+        """Start sysbench and the inserts."""
+        task = self.task
+        cell = replace(task.cell, parameters={"clients": task.cell.parameters["clients"], **VALUES})
+        queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))
+        began = time.monotonic()
+        self._work = [
+            _Work(threads.Helper(f"writer-{index}", self._write, index, session, began), session, "inserting")
+            for index, session in enumerate(self.sessions)
+        ]
+        for work in self._work:
+            work.helper.start()
+        return queries
+
+    def _write(self, index: int, session: Any, began: float) -> None:
+        """Insert every batch of this session when it is due, and delete as many of the oldest rows."""
+        seconds = self.warmup + self.measure
+        for batch in itertools.count(index, len(self.sessions)):
+            due = batch * self.batch / self.rate
+            if due >= seconds or self._left.wait(max(0.0, began + due - time.monotonic())):
+                return
+            if time.monotonic() - began >= seconds:
+                return  # late: the rest was due in the window, and is missing in it
+            first = batch * self.batch + 1
+            rows_of(session, insert(self.rows + first, self.batch, self.task.seed))
+            self.inserted.append(self.task.clock.now_utc())
+            rows_of(session, f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + self.batch - 1}")
+            self.deleted += 1
+
+    def _checked(self, watch: Callable[[Live], None]) -> Callable[[Live], None]:
+        """Return `watch` with a check of the inserts, so that the load ends with the first one that fails."""
+
+        def check_and_watch(live: Live) -> None:
+            self._check()
+            watch(live)
+
+        return check_and_watch
+
+    def _check(self) -> None:
+        for work in self._work:
+            if not work.helper.alive and (error := work.helper.error()) is not None:
+                raise fault(self.task.server, f"{work.what} failed: {str(error).strip()}", error)

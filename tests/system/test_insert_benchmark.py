@@ -1,0 +1,54 @@
+"""The insert benchmark as whole trials: one that reaches its rate, and one that is planted to miss it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.support.plans import plan
+
+pytestmark = pytest.mark.needs("root", "mkfs.xfs", "fs:xfs", "sysbench", "sadf")
+STEPS: Final = ("load_rows_per_s", "index_price_s", "index_shop_s", "index_customer_s", "insert_rows_per_s", "p95_ms")
+
+
+def trial(dbbench: Any, engine: str, rate: int) -> dict[str, Any]:
+    """The only trial of a run with that rate."""
+    load = {"name": "insert-benchmark", "rows": 20_000, "clients": 2, "batch": 10, "insert_rate": rate}
+    dbbench.plan(plan("xfs", engine, load, device={"size": "1GiB"}))
+    dbbench("run", "plan.toml", "--name", "r")
+    (found,) = dbbench.trials().values()
+    assert found["error"] is None
+    return dict(found)
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_a_rate_that_is_reached_has_its_queries(dbbench: Any) -> None:
+    """The server confirmed the work; every step has its figure in trial.json, on the terminal and on the page."""
+    reached = trial(dbbench, "mariadb", 20)
+    assert "W153" not in {warning["id"] for warning in reached["warnings"]}
+    assert {fact["count"] for fact in reached["work"]} >= {"statements", "rows"}
+    summary = reached["summary"]
+    assert all(summary[name] > 0 for name in (*STEPS, "queries_per_s")) and summary["required_rows_per_s"] == 20
+    shown = dbbench("show", "r", reached["id"]).stdout
+    assert "rows loaded" in shown and "index on shop" in shown and "required_rows_per_s" in shown
+    assert '"queries_per_s"' in dbbench("compare", "r", "--json").stdout
+    dbbench("report", "r", "-o", "r.html")
+    page = (dbbench.folder / "r.html").read_text()
+    assert "Steps of the insert benchmark" in page and "Rows inserted" in page
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_rate_that_is_missed_fails_its_step(dbbench: Any) -> None:
+    """The queries have no figure, and a warning says why; the trial is not suspect, so it is not repeated."""
+    missed = trial(dbbench, "postgres", 50_000_000)
+    (warning,) = [warning for warning in missed["warnings"] if warning["id"] == "W153"]
+    assert "50 000 000 rows/s are required" in warning["text"].replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert not warning["suspect"]
+    summary = missed["summary"]
+    assert summary["queries_per_s"] is None and all(summary[name] > 0 for name in STEPS)
+    assert summary["insert_rows_per_s"] < 0.95 * summary["required_rows_per_s"] == 0.95 * 50_000_000
+    compared = " ".join(dbbench("compare", "r").stdout.split())
+    assert "the required rate of inserts was missed in 1 of 1 trials (W153)" in compared
+    dbbench("report", "r", "-o", "r.html")
+    assert "the required rate of inserts was missed" in (dbbench.folder / "r.html").read_text()

@@ -1,0 +1,68 @@
+"""The insert benchmark without a server: its rows, its remark, and the time that its load may take."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dbbench import results
+from dbbench.compare import rows
+from dbbench.compare.remarks import texts
+from dbbench.drivers import insert, sessions_of
+from dbbench.metrics.table import METRICS
+from dbbench.model import Phase, Run, Status, TrialWarning
+from dbbench.plan import catalog
+from dbbench.report.progress.event import Event
+from dbbench.report.sentences import plain_text, sentence
+from dbbench.results import Draft
+from dbbench.run.record import UNBOUNDED_WORK_S, Record
+from tests.support.judged import Judged, outcome
+
+SHIPPED: Final = catalog.catalog().workload("insert-benchmark")
+
+
+def test_the_same_rows_are_inserted_everywhere() -> None:
+    """They follow from the seed and the first number; others differ. Values are in their ranges."""
+    assert insert.insert(51, 50, 42) == insert.insert(51, 50, 42) != insert.insert(51, 50, 43)
+    found = re.findall(r"\((\d+),(\d+),(\d+),(\d+),'([0-9a-f]{100})'\)", insert.insert(51, 50, 42))
+    assert [int(number) for number, *_ in found] == list(range(51, 101))
+    customers, shops, prices = ({int(row[at]) for row in found} for at in (1, 2, 3))
+    assert 1 <= min(shops) <= max(shops) <= 1000 < max(customers) <= 100_000 < max(prices) <= 1_000_000
+    assert len({note for *_, note in found}) == 50
+
+
+def test_sysbench_opens_the_sessions_of_the_queries(make_run: Callable[..., Run]) -> None:
+    """Those that insert are dbbench's own."""
+    (cell, *_) = make_run().cells
+    loaded = dataclasses.replace(cell, workload=SHIPPED, parameters={"clients": 4, "writers": 2})
+    assert sessions_of(loaded) == 4
+
+
+def test_a_missed_rate_is_told_beside_the_ratio(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    """The trial is not suspect, because it is not disturbed; flushes are compared with the commits of the inserts."""
+    warned = {"warnings": (TrialWarning("W153", "5 of 10"),), "figures": {"queries_per_s": None}, "commits": 10}
+    trial = Judged(outcome=dataclasses.replace(outcome(), **warned)).trial(make_run, tmp_path)
+    assert trial.status is Status.OK and trial.summary["queries_per_s"] is None
+    assert trial.io is not None and trial.io.flushes_note == "2 device flushes per commit"
+    found = rows([trial], "ext4", "queries_per_s")
+    assert "the required rate of inserts was missed in 1 of 1 trials (W153)" in texts(found[0].notes)
+    said = plain_text(sentence(found, METRICS["queries_per_s"]))
+    assert said == "Nothing can be compared: of the baseline ext4, 1 trial missed the required rate of inserts."
+
+
+def test_the_load_before_the_window_has_time(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    """Its length is not known, although that of the window is."""
+    run_folder = results.create_run(tmp_path, make_run(), "")
+    run = results.load_spec(run_folder)
+    plain = run.cells[0]
+    loading = dataclasses.replace(plain, workload=SHIPPED)
+    limits = []
+    for cell in (plain, loading):
+        events: list[Event] = []
+        with Record(run, run.order[0], cell, Draft(run_folder, run.order[0].id), events.append).stage(Phase.WARMUP):
+            pass
+        limits.append(events[0].data["deadline_s"])
+    assert limits[0] < 1000 < limits[1] == UNBOUNDED_WORK_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,26 @@ scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAUL
 @click.argument("name")
 @scale_option
 @click.option("--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
-@click.option("--bin", "folder", metavar="DIR", help="Folder of the server's programs [default: the newest installed].")
+@click.option(
+    "--bin",
+    "folders",
+    metavar="DIR",
+    multiple=True,
+    help="Folder of a server's programs; repeat to compare versions [default: the newest installed].",
+)
 @click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
 @progress_option
 @results_option
 @click.pass_context
-def run_(context: click.Context, /, options: Options, name: str, scale: str, folder: str | None, run_name: str | None,
-         **rest: Any) -> int:  # fmt: skip
+def run_(context: click.Context, /, options: Options, name: str, scale: str, folders: tuple[str, ...],
+         run_name: str | None, **rest: Any) -> int:  # fmt: skip
     """Run a study at a scale; its plan is written into the results folder.
 
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
-    study, bin = studies.study(name), str(Path(folder).absolute()) if folder else ""
-    text = studies.plan_text(study, scale, studies.engine_of(study, _installed(bin)), bin)
+    study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
+    text = studies.plan_text(study, scale, studies.servers_of(study, _installed(given), given))
     path = options.results_folder / f"{name}-{scale}.toml"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +82,7 @@ def _put_all(options: Options) -> None:
 
 def _put_study(options: Options, name: str, scale: str) -> None:
     study = studies.study(name)
-    text = studies.plan_text(study, scale, _row(study)["engine"] or study.engines[0])
+    text = studies.plan_text(study, scale, _servers(study) or {name: [""] for name in study.engines})
     if options.json:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
@@ -109,18 +116,23 @@ def _published(table: StudyTable, arm: str) -> str:
 
 
 def _row(study: Study) -> dict[str, Any]:
-    engine = None
-    with contextlib.suppress(StudyImpossible):
-        engine = studies.engine_of(study, _installed())
-    reason = None if engine else f"requires {studies.needed(study)}"
+    servers = _servers(study)
+    reason = None if servers else f"requires {studies.needed(study)}"
     return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
-            "engine": engine, "runs": engine is not None, "reason": reason}  # fmt: skip
+            "engine": ", ".join(servers) or None, "runs": bool(servers), "reason": reason}  # fmt: skip
 
 
-def _installed(bin: str = "") -> dict[str, str]:
-    """Return the versions of the engines that are installed, or are in that folder."""
+def _servers(study: Study) -> dict[str, list[str]]:
+    """Return the installed servers that the study runs, or none."""
+    with contextlib.suppress(StudyImpossible):
+        return studies.servers_of(study, _installed())
+    return {}
+
+
+def _installed(given: Sequence[str] = ()) -> dict[str, dict[str, str]]:
+    """Return the versions of the engines that are installed, or are in those folders, by engine and folder."""
     from dbbench.engines import ENGINES
 
-    folder = Path(bin) if bin else None
-    versions = {name: engine.installed(folder) for name, engine in ENGINES.items()}
-    return {name: version for name, version in versions.items() if version is not None}
+    return {name: {folder: version for folder in given or ("",)
+                   if (version := engine.installed(Path(folder) if folder else None)) is not None}
+            for name, engine in ENGINES.items()}  # fmt: skip

@@ -275,7 +275,8 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Correct the line that the message names. docs/workloads.md describes the format.",
     ),
     "E340": (
-        "None of the database servers of the study is installed, or only releases that are too old for it.",
+        "None of the database servers of the study is installed, or only releases that are too old for it. Or a folder "
+        "that was given with `--bin` has no server that the study runs; most studies run one engine.",
         "Install one of the servers that the message names, or name the folder of its programs with "
         "`dbbench study run NAME --bin DIR`.",
     ),

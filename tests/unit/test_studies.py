@@ -30,7 +30,7 @@ OURS = [
 ]  # dbbench's own
 ALL = sorted([*OURS, "bonnie-2011", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
               "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012",
-              "raid0-copy-2012-mirror"])  # fmt: skip
+              "raid0-copy-2012-mirror", "versions-and-filesystems"])  # fmt: skip
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]
 SHIPPED = catalog.catalog()
 GIB = 2**30
@@ -40,7 +40,7 @@ def written(folder: Path, name: str, scale: str) -> Path:
     """A study's plan as a file."""
     found = studies.study(name)
     path = folder / "plan.toml"
-    path.write_text(studies.plan_text(found, scale, found.engines[0]), encoding="utf-8")
+    path.write_text(studies.plan_text(found, scale, {name: [""] for name in found.engines}), encoding="utf-8")
     return path
 
 
@@ -182,7 +182,7 @@ def test_reference_figures_are_in_a_study() -> None:
     totals = {name: [(len(each), round(sum(each), 2)) for each in several] for name, several in values.items()}
     assert totals == {
         "bonnie-2011": [], "raid0-copy-2012": [], "raid0-copy-2012-mirror": [], "percona-2012": [(0, 0)],
-        "oracle-clone-2012": [(1, 2)], "oracle-clone-2012-binlog": [(1, 2)],
+        "oracle-clone-2012": [(1, 2)], "oracle-clone-2012-binlog": [(1, 2)], "versions-and-filesystems": [],
         **{name: [] for name in OURS},
         "percona-2012-readers": [(6, 159 + 25 + 33 + 46 + 71 + 200), (3, 11 + 3 + 120), (6, 96.91), (4, 390.7)],
         "pg-btrfs-compression-2015": [(18, 3939.52)], "pg-fs-benchmark": [(20, 300892), (2, 8000 + 3000)],
@@ -218,10 +218,10 @@ def test_what_is_not_known_is_refused() -> None:
         studies.study("percona-2013")
     found = studies.study("percona-2012")
     with pytest.raises(UnknownName):
-        studies.plan_text(found, "huge", "mysql")
+        studies.plan_text(found, "huge", {"mysql": [""]})
     with pytest.raises(StudyImpossible, match="mysql or mariadb"):
-        studies.engine_of(found, {"postgres": "15.18"})
-    assert studies.engine_of(found, {"postgres": "15.18", "mariadb": "10.11.19"}) == "mariadb"
+        studies.servers_of(found, {"postgres": {"": "15.18"}})
+    assert studies.servers_of(found, {"postgres": {"": "15.18"}, "mariadb": {"": "10.11.19"}}) == {"mariadb": [""]}
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,28 @@ def test_a_server_is_named_by_its_folder() -> None:
     """The folder becomes `bin` of the plan; without one the plan names none."""
     for name in ALL:
         found = studies.study(name)
-        assert 'bin = "/opt/pg\\"18"' in studies.plan_text(found, "tiny", found.engines[0], '/opt/pg"18')
-        assert "\nbin =" not in studies.plan_text(found, "tiny", found.engines[0])
+        first = found.engines[0]
+        assert 'bin = "/opt/pg\\"18"' in studies.plan_text(found, "tiny", {first: ['/opt/pg"18']})
+        assert "\nbin =" not in studies.plan_text(found, "tiny", {first: [""]})
+
+
+def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
+    """Each engine is a table with the folders of its servers; another study runs one engine, and refuses the folders of
+    a second one."""
+    found = studies.study("versions-and-filesystems")
+    installed = {"postgres": {"/pg/17": "17.9", "/pg/18": "18.6"}, "mysql": {"/my": "9.7.0"}, "mariadb": {}}
+    given = ["/my", "/pg/17", "/pg/18"]
+    servers = studies.servers_of(found, installed, given)
+    assert servers == {"postgres": ["/pg/17", "/pg/18"], "mysql": ["/my"]}
+    path = tmp_path / "plan.toml"
+    path.write_text(studies.plan_text(found, "tiny", servers), encoding="utf-8")
+    made = plan.load(path, SHIPPED)
+    assert {engine.name: list(engine.bins) for engine in made.engine} == servers
+    assert len(plan.expand(made, SHIPPED).cells) == 3 * len(given)
+    with pytest.raises(StudyImpossible, match="it cannot use /pg/17; it cannot use /pg/18"):
+        studies.servers_of(studies.study("percona-2012"), installed, given)
+    with pytest.raises(StudyImpossible, match="it cannot use /nothing"):
+        studies.servers_of(found, installed, [*given, "/nothing"])
 
 
 def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from dbbench.plan.tomlfile import did_you_mean, read, typed
 SCALES: Final = ("tiny", "laptop", "full")
 DEFAULT: Final = "laptop"
 
+Installed = Mapping[str, Mapping[str, str]]  # engine -> folder of its programs ("": the newest installed) -> version
+
 
 @dataclass(frozen=True)
 class StudyTable:
@@ -79,7 +81,7 @@ class Study:
     notes: tuple[str, ...] = ()
     superseded: str = ""  # why the published figures should not be relied on
     reference: tuple[Reference, ...] = ()
-    engines: tuple[EngineName, ...] = ()  # `$engine` is the first of these that is installed
+    engines: tuple[EngineName, ...] = ()  # `$engine` is the first of these that is installed, `$servers` all of them
     servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # oldest suitable release of each branch
     charts: tuple[str, ...] = ()  # charts that the article has: "cpu", "disk", "iowait"
     name: str = ""  # name of the file
@@ -103,17 +105,25 @@ def study(name: str) -> Study:
     return dataclasses.replace(checked, name=name)
 
 
-def engine_of(found: Study, installed: Mapping[str, str]) -> str:
-    """Return the first of the study's engines that is installed in a version that will do; `installed`: versions.
+def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the folders of the servers that the study runs, by engine: those of the first engine that has one in a
+    version that will do, or of every engine if the plan has `$servers`.
 
-    Raises StudyImpossible with what is required, and what is there instead.
+    Raises StudyImpossible with what is required and what is there instead, also if one of the `given` folders has no
+    server that the study runs.
     """
-    for name in found.engines:
-        if name in installed and suits(installed[name], found.servers.get(name, ())):
-            return name
-    present = ", ".join(f"{name} {installed[name]}" for name in found.engines if name in installed)
+    suitable = {name: [folder for folder, version in installed.get(name, {}).items()
+                       if suits(version, found.servers.get(name, ()))] for name in found.engines}  # fmt: skip
+    servers = {name: folders for name, folders in suitable.items() if folders}
+    if "$servers" not in found.plan:
+        servers = dict(list(servers.items())[:1])
+    unused = [folder for folder in given if not any(folder in folders for folders in servers.values())]
+    if servers and not unused:
+        return servers
+    present = ", ".join(f"{name} {version}" for name in found.engines for version in installed.get(name, {}).values())
     raise StudyImpossible(
-        f"study {found.name} requires {needed(found)}; installed: {present or 'none of them'}",
+        f"study {found.name} requires {needed(found)}; installed: {present or 'none of them'}"
+        + "".join(f"; it cannot use {folder}" for folder in unused),
         effect="Nothing was changed.",
         remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor lists the packages.",
     )
@@ -132,16 +142,18 @@ def suits(version: str, branches: Sequence[str]) -> bool:
     return not firsts or numbers >= max(firsts) or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
 
 
-def plan_text(found: Study, scale: str, engine: str, bin: str = "") -> str:
-    """Return the plan of a scale as a file; `bin`: the folder of the engine's programs, "" for the newest installed.
+def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
+    """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the newest installed.
 
     Raises UnknownName for a scale that does not exist.
     """
     if scale not in found.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}', effect="Nothing was changed.")
     places = {name: _written(value) for name, value in found.scales[scale].values.items()}
-    folder = f"bin = {json.dumps(bin)}" if bin else ""
-    text = string.Template(found.plan.strip()).substitute(places, engine=engine, bin=folder)
+    bins = {engine: _bin(folders) for engine, folders in servers.items()}
+    engine, bin = next(iter(bins.items()))
+    tables = "\n\n".join(f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items())
+    text = string.Template(found.plan.strip()).substitute(places, engine=engine, bin=bin, servers=tables)
     head = f"# {found.title}\n# {found.address}\n# Scale {scale}: {found.scales[scale].takes}.\n"
     named = f'name = "{found.name}-{scale}"\nstudy = {{ name = "{found.name}", scale = "{scale}" }}\n'
     return f"{head}{named}{text}\n"
@@ -160,6 +172,11 @@ def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
     return string.Template(table.variant).safe_substitute(scale.values if scale else {})
 
 
+def _bin(folders: Sequence[str]) -> str:
+    given = [folder for folder in folders if folder]
+    return f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
+
+
 def _written(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -168,5 +185,5 @@ def _folder() -> Path:
     return Path(str(resources.files("dbbench"))) / "plan/studies"
 
 
-__all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "engine_of", "interval_text",
-           "names", "needed", "plan_text", "study", "suits", "variant_of"]  # fmt: skip
+__all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "interval_text", "names",
+           "needed", "plan_text", "servers_of", "study", "suits", "variant_of"]  # fmt: skip

@@ -72,7 +72,7 @@ def test_a_study_runs_at_its_smallest_scale(name: str, dbbench: Any) -> None:
     told = json.loads(said.stdout)
     assert told["failed"] == 0 and not told["skipped"]
     assert (dbbench.folder / "results" / f"{name}-tiny.toml").is_file()
-    assert took_s < TINY_S * BUSY
+    assert took_s < TINY_S * max(1, len(bins) / 2) * BUSY
     page = Path(told["report"]).read_text(encoding="utf-8")
     found = studies.study(name)
     assert f"Then and now: {found.title}" in page

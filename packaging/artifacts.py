@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dbbench import __version__
-from dbbench.commands.version import BAKED, of_checkout
+from dbbench.cli import BAKED, of_checkout
 from dbbench.packages import TOOLS, Tool
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import cancelled, fault
+from dbbench.drivers.tool import cancelled, fault
 from dbbench.engines.port import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome

@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import POLL_S, cancelled, fault
-from dbbench.drivers.tool import whole_seconds
+from dbbench.drivers.tool import POLL_S, cancelled, fault, whole_seconds
 from dbbench.engines import sql_of
 from dbbench.engines.port import rows_of
 from dbbench.errors import DriverFailed

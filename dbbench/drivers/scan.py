@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import POLL_S, cancelled, fault
+from dbbench.drivers.tool import POLL_S, cancelled, fault
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server, Sql, Table
 from dbbench.errors import DriverFailed

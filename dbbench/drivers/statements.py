@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
-from dbbench.drivers.sessions import POLL_S, cancelled, fault
+from dbbench.drivers.tool import POLL_S, cancelled, fault
 from dbbench.engines import SERVERS, sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, ScriptInvalid

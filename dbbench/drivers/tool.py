@@ -1,16 +1,19 @@
-"""The process of a load generator: started, watched, and judged at its end."""
+"""The process of a load generator: started, watched, and judged at its end; and the end of sessions in dbbench."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from dbbench.drivers.protocol import Live, LoadTask
+from dbbench.engines import sql_of
+from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.clock import wait_while
@@ -19,7 +22,7 @@ from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
-_POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
+POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
 _DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 _EARLY_S: Final = 0.5  # a tool may end this much early, because its clock does not start exactly with dbbench's
 
@@ -61,12 +64,12 @@ class ToolLoad:
         while (left_s := second - self._now_s()) > 0:
             if not self._goes_on(watch):
                 raise self._ended_early()
-            time.sleep(min(_POLL_S, max(left_s, 0.001)))
+            time.sleep(min(POLL_S, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Block until the tool has ended. Raises as `wait_until`; `outcome` judges its results."""
         while self._goes_on(watch):
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         if self.program.poll() != 0 or (self.lived_s or 0.0) < self.seconds - _EARLY_S:
             raise self._ended_early()
 
@@ -186,3 +189,19 @@ def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWar
         return ()
     text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could hold them"
     return (TrialWarning("W116", text),)
+
+
+# --- sessions of dbbench's own --------------------------------------------------------------------------
+
+
+def cancelled(server: Server, connection: Any) -> None:
+    """Cancel the session's statement; do nothing if the server or the session has ended."""
+    with contextlib.suppress(Exception):
+        sql_of(server).cancel(server, connection)
+
+
+def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
+    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
+    if not wait_while(server.alive, _DEATH_S, 0.02):
+        return EngineDied(f"the server (pid {server.pid}) is gone; {said}")
+    return error if isinstance(error, DbbenchError) else DriverFailed(said)

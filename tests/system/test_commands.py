@@ -46,7 +46,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "click" in modules
     assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
     commands = {name for name in modules if name.startswith("dbbench.commands.")}
-    assert commands <= {"dbbench.commands.options", "dbbench.commands.version"}
+    assert commands <= {"dbbench.commands.options"}
 
 
 def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:

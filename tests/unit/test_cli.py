@@ -12,7 +12,7 @@ import click
 import pytest
 
 from dbbench import cli, packages, process
-from dbbench.commands import explain, version
+from dbbench.commands import explain
 from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, all_errors
@@ -291,8 +291,8 @@ def test_init_writes_the_units_of_this_program(
 def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, said: str) -> None:
     """What the build wrote into the package; without that, and without a checkout, it is unknown."""
     if baked is not None:
-        (tmp_path / version.BAKED).write_text(baked)
-    assert version.described(tmp_path) == said
+        (tmp_path / cli.BAKED).write_text(baked)
+    assert cli.version_text(tmp_path) == said
 
 
 @pytest.mark.starts_processes
@@ -304,12 +304,12 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "dbbench/a.py").write_text("1")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
         process.run([*git, *words])
-    commit = version.described(tmp_path / "dbbench")
+    commit = cli.version_text(tmp_path / "dbbench")
     assert re.fullmatch(r"commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d", commit)
     (tmp_path / "dbbench/a.py").write_text("2")
-    assert version.described(tmp_path / "dbbench") == f"{commit}, with local changes"
+    assert cli.version_text(tmp_path / "dbbench") == f"{commit}, with local changes"
     (tmp_path / ".git/HEAD").write_text("x")
-    assert version.described(tmp_path / "dbbench") == "commit unknown"
+    assert cli.version_text(tmp_path / "dbbench") == "commit unknown"
 
 
 @pytest.mark.starts_processes

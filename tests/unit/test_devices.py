@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
@@ -169,6 +169,7 @@ def test_of_a_large_disk_the_copies_of_superblocks_are_looked_at_first(at: int, 
         assert guard.data_at(disk.fileno(), within_s=0) == at
 
 
+@settings(deadline=None)
 @given(size=integers(0, 2**22))
 def test_the_places_are_the_whole_disk(size: int) -> None:
     """In windows of 64 KiB."""

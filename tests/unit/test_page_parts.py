@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -41,6 +41,7 @@ def gaps(values: list[float | None]) -> NDArray[np.float64]:
 Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size=1, max_size=40)
 
 
+@settings(deadline=None)
 @given(st.lists(Cells, min_size=1, max_size=4))
 def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
     """Gaps stay gaps, the error is at most half a step, and a zero comes back as exactly zero."""

@@ -101,8 +101,7 @@ class Job:
     def confined(self) -> AbstractContextManager[Confined]:
         """Return the plan's limits of memory and CPUs for programs that are started in the block."""
         mount_point = self.workdir.root if os.geteuid() == 0 else None
-        alone = self.cell.client is not None
-        return confined(self.cell.engine, self.cell.memory_bytes, self.run.name, self.journal, mount_point, alone=alone)
+        return confined(self.cell, self.run.name, self.journal, mount_point)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from dbbench.errors import CoresMissing, MemoryExceeded
 from dbbench.machine import host, limits
 from dbbench.machine.limits import MemoryGroup, cgroup, confined
-from dbbench.model import EngineSpec
+from dbbench.model import EngineSpec, Run
 from dbbench.results.journal import Journal
 
 V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -108,7 +109,7 @@ def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: s
 
 
 def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[[], Run]
 ) -> None:
     """The server's death is seen first; its reason is what is told."""
     monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path))
@@ -117,7 +118,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
         pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*seen as: it is gone"),
-        confined(EngineSpec("postgres"), 2**30, "r", Journal(tmp_path / "j"), None),
+        confined(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")
 

@@ -23,7 +23,7 @@ from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.machine.limits import cgroup
 from dbbench.machine.limits.cgroup import MemoryGroup, give_back
-from dbbench.model import CoresFacts, EngineSpec
+from dbbench.model import Cell, CoresFacts, EngineSpec
 from dbbench.results.journal import Journal
 from dbbench.units import size_text
 
@@ -64,21 +64,19 @@ class Confined:
 
 
 @contextlib.contextmanager
-def confined(
-    engine: EngineSpec, memory_bytes: int | None, name: str, journal: Journal, at: Path | None, alone: bool = False
-) -> Iterator[Confined]:
-    """Run the servers and load generators that the block starts within the limits.
+def confined(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterator[Confined]:
+    """Run the servers and load generators that the block starts within the cell's limits.
 
-    `name` is that of the run; `at` is a directory for a private mount; `alone`: the load generator is on another host.
-    Without a control group the block runs nevertheless, and `reason` explains why. Raises CoresMissing, and at the end
-    MemoryExceeded if the kernel killed a process for lack of memory, instead of the error that this caused in the
-    block.
+    `name` is that of the run; `at` is a directory for a private mount. Without a control group the block runs
+    nevertheless, and `reason` explains why. Raises CoresMissing, and at the end MemoryExceeded if the kernel killed a
+    process for lack of memory, instead of the error that this caused in the block.
     """
-    chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=alone)
+    engine = cell.engine
+    chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=cell.client is not None)
     asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))
     give_back(journal)  # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     with contextlib.ExitStack() as stack:
-        group, reason = _group(stack, memory_bytes, name, journal, at)
+        group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         stack.enter_context(process.placing({"server": _entering(group, chosen), "client": _on(chosen)}))
         try:
             yield Confined(chosen, group, reason, asked)

@@ -333,7 +333,8 @@ def _known(tools: list[Tool]) -> list[Tool]:
         unknown = _unknown(unknown)
     if needed := [tool for tool in unknown if not tool.optional and tool.engine != _EXCLUDED]:
         _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}",
-              "On Ubuntu:  add-apt-repository universe, then the same command again.")  # fmt: skip
+              "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
+              "A machine without a network needs a bundle, see docs/install.md.")  # fmt: skip
     if unknown:
         print(
             f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need it are skipped by name"
@@ -502,7 +503,9 @@ def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> sub
     pipe = subprocess.PIPE if quiet else None
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, check=False)
     if check and done.returncode != 0:
-        _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}", "Its lines above say why.", True)
+        _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
+              "Its lines above say why. Run it again when no other process holds apt's lock. A machine without a "
+              "network needs a bundle, see docs/install.md.", True)  # fmt: skip
     return done
 
 

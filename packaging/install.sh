@@ -48,5 +48,7 @@ for page in "$target"/share/man/man?/*; do
 	mkdir -p "/usr/local/share/man/$section"
 	ln -sfn "$page" "/usr/local/share/man/$section/"
 done
+mkdir -p /usr/local/share/bash-completion/completions
+"$link" completion bash >/usr/local/share/bash-completion/completions/dbbench
 "$link" --version
 echo "Next:  dbbench doctor"

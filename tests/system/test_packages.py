@@ -1,14 +1,17 @@
-"""The packages of `make dist`, installed in a bare root of Debian 12: each runs the tiny plan, and all run the same.
+"""The packages of `make dist`, installed in bare roots: each runs the tiny plan, and all run the same.
 
-Takes the root of `make releases`, which is built where none is kept, and two minutes.
+Takes the bare roots of `make releases`, which are built where none is kept, and a few minutes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
+import textwrap
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,15 +19,19 @@ from typing import Any, Final
 
 import pytest
 
+from dbbench import process
+from dbbench.machine.limits import cgroup
 from dbbench.model.base import plain
 from dbbench.plan import expand, load
 from dbbench.plan.catalog import catalog
 from dbbench.plan.expanding import identity
+from dbbench.results.journal import Journal
 from tests import releases
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
 
 import artifacts
+import bundle
 
 ROOT: Final = Path(__file__).parents[2]
 pytestmark = [
@@ -33,6 +40,26 @@ pytestmark = [
     pytest.mark.needs("root", "debootstrap", "dpkg-deb", "git", "fs:overlay", "fs:ext4", "fs:xfs"),
 ]
 TINY: Final = "/mnt/packaging/debian/tests/tiny"  # the test of the .deb: autopkgtest starts it too
+UPDATE: Final = ("apt-get", "update", "-q")
+APT: Final = ("apt-get", "install", "-qy", "--no-install-recommends")
+VENV: Final = "/opt/a path with spaces"
+LIMIT_BYTES: Final = 512 * 2**20
+# What a container runtime does to a process without privileges. $0: the file to join the control group with.
+POD: Final = """
+echo $$ > $0
+mount -t proc proc /proc
+for path in /proc/sys /sys; do mount --rbind $path $path && mount -o remount,bind,ro $path; done
+exec setpriv --reuid 1000 --regid 1000 --groups 1000 --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
+"""
+# As default seccomp profiles: EPERM for io_uring_setup, io_uring_enter and io_uring_register; the rest is permitted.
+WITHOUT_IO_URING: Final = """
+import ctypes, os, struct, sys
+rules = [(0x20, 0, 0, 0), (0x35, 0, 2, 425), (0x25, 1, 0, 427), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack("@HP", len(rules), ctypes.addressof(code)))
+assert ctypes.CDLL(None).prctl(22, 2, program, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +68,18 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     assert artifacts.main(["--dist", str(folder), "--level", "1"]) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root that the Containerfile makes of a bare root: what overlayfs takes as lower directories."""
+    bare, work = releases.bare("debian12"), tmp_path_factory.mktemp("image")
+    (run,) = re.findall(r"^RUN ((?:.*\\\n)*.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE)
+    with releases.entered(bare, work) as inside:
+        shutil.copy(next(dist.glob("*.deb")), work / "tmp")
+        inside("sh", "-c", run)
+        (work / "merged/data").mkdir()
+    return Path(f"{work}/upper:{bare}")
 
 
 def digest(plan_sha256: str, cells: Any, order: Any) -> str:
@@ -56,45 +95,150 @@ def expected() -> str:
     return digest(identity(plan, expanded.cells), plain(expanded.cells), plain(expanded.order))
 
 
-def tried(work: Path, package: Path, *steps: Sequence[str], path: str = "") -> str:
-    """Install a package in a root with database servers, run the tiny plan there, and return the digest of the run."""
-    with releases.entered(releases.equipped("debian12"), work) as inside:
-        shutil.copy(package, work / "tmp")
+def digest_of(run: Path) -> str:
+    """The digest of a run."""
+    found = json.loads((run / "run.json").read_text())
+    return digest(found["plan_sha256"], found["cells"], found["order"])
+
+
+def tried(root: Path, work: Path, package: Path | None, *steps: Sequence[str], path: str = "") -> str:
+    """Install a package in a root, run the tiny plan there, and return the digest of the run."""
+    with releases.entered(root, work) as inside:
+        if package is not None:
+            shutil.copy(package, work / "tmp")
         for step in steps:
             inside(*step)
         where = f"PATH={path}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         inside("env", "AUTOPKGTEST_TMP=/tmp", where, TINY)
-    run = json.loads((work / "tmp/results/tiny/run.json").read_text())
-    return digest(run["plan_sha256"], run["cells"], run["order"])
+    return digest_of(work / "tmp/results/tiny")
 
 
 def test_the_wheel_runs_the_tiny_plan(dist: Path, tmp_path: Path) -> None:
-    """In a virtual environment with the locked packages; its manual is where `man` looks for it."""
+    """In a virtual environment whose path has spaces; its manual is where `man` looks for it, and `pip check` is ok."""
     (wheel,) = dist.glob("*.whl")
-    pip = (f"{releases.VENV}/bin/pip", "install", "-q", "--no-index", "--no-deps", f"/tmp/{wheel.name}")
-    manual = ("test", "-s", f"{releases.VENV}/share/man/man1/dbbench.1")
-    assert tried(tmp_path, wheel, pip, manual, path=f"{releases.VENV}/bin:") == expected()
+    steps = (
+        UPDATE,
+        (*APT, "python3-venv"),
+        ("python3", "-m", "venv", VENV),
+        (f"{VENV}/bin/pip", "install", "-q", f"/tmp/{wheel.name}"),
+        (f"{VENV}/bin/pip", "check"),
+        ("test", "-s", f"{VENV}/share/man/man1/dbbench.1"),
+        (f"{VENV}/bin/python", "-m", "dbbench.packages", "run"),
+    )
+    assert tried(releases.bare("debian12"), tmp_path, wheel, *steps, path=f"{VENV}/bin:") == expected()
 
 
-def test_the_deb_runs_the_tiny_plan(dist: Path, tmp_path: Path) -> None:
-    """With the packages that it depends on; units, manual and completion are there, and removing it leaves nothing."""
+@pytest.mark.parametrize("release", ["debian12", *(pytest.param(name, marks=pytest.mark.soak) for name in
+                                                   ("debian13", "sid", "ubuntu2404", "ubuntu2604"))])  # fmt: skip
+def test_three_commands_lead_to_a_verdict(
+    dist: Path, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of docs/install.md in a bare root. The seconds are printed; a busy machine takes longer."""
     (deb,) = dist.glob("*.deb")
-    apt = ("apt-get", "-qy", "--no-install-recommends")
-    steps = [
-        ("apt-get", "update", "-q"),
-        (*apt, "install", f"/tmp/{deb.name}"),
-        ("test", "-s", "/usr/share/man/man5/dbbench-plan.5.gz"),
-        ("test", "-s", "/usr/lib/systemd/system/dbbench-nightly@.timer"),
-        ("bash", "-c", ". /usr/share/bash-completion/completions/dbbench && complete -p dbbench"),
-        ("sh", "-c", "! dpkg --verify dbbench | grep ."),
-        ("sh", "-c", f"test \"$(cd / && dbbench --version)\" = '{version(dist)}'"),
-    ]
-    assert tried(tmp_path, deb, *steps) == expected()
-    with releases.entered(releases.equipped("debian12"), tmp_path / "again") as inside:
-        shutil.copy(deb, tmp_path / "again/tmp")
-        inside("dpkg", "--install", "--force-depends", f"/tmp/{deb.name}")
-        inside("dpkg", "--purge", "--force-depends", "dbbench")
+    text = (ROOT / "docs/install.md").read_text()
+    (block,) = re.findall(r"^## From nothing to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    commands = block.splitlines()
+    assert len(commands) == 3
+    with releases.entered(releases.bare(release), tmp_path) as inside:
+        shutil.copy(deb, tmp_path / "tmp")
+        began = time.monotonic()
+        for command in commands:
+            inside("sh", "-c", re.sub(r"dbbench_\S+\.deb", deb.name, command), cwd="/tmp")
+        with capsys.disabled():
+            print(f"{release}: {time.monotonic() - began:.0f} s from nothing to a verdict")
+        inside("sh", "-c", f"test \"$(cd / && dbbench --version)\" = '{version(dist)}'")
+    (run,) = (tmp_path / "tmp/results").glob("*/run.json")
+    assert digest_of(run.parent) == expected()
+
+
+def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
+    """For lintian, man, systemd and bash; and removing it leaves nothing."""
+    (deb,) = dist.glob("*.deb")
+    with releases.entered(releases.equipped("debian12"), tmp_path) as inside:
+        shutil.copy(deb, tmp_path / "tmp")
+        inside(*UPDATE)
+        inside(*APT, "lintian", "man-db", "systemd", f"/tmp/{deb.name}")
+        inside("lintian", "--allow-root", "--fail-on", "error,warning", f"/tmp/{deb.name}")
+        inside("sh", "-c", "! dpkg --verify dbbench | grep .")
+        for page in ("man1/dbbench.1", "man5/dbbench-plan.5"):
+            inside("sh", "-c", f"! LC_ALL=C.UTF-8 man --warnings -l /usr/share/man/{page}.gz 2>&1 >/dev/null | grep .")
+        units = "dbbench-nightly@x.service dbbench-nightly@x.timer dbbench-nightly-check@x.timer"
+        inside("sh", "-c", f"! systemd-analyze verify --man=no {units} 2>&1 | grep dbbench")
+        inside("bash", "-c", ". /usr/share/bash-completion/completions/dbbench && complete -p dbbench")
+        inside("dpkg", "--purge", "dbbench")
         inside("sh", "-c", "! ls -d /usr/lib/dbbench /usr/bin/dbbench 2>/dev/null")
+
+
+def test_the_image_runs_the_tiny_plan(image: Path, tmp_path: Path) -> None:
+    """As root in a privileged container."""
+    assert tried(image, tmp_path, None) == expected()
+
+
+def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
+    """The recipe of docs/containers.md with a small dataset: without root and capabilities, with read-only /proc/sys,
+    a memory limit and no io_uring. The cold cache is proved."""
+    where = cgroup.hierarchy()
+    if isinstance(where, str):
+        pytest.skip(f"needs control groups: {where}")
+    recipe = (ROOT / "docs/containers.md").read_text()
+    (text,) = re.findall(r"^  plan\.toml: \|\n((?:    .*\n|\n)+)", recipe, re.MULTILINE)
+    plan = textwrap.dedent(text)
+    for old, new in (("blocks = 5", 'blocks = 1\nwarmup = "1s"\nmeasure = "3s"\nrepeat_suspect = false'),
+                     ("scale = 1000", "scale = 5"), ("clients = 8", "clients = 1"), ("1GB", "64MB")):  # fmt: skip
+        assert plan.count(old) == 1
+        plan = plan.replace(old, new)
+    journal = Journal(tmp_path / "journal.jsonl")
+    with (
+        releases.entered(image, tmp_path / "root") as inside,
+        cgroup.limited(where, "dbbench-test-pod", LIMIT_BYTES, journal) as group,
+    ):
+        root = tmp_path / "root/merged"
+        for name in ("fast", "cheap"):
+            process.run(["truncate", "--size=1G", tmp_path / name])
+            process.run(["mkfs.ext4", "-q", tmp_path / name])
+            (volume := root / "volumes" / name).mkdir(parents=True)
+            process.run(["mount", "-o", "loop", tmp_path / name, volume])
+            process.run(["chown", "root:1000", volume])
+            volume.chmod(0o2775)  # as fsGroup
+        data = root / "tmp/data"
+        data.mkdir()
+        process.run(["chown", "1000:1000", data])
+        (root / "tmp/plan.toml").write_text(plan)
+        (root / "tmp/limited.py").write_text(WITHOUT_IO_URING)
+
+        def pod(*argv: str) -> str:
+            enter = ("unshare", "--mount", "--pid", "--ipc", "--fork", "sh", "-euc", POD)
+            env = ("env", "HOME=/home/dbbench", "DBBENCH_CACHE=/tmp/data/.dbbench-cache", "NO_COLOR=1")
+            started = ("python3", "/tmp/limited.py", "sh", "-c", 'exec "$@" > /tmp/data/printed', "sh", *argv)
+            inside(*enter, str(group.path / "cgroup.procs"), *env, *started, cwd="/tmp/data")
+            return (data / "printed").read_text()
+
+        pod("mkdir", "-p", "/volumes/fast/test", "/volumes/cheap/test")
+        assert "up to 512 MiB can cache data" in pod("dbbench", "plan", "/tmp/plan.toml")
+        ask = "from dbbench.machine.host import without_io_uring as why; print(why())"
+        assert "Operation not permitted" in pod("/usr/lib/dbbench/bin/python3", "-c", ask)
+        shown = pod("dbbench", "run", "/tmp/plan.toml", "--name", "classes", "--results", "/tmp/data/results",
+                    "--progress", "plain")  # fmt: skip
+        assert re.search(r"^cheap .* baseline ", shown, re.MULTILINE), shown
+        trials = [json.loads(path.read_text()) for path in data.glob("results/classes/trials/*/trial.json")]
+    assert sorted(trial["fs_setup"] for trial in trials) == ["cheap", "fast"]
+    for trial in trials:
+        assert trial["error"] is None
+        assert trial["cache"]["proved"] and "posix_fadvise" in trial["cache"]["method"]
+
+
+@pytest.mark.soak
+def test_the_bundle_is_installed_without_a_network(tmp_path: Path) -> None:
+    """In a bare root of its release, where the tiny plan runs."""
+    made = bundle.written("debian12", tmp_path)  # an error if it is too large
+    process.run(["tar", "-C", tmp_path, "-xf", made])
+    install = ("sh", "/tmp/dbbench-bundle/install.sh")
+    with releases.entered(releases.bare("debian12"), tmp_path / "root") as inside:
+        (tmp_path / "dbbench-bundle").rename(tmp_path / "root/tmp/dbbench-bundle")
+        inside("unshare", "--net", *install)
+        inside("unshare", "--net", "env", "AUTOPKGTEST_TMP=/tmp", TINY)
+        inside("test", "-s", "/usr/local/share/man/man1/dbbench.1")
+    assert digest_of(tmp_path / "root/tmp/results/tiny") == expected()
 
 
 def version(dist: Path) -> str:

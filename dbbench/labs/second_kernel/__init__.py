@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.datasets.golden import alone
 from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
 from dbbench.labs.second_kernel.boot import BootOrder, booted
@@ -144,7 +144,7 @@ def unavailable() -> str | None:
     if found() is not None:
         return None
     if missing := [name for name in PROGRAMS if process.find(name) is None]:
-        return f"{', '.join(missing)} not installed: apt install {' '.join(missing)}"
+        return f"{', '.join(missing)} not installed: {packages.remedy(missing)}"
     if mirror() is None:
         return "it is built from Debian's packages, and apt knows no Debian mirror here"
     return None

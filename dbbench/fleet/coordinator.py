@@ -92,7 +92,7 @@ class Coordinator:
         self._save()
         self._tell()
 
-    # --- questions ---
+    # --- questions to hosts ---
 
     def _ask(self, book: Book) -> None:
         """Send the next question, unless one is pending or none is due."""
@@ -115,7 +115,7 @@ class Coordinator:
                                        versions={})  # fmt: skip
         return Deal(book.run, results.written_spec(host_run), self._plan_text, self._scripts, self._wipe, __version__)
 
-    # --- answers ---
+    # --- answers of hosts ---
 
     def _guarded(self, book: Book, answer: Answer) -> None:
         """Process an answer; a failure affects only this host."""
@@ -341,7 +341,7 @@ class Coordinator:
                 remedy="Correct the cause on the host, then run the same command again to resume.",
             )  # fmt: skip
 
-    # --- what is kept ---
+    # --- state: runs, hosts and progress ---
 
     def _book(self, host: str) -> Book:
         name = ledger.run_name(self.fleet, host)

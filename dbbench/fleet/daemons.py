@@ -111,7 +111,7 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     except (OSError, TimeoutError, ValueError, RuntimeError):
         return False
     finally:
-        with contextlib.suppress(Exception):  # ending anyway
+        with contextlib.suppress(Exception):  # the worker ends, whether it closes cleanly or not
             await worker.close(timeout=2)
         shutil.rmtree(scratch, ignore_errors=True)
 

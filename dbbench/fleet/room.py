@@ -77,7 +77,7 @@ class Halt:
 
 @dataclass(frozen=True)
 class Leave:
-    """End the worker; nothing more is asked. The supervisor continues."""
+    """End the worker; no further questions follow. The supervisor continues."""
 
 
 Question = Deal | See | Chunk | Halt | Leave
@@ -147,7 +147,7 @@ class Room:
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self.path / name, 0o600)
 
-    # --- what was dealt ---
+    # --- trials of this host ---
 
     def deal(self, order: tuple[TrialSpec, ...], wipe: tuple[str, ...]) -> None:
         """Record the host's order."""
@@ -179,7 +179,7 @@ class Room:
         """Return run.json, read again only after a change, because a host is asked while it measures."""
         return _run(self.folder, _stamp(self.folder / "run.json"))
 
-    # --- where the supervisor stands ---
+    # --- state and lock of the supervisor ---
 
     def tell(self, state: HostState) -> None:
         """Write the state; it need not survive a power loss."""
@@ -222,7 +222,7 @@ class Room:
         with self.supervising() as free:
             return not free
 
-    # --- handing over ---
+    # --- transfer of results to the coordinator ---
 
     def listen(self) -> None:
         """Note that a coordinator is asking."""
@@ -252,7 +252,7 @@ class Room:
         new = results.finished(self.folder).difference(taken)
         return [spec.id for spec in self.run().order if spec.block in blocks and spec.id in new]
 
-    # --- bells ---
+    # --- bells: FIFOs that wake a waiting process ---
 
     def ring(self, name: str) -> None:
         """Wake the process that waits at the bell. It is not an error if there is none, or the FIFO is full."""

@@ -20,7 +20,7 @@ from dbbench.metrics.clock import wait_while
 
 PLACE: Final = "host_"  # resource of each worker: host_NAME = 1, so that a question goes to this host only
 DISK: Final = "DISK"  # resource for one question at a time that uses the disk
-_LOOK_S: Final = 5.0  # between two lists of the workers, because the answer has an entry for each one
+_LOOK_S: Final = 5.0  # seconds between two queries of the list of workers, which is long in a large fleet
 _TIMEOUT: Final = "20s"
 _LEAVE_S: Final = 10.0
 _STEP_S: Final = 0.2

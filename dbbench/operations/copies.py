@@ -310,7 +310,7 @@ def _must_be_of_before(server: Server, what: str) -> str:
     return f"{count} rows, all from before"
 
 
-# --- base backup -----------------------------------------------------------------------------------
+# --- Base backup -----------------------------------------------------------------------------------
 
 
 _PIECE: Final = 1 << 20

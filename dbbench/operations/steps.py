@@ -16,7 +16,8 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
 from dbbench.storage.filesystems.port import Snapshots
 
-# Left by the server that ran during the copy, whose pid is still alive.
+# A copy contains these files of the running server. They name its pid, which is still alive, so a second server would
+# not start.
 _LOCKS: Final = ("postmaster.pid", "postmaster.opts")
 
 

@@ -25,10 +25,10 @@ from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
 from dbbench.remote.network import opened_session as opened
 
-# number of connections, of which the median counts, and of clock readings, of which the quickest counts
 __all__ = ["Client", "Network", "RemoteProgram", "lacking"]
+# Number of connections, whose median time counts, and of clock readings, of which the fastest counts.
 ROUNDS: Final = 21
-# if the client's clock is behind by at most this much, dbbench waits until the certificate is valid there
+# If the client's clock is behind by at most this much, dbbench waits until the certificate is valid there.
 SKEW_S: Final = 5.0
 _TOOLS: Final = {
     "pgbench": ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench"),
@@ -71,7 +71,7 @@ class Client:
     _session: Session | None = None
     _cpu: dict[str, Any] = field(default_factory=dict)
 
-    # --- around the server's life ----------------------------------------------------------------------
+    # --- before the server starts, and after it has stopped ------------------------------------------
 
     @contextlib.contextmanager
     def reached(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:

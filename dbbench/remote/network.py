@@ -213,12 +213,12 @@ def _openssl(*words: str | Path) -> None:
     process.run(["openssl", *words], timeout_s=_OPENSSL_S)
 
 
-CONNECT_S: Final = 20.0  # for ssh, the login and the start of Python
+CONNECT_S: Final = 20.0  # seconds for ssh, the login and the start of Python
 ASK_S: Final = 60.0
 _BEAT_S: Final = 5.0  # the agent ends after 60 s without data (SILENCE_S)
-_END_S: Final = 15.0  # until the agent has ended the load generator and removed its directory, and ssh has ended
-_THREADS_S: Final = 1.0  # for a thread that has nothing more to read
-# exit statuses: Python is too old (1), or the shell cannot start it (126, 127); ssh's own status is 255
+_END_S: Final = 15.0  # seconds for the agent to end the load generator and remove its directory, and for ssh to end
+_THREADS_S: Final = 1.0  # seconds until a thread whose pipe is closed has ended
+# Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its errors with 255.
 _OF_PYTHON: Final = (1, 126, 127)
 # ssh does not ask for passwords, does not share connections, and detects an interrupted network after 30 s.
 SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",

@@ -28,10 +28,10 @@ from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialStuck, al
 from dbbench.report.progress.event import Emit, Event, parsed
 from dbbench.results.fileio import own_file, writing
 
-# for a clean stop (server shutdown, umount); then the child is killed and the kernel cleans up
+# Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel cleans up.
 STOP_GRACE_S: Final = 60.0
-GRACE_S: Final = 300.0  # a phase that exceeded its deadline may take so long to kill its server and to unmount
-# between two phases, or after the last one: an umount that writes back, removing layers, writing the result
+GRACE_S: Final = 300.0  # seconds in which a phase that exceeded its deadline may kill its server and unmount
+# Seconds between two phases, or after the last one: an umount that writes back, removing layers, writing the result.
 BETWEEN_S: Final = 1800.0
 _NAMED: Final = 6  # number of processes that the error names
 
@@ -42,7 +42,7 @@ class Stop:
     def __init__(self) -> None:
         self.child: process.Running | None = None
         self.signal: int | None = None
-        # a child may be starting that `child` does not name yet; an exception now would leave it running
+        # A child may be starting that `child` does not name yet; an exception now would leave it running.
         self.starting = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
@@ -89,7 +89,7 @@ def stoppable() -> Iterator[Stop]:
 class Launcher:
     """Runs a module in processes of its own, one at a time, and forwards their events."""
 
-    log: Path  # takes their stderr
+    log: Path  # file for the stderr of the processes
     emit: Emit
     stop: Stop
     env: Mapping[str, str] = field(default_factory=dict)

@@ -41,20 +41,20 @@ class Meter:
     limits: Confined
     files: Sequence[Path]  # the dataset
     disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
-    log: dict[str, int | None] = field(default_factory=dict)  # the same for the separate device of the log
-    # the same for the disks that hold the images, by all processes of the machine
+    log: dict[str, int | None] = field(default_factory=dict)  # the same of the device of the log, if it is separate
+    # The same of the disks that hold the images, by all processes of the machine.
     below: dict[str, int | None] = field(default_factory=dict)
-    processes_bytes: int | None = None  # read and written by the trial's processes, on any device
+    processes_bytes: int | None = None  # bytes read and written by the trial's processes, on any device
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
     server_bytes: int | None = None  # largest memory of the server's processes in the window
     before: dict[str, float] = field(default_factory=dict)  # the server's counters at the start of the window
     after: dict[str, float] = field(default_factory=dict)
-    idle: dict[str, float] = field(default_factory=dict)  # the same before the load started
+    idle: dict[str, float] = field(default_factory=dict)  # the server's counters before the load started
     drained: dict[str, float] = field(default_factory=dict)  # the same after all sessions of the load have ended
     moved: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes of the load's system calls
-    # dirty and under write-back, in the server and in the page cache, at the end of the window
+    # Bytes that are dirty or under write-back, in the server and in the page cache, at the end of the window.
     debt_bytes: int | None = None
     drain_write_bytes: int | None = None
     cores: CoresFacts | None = None
@@ -62,7 +62,7 @@ class Meter:
     resident_bytes: int | None = None  # part of the files in the page cache when the window ended
     elsewhere: bool = False  # some of the server's files are not on the device under test
     client: Client | None = None  # the load generator is on another host
-    # seconds and client_cpu_s, on this host or on the client's
+    # The values `seconds` and `client_cpu_s`, from this host or the client's.
     client_cpu: dict[str, float | None] = field(default_factory=dict)
 
     @contextlib.contextmanager

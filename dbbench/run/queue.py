@@ -45,7 +45,7 @@ LOG = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
 EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
-# engine, workload, variant, block; pairs are formed within a group, so a group is repeated as a whole
+# Engine, workload, variant, block. Pairs are formed within a group, so a group is repeated as a whole.
 Group = tuple[str, str, str, int]
 
 

@@ -251,7 +251,7 @@ class Facts:
     that failed earlier is published without it.
     """
 
-    # set before the load, in the order of the stages
+    # Set before the load, in the order of the stages.
     device: DeviceFacts
     host_state: dict[str, Any]
     canary: dict[str, float]
@@ -262,12 +262,12 @@ class Facts:
     dataset: DatasetFacts | None
     cache: CacheFacts
     growth: GrowthFacts | None = None  # first of the restored files; after the load also of the files that grew
-    # set at the start of the server and during the load
+    # Set at the start of the server and during the load.
     engine_version: str
     settings: Settings
     effective_settings: dict[str, str]
     snapshots: SnapshotFacts | None = None
-    # set after the load
+    # Set after the load.
     checked: str
     space: SpaceFacts
     host_state_end: dict[str, Any]
@@ -276,7 +276,7 @@ class Facts:
     age_engine: EngineAgeFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     writes: WriteFacts | None = None
-    # computed from the fields above by `evaluate`
+    # Computed by `evaluate` from the fields above.
     anchor_utc: str
     engine_features: dict[str, str]
     drain: DrainFacts
@@ -287,5 +287,5 @@ class Facts:
     io: IoFacts
     summary: dict[str, float | None]
     work: tuple[WorkFacts, ...]
-    # all programs that the trial started
+    # Command lines of all programs that the trial started.
     commands: tuple[tuple[str, ...], ...]

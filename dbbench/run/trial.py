@@ -107,7 +107,7 @@ def drive(trial: Record, job: Job) -> None:
             with engine.serving(datadir, settings, place) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
             facts.growth = dataset.restored_growth(fs, engine.data_files(datadir))
-            # takes the snapshot that a layer holds during the load
+            # This takes the snapshot that a layer holds during the load.
             facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))
 
         with stage(Phase.DROP_CACHE):
@@ -143,7 +143,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
     stage, facts, window, engine, raw = trial.stage, trial.facts, job.cell.window, job.engine, trial.draft.raw
     client = client_of(job)
     with ExitStack() as stack:
-        # limits of memory and cores for the programs that are started from here on
+        # From here on, programs start with limits of memory and cores.
         limits = stack.enter_context(job.confined())
         place = stack.enter_context(reached(client, place, trial.clock, raw, job.workdir.scratch))
         with stage(Phase.START):

@@ -43,7 +43,7 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device, Images
 from dbbench.storage.filesystems import Mounted, MountPoint, Stored
 
-# size of each sparse disk; large enough that mkfs does not apply its rules for small devices
+# Size of each sparse disk: large enough that mkfs does not apply its rules for small devices.
 IMAGE_BYTES: Final = 2**30
 
 

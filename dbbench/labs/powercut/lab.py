@@ -112,7 +112,8 @@ class Bench:
     def _again(self, ground: Ground, media: Media, cut: Cut, seen: dict[int, int], first: Recovery) -> Recovery:
         """Return the finding; harm counts only if a second recovery on another device finds it too."""
         left = self.lab.disks("cut", ground.target)
-        occupied = self.lab.scratch / "occupied.img"  # occupies the number of the device that was used
+        # This image occupies the loop device of the first recovery, so that the second one uses another.
+        occupied = self.lab.scratch / "occupied.img"
         if not occupied.exists():
             occupied.write_bytes(bytes(2**20))
         with loop.attached(occupied):

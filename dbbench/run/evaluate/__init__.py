@@ -46,7 +46,7 @@ NOT_IN_FORCE: Final = (
     SourceChangeKind.CONFIGURATION,
     SourceChangeKind.PERSISTED,
     SourceChangeKind.DATABASE_SETTINGS,
-)  # W101
+)  # changes that W101 reports
 # Limits of W152: below, the ends of files that do not fill an extent could be the difference.
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
@@ -168,7 +168,7 @@ def _series(trial: Record, observed: Observed) -> None:
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
     trial.series, trial.histogram = series, outcome.histogram
     trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
-    # in microseconds, because metrics are recomputed from it
+    # In microseconds, because metrics are recomputed from it.
     trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
 
 

@@ -25,9 +25,10 @@ from dbbench.run.meter import Meter
 from dbbench.units import percent
 
 FAILED: Final = "The trial is marked failed."
-CLOCK_S: Final = 0.1  # a tenth of a second of the series
-OTHERS: Final = 0.10  # share of the processors of the client's host
-LEAST_SECONDS: Final = 3  # least number of seconds with a snapshot, and of others; with fewer, a mean says little
+CLOCK_S: Final = 0.1  # above it W103 is given; series have one row per second, so this is a tenth of a row
+OTHERS: Final = 0.10  # share of the client host's CPU time that other processes may use
+# Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too much.
+LEAST_SECONDS: Final = 3
 RATES: Final = ("tps", "apply_kb_per_s")
 
 
@@ -58,7 +59,7 @@ BOUNDS: Final[dict[str, Bound]] = {
     "write_bytes": Bound(0.95),
 }
 AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 were measured
-# transactions of a session that prepares its statements, per table; 9 were measured with oltp_read_write
+# Transactions of a session that prepares its statements, per table; 9 were measured with oltp_read_write.
 PREPARED: Final = 20
 # One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits per flush
 # with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for transactions that were counted twice
@@ -243,7 +244,7 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     if rates is None or not taken:
         return with_taken
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
-        # if log arrives in batches, the rate of a second depends more on the batch than on a snapshot
+        # If log arrives in batches, the rate of a second depends more on the batch than on a snapshot.
         return with_taken
     busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
     first = round(window.warmup_s) if window.kind == "fixed" else 0

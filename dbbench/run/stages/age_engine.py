@@ -39,7 +39,7 @@ from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import common
 
-# smallest number of written bytes per window; a load that writes less does not age the tables
+# Smallest number of written bytes per window; a load that writes less does not age the tables.
 LEAST_BYTES: Final = 2**16
 FIGURES: Final = ("tps", "p99_ms")
 

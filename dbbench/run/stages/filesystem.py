@@ -210,7 +210,7 @@ def wal_mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Jour
 def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
     """Move the restored log to its place; return the place with its directory, or unchanged."""
     folder = filesystems.wal_directory(cell.setup, fs)
-    # only a tablespace is on the filesystem under test; the log is with the rest of the cluster
+    # Only a tablespace is on the filesystem under test; the log is with the rest of the cluster.
     alone = "tablespace" in cell.dataset.parameters
     if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
         return place

@@ -112,7 +112,7 @@ def _wait_until_free(path: Path) -> None:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
         except OSError as error:
-            return error.errno == errno.EBUSY  # it is another device: the first was unplugged or renamed
+            return error.errno == errno.EBUSY  # any other error: the device was unplugged or renamed
         return False
 
     if wait_while(is_busy, _FREE_S, 0.02):

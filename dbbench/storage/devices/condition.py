@@ -125,7 +125,7 @@ def _fio(device: Device, words: list[str], timeout_s: float, seed: int) -> float
     return parsed_ceiling(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[0].iops
 
 
-# --- wear ------------------------------------------------------------------------------------------
+# --- Wear ------------------------------------------------------------------------------------------
 
 
 def wear(disk: str) -> WearFacts | None:

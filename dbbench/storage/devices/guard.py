@@ -29,12 +29,12 @@ from dbbench.storage.devices import naming, sysfs, used
 from dbbench.storage.devices.port import Permit
 
 FSTAB: Final = Path("/etc/fstab")
-# Bytes at each end of the device that contain the superblocks of today's filesystems and arrays.
+# Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays are within them.
 _LOOKED_AT: Final = 2**20
 _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
 UNTOUCHED: Final = "Nothing was changed."
 _WITHIN_S: Final = 2.0
-_LEAST: Final = 64  # places that are read, however long it takes
+_LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
 # Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near each quarter.
 COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)

@@ -232,7 +232,7 @@ def _released() -> Iterator[None]:
             os.close(fd)
 
 
-_BACK_S: Final = 2.0  # udev may read the device at that moment
+_BACK_S: Final = 2.0  # seconds to wait for the device, because udev may read it at that moment
 
 
 @contextlib.contextmanager

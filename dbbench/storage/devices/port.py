@@ -74,7 +74,7 @@ class Permit(Protocol):
 Attached = Callable[[DeviceSpec, Images | None, Permit, str, int], AbstractContextManager[Device]]
 
 
-# --- Several devices as one: attached together, given back together, named and counted as one ------
+# --- Several devices as one: attached, released, named and counted together ------------------------
 
 
 @contextlib.contextmanager

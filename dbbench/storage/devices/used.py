@@ -38,7 +38,7 @@ class Target:
 
 
 class Unseen(str):
-    """Evidence of its own kind: a possible user could not be inspected."""
+    """Evidence that a possible user could not be inspected. It does not prove a use."""
 
     __slots__ = ()
 

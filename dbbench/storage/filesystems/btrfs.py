@@ -174,7 +174,7 @@ class Btrfs(Formatted):
 def parse_super(text: str) -> dict[str, Scalar]:
     """Parse the output of dump-super."""
     lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
-    # There is always one: mkfs.btrfs sets some.
+    # The list is never empty, because mkfs.btrfs always sets some features.
     features = text.split("\nincompat_flags")[1].split("(")[1].split(")")[0]
     return {
         "uuid": lines["fsid"],
@@ -264,7 +264,7 @@ def _check(stored: Stored) -> str:
     return "no errors"
 
 
-# --- Snapshots, another device ----------------------------------------------------------------------
+# --- Snapshots and added devices --------------------------------------------------------------------
 
 
 class _Subvolumes:
@@ -362,7 +362,7 @@ def _devices(at: Path) -> list[str]:
     return re.findall(r"^\s*devid\s.*path (\S+)", process.run(["btrfs", "filesystem", "show", at]).stdout, re.MULTILINE)
 
 
-# --- Its trees --------------------------------------------------------------------------------------
+# --- Read the chunk and extent trees ----------------------------------------------------------------
 
 _TREE_SEARCH_V2: Final = 0xC0709411  # BTRFS_IOC_TREE_SEARCH_V2 (linux/btrfs.h)
 _KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key

@@ -149,7 +149,7 @@ def mount_of(path: Path) -> Mount:
     raise FileNotFoundError(f"{path} lies on mount {mount_id}, which /proc/self/mountinfo does not list")
 
 
-# --- Who holds it: evidence for an unmount that fails. What /proc does not show us is not in it ----
+# --- Processes that hold a filesystem, as far as /proc shows them; named when an unmount fails ------
 
 
 def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:

@@ -56,7 +56,7 @@ class Formatted(Family):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    # --- What a family says of itself -------------------------------------------------------------
+    # --- Its programs, options and facts ----------------------------------------------------------
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return the mkfs command for one or several devices; it never discards, and overwrites an old signature only
@@ -308,14 +308,14 @@ def _kernel_name(number: str) -> str:
 
 
 def _xfs(features: str) -> tuple[str, ...]:
-    """Return the options of the words that each name a feature and its value."""
+    """Return mkfs.xfs options for words like "bigtime=0", grouped by the option that each feature belongs to."""
     sections: dict[str, list[str]] = {}
     for word in features.split():
         sections.setdefault(_SECTIONS.get(word.partition("=")[0], "-m"), []).append(word)
     return tuple(word for section, words in sections.items() for word in (section, ",".join(words)))
 
 
-# Option of mkfs.xfs for each feature; all others use -m.
+# Option of mkfs.xfs for these features; all others use -m.
 _SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}
 _XFS_4_19: Final = "bigtime=0 crc=1 finobt=1 inobtcount=0 reflink=0 rmapbt=0 sparse=1 nrext64=0"
 _XFS_5_4: Final = _XFS_4_19.replace("reflink=0", "reflink=1")

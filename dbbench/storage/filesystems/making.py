@@ -26,7 +26,7 @@ _MEMORY: Final = Path("/dev/shm")
 _TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
 
 
-# --- Can it work here? ------------------------------------------------------------------------------
+# --- Check the setup on this machine ----------------------------------------------------------------
 
 
 def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
@@ -114,7 +114,7 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
     return [*below, *family_of(setup).commands(setup, volumes, at), *layers.holding(setup.layers)]
 
 
-# --- Make it, mount it ------------------------------------------------------------------------------
+# --- Make and mount the filesystem ------------------------------------------------------------------
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
@@ -170,7 +170,7 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
     )
 
 
-# --- Its data directory -----------------------------------------------------------------------------
+# --- Prepare the data directory ---------------------------------------------------------------------
 
 
 def data_directory(setup: FsSetup, fs: Mounted) -> Path:

@@ -37,7 +37,7 @@ class Made:
 
 @dataclass(frozen=True)
 class MountPoint:
-    """Where a filesystem is mounted, and what a pool needs to know beside that."""
+    """Where a filesystem is mounted, with values that only a pool uses."""
 
     path: Path  # created if it is missing
     journal: Journal | None = None  # records a pool, because it does not end with the namespaces
@@ -202,7 +202,7 @@ class Family:
     growing: Growing | None = None
     described: Character | None = None  # without regard to its options
 
-    # --- Making it, mounting it -------------------------------------------------------------------
+    # --- Make and mount it ------------------------------------------------------------------------
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         """Return the programs for making, mounting and reading back."""
@@ -246,7 +246,7 @@ class Family:
         """Release what a killed run left and no namespace has ended; return what it was."""
         return []
 
-    # --- What its options mean --------------------------------------------------------------------
+    # --- Meaning of its options -------------------------------------------------------------------
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         """Whether a database page can be half written after a power loss; `attributes` are those of the data
@@ -275,7 +275,7 @@ class Family:
                 return float(value)
         return self.period_s
 
-    # --- What can be asked of it, mounted ---------------------------------------------------------
+    # --- Facts of the mounted filesystem ----------------------------------------------------------
 
     def bdi(self, path: Path) -> Path:
         """Return the directory in /sys with the mounted filesystem's read_ahead_kb: by the number from stat(2)."""
@@ -307,7 +307,7 @@ class Family:
         taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize
         return max(0, taken - content), content
 
-    # --- What is done to it ------------------------------------------------------------------------
+    # --- Checks and operations ---------------------------------------------------------------------
 
     def checks(self) -> tuple[Check, ...]:
         """Return every check of the whole filesystem."""

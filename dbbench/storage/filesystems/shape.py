@@ -172,9 +172,8 @@ def _probe(folder: Path) -> None:
         path.unlink()
 
 
-MOST_GROWN: Final = (
-    64  # files of each kind that are examined, those that grew most first: they contain nearly all of the growth
-)
+# Files of each kind that are examined, those that grew most first: they contain nearly all of the growth.
+MOST_GROWN: Final = 64
 SHOWN_GROWN: Final = 5
 Sizes = Mapping[Path, int]
 

@@ -156,7 +156,7 @@ def still_held(facts: dict[str, Scalar]) -> None:
         )
 
 
-# --- for operations on the filled volume -----------------------------------------------------------
+# --- Snapshot and extend the filled volume ---------------------------------------------------------
 
 
 def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
@@ -262,7 +262,7 @@ def parse_taken(status: str, chunk_bytes: int) -> int:
     return int(words[2].split("/")[0]) * chunk_bytes if kind == "thin-pool" else int(words[0]) * 512
 
 
-# --- LVM's own words -------------------------------------------------------------------------------
+# --- Run LVM's programs and parse their output -----------------------------------------------------
 
 
 @process.understood("lvs")

@@ -22,16 +22,16 @@ from dbbench.units import GROUP, number
 # (heading, metrics). The primary metric of the workload is the first column.
 COLUMNS: Final = (
     ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
+    (
+        "Steps of the insert benchmark",
+        ("load_rows_per_s", *(f"index_{name}_s" for name in INSERT_INDEXES), "insert_rows_per_s"),
+    ),
     ("Latency, stalls", ("p95_ms", "p99_ms", "p999_ms", "stall_s", "stalls_per_h")),
     (
         "Cost of a transaction",
         ("cpu_ms_per_tx", "write_kb_per_tx", "io_operations_per_tx", "context_switches_per_tx", "write_amplification"),
     ),
     ("Space", ("disk_bytes", "compression_ratio")),
-    (
-        "Steps of the insert benchmark",
-        ("load_rows_per_s", *(f"index_{name}_s" for name in INSERT_INDEXES), "insert_rows_per_s"),
-    ),
     (
         "Files",
         (
@@ -187,11 +187,14 @@ def _headings(group: Group) -> list[Heading]:
     for section, names in COLUMNS:
         headings += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
     window = group.cells[0].window
-    unwanted = "stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"  # both describe the same seconds
+    queries = first.name == "queries_per_s"
+    # Both describe the same seconds. Each query is a transaction, so its rate is the same as tps.
+    unwanted = {"stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"}
+    unwanted |= {"tps", "sustained_tps", "ceiling_pct"} if queries else set()
     headings = sorted(
-        (h for h in headings if h.metric.name != unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
+        (h for h in headings if h.metric.name not in unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
     )
-    if window.kind == "to-completion":  # such a workload runs queries, not transactions
+    if window.kind == "to-completion" or queries:  # such a workload runs queries, not transactions
         unit = "query" if group.engine not in SERVERLESS else "run"
         headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
     return headings

@@ -18,6 +18,7 @@ from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
 
+TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2, "threads": 2}  # without a rate, whose log has another column
 SYSBENCH = {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 1000}
 FIO = {"name": "fio-seqwrite", "file_size": "32MiB"}
 
@@ -105,7 +106,7 @@ def of(folder: Path) -> dict[str, Any]:
 
 def ended(dbbench: Any, size: str = "384MiB", **cell: Any) -> dict[str, Any]:
     """The only trial of a run whose trial must fail."""
-    dbbench.plan(plan(**cell, measure="2s", device={"size": size}))
+    dbbench.plan(plan(**{"workload": TPCB, **cell}, measure="2s", device={"size": size}))
     dbbench("run", "plan.toml", "--name", "r", status=1)
     (trial,) = dbbench.trials().values()
     assert trial["status"] == "failed"

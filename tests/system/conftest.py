@@ -24,14 +24,17 @@ from dbbench.machine import namespaces
 from tests.support.leftovers import below, leaving_nothing, sign
 
 UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are removed
-# Files that take a minute or more, the longest first. Lanes begin with them, so that none ends long after the others.
+# Files that take half a minute or more, the longest first, those of `make test-all` before those of `make test`.
+# Lanes begin with them, so that none ends long after the others.
 LONGEST = (
     "test_rehearsal.py", "test_tutorial.py", "test_packages.py", "test_releases.py", "test_budget.py", "test_zfs.py",
-    "test_run.py", "test_catalogue.py", "test_fleet.py", "test_faults.py", "test_powercut.py", "test_moments.py",
-    "test_fair_window.py", "test_races.py", "test_operations_dba.py", "test_fleet_ssh.py", "test_client.py",
-    "test_nightly.py", "test_commands.py", "test_snapshots_beside.py", "test_beside_others.py", "test_statements.py",
-    "test_open_loop.py", "test_engine_ageing.py", "test_writes.py", "test_fair_device.py", "test_fair_limits.py",
-    "test_guard.py", "test_wal.py", "test_studies.py", "test_layers_setups.py", "test_work.py",
+    "test_run.py", "test_commands.py", "test_fair_window.py", "test_fair_limits.py", "test_fleet.py",
+    "test_powercut.py", "test_catalogue.py", "test_wal.py", "test_steps.py", "test_moments.py", "test_operations.py",
+    "test_faults.py", "test_studies.py", "test_work.py", "test_fleet_ssh.py", "test_client.py",
+    "test_operations_dba.py", "test_apply.py", "test_fair_device.py", "test_races.py", "test_nightly.py",
+    "test_golden.py", "test_guard.py", "test_machine.py", "test_beside_others.py", "test_statements.py",
+    "test_open_loop.py", "test_snapshots_beside.py", "test_writes.py", "test_settled_sources.py",
+    "test_engine_ageing.py",
 )  # fmt: skip
 
 

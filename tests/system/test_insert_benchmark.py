@@ -22,14 +22,15 @@ def trial(dbbench: Any, engine: str, rate: int) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.alone
 @pytest.mark.needs("engine:mariadb")
 def test_a_rate_that_is_reached_has_its_queries(dbbench: Any) -> None:
     """The server confirmed the work; every step has its figure in trial.json, on the terminal and on the page."""
-    reached = trial(dbbench, "mariadb", 20)
+    reached = trial(dbbench, "mariadb", 10)  # a batch per second: one that is late by a second does not miss the rate
     assert "W153" not in {warning["id"] for warning in reached["warnings"]}
     assert {fact["count"] for fact in reached["work"]} >= {"statements", "rows"}
     summary = reached["summary"]
-    assert all(summary[name] > 0 for name in (*STEPS, "queries_per_s")) and summary["required_rows_per_s"] == 20
+    assert all(summary[name] > 0 for name in (*STEPS, "queries_per_s")) and summary["required_rows_per_s"] == 10
     shown = dbbench("show", "r", reached["id"]).stdout
     assert "rows loaded" in shown and "index on shop" in shown and "required_rows_per_s" in shown
     assert '"queries_per_s"' in dbbench("compare", "r", "--json").stdout

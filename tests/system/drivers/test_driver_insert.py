@@ -41,6 +41,7 @@ def benchmark(drive: Any, server: Any, rate: int, **keys: Any) -> Any:
     return drive(server, "insert", workload=SHIPPED, warmup_s=1, measure_s=2, **sizes, **keys)
 
 
+@pytest.mark.alone
 def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
     """Rows are inserted when they are due, and as many of the oldest are gone; every step has its figure."""
     driven = benchmark(drive, server, 20)

@@ -63,9 +63,8 @@ def word(low: float, high: float, metric: Metric) -> str:
     return "same" if low >= -SAME and high <= SAME else "inconclusive"
 
 
-WHY_ABSENT: Final = {
-    "queries_per_s": "W153"
-}  # the warning of trials whose step failed, so that the metric has no value
+# Metric -> the warning of trials whose step failed, so that the metric has no value.
+WHY_ABSENT: Final = {"queries_per_s": "W153"}
 
 
 def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:

@@ -72,7 +72,7 @@ class _Beside:
         """Return the load's outcome with the duration and effect of the statement."""
         outcome = self.load.outcome()
         if self.began_utc is None or self.ended_utc is None:
-            return outcome  # the statement never began, because the load failed, which raises an error of its own
+            return outcome  # the statement never began, because the load failed, which raises another error
         began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)

@@ -44,8 +44,8 @@ COLUMNS: Final = (
 INDEXES: Final = dict(zip(INSERT_INDEXES, ("price, customer", "shop, price, customer", "customer, price"), strict=True))
 VALUES: Final = {"customers": 100_000, "shops": 1000, "prices": 1_000_000}  # different values of a column
 NOTE_BITS: Final = 400  # random, written as 100 hexadecimal digits: half of the bytes remain after compression
-LOAD_ROWS: Final = 1000  # of an INSERT of the load
-LEAST: Final = 0.95  # of the required rate
+LOAD_ROWS: Final = 1000  # rows per INSERT of the load
+LEAST: Final = 0.95  # share of the required rate, below which the step has failed
 RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
 _CANCEL_S: Final = 10.0
 
@@ -83,7 +83,7 @@ def insert(first: int, rows: int, seed: int) -> str:
 
 @dataclass
 class _Work:
-    """Work in a thread, in a session of its own."""
+    """Work in a thread with a separate session."""
 
     helper: threads.Helper
     session: Any
@@ -100,7 +100,7 @@ class InsertLoad:
         self.warmup, self.measure = whole_seconds(task.cell.window)
         self.steps: dict[str, float] = {}  # seconds of the load and of each index
         self.inserted: list[float] = []  # when each batch was committed, UTC
-        self.deleted = 0  # batches
+        self.deleted = 0  # number of deleted batches
         self.queries: Load | None = None
         self._work: list[_Work] = []
         self._left = threading.Event()

@@ -37,7 +37,7 @@ from dbbench.model.base import shipped
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
-# The scripts of sysbench 1.0 that use the tables of `oltp_* prepare`; bulk_insert makes tables of its own.
+# The scripts of sysbench 1.0 that use the tables of `oltp_* prepare`; bulk_insert creates other tables.
 BUNDLED: Final = (
     "oltp_delete",
     "oltp_insert",

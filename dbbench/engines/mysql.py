@@ -21,7 +21,7 @@ INITIALIZE_S: Final = 300.0
 OLDEST: Final = (8, 0, 30)
 BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
-# Clients connect only through the socket: no X plugin, which opens a port of its own, and no TLS certificates. The
+# Clients connect only through the socket: no X plugin, which opens another port, and no TLS certificates. The
 # server reads and writes no files outside of its data directory.
 PROFILE: Final = replace(
     innodb.PROFILE,

@@ -235,7 +235,7 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 def _first_process(
     work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
 ) -> NoReturn:
-    """Run as pid 1 of the namespace. It waits for the worker and reaps orphans; the worker is a process of its own, so
+    """Run as pid 1 of the namespace. It waits for the worker and reaps orphans; the worker is a separate process, so
     that this does not reap the children of its Popen objects."""
     status = 1
     try:

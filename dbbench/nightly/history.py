@@ -273,7 +273,7 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
 def guarded(plan: Plan) -> Plan:
     """Return the plan with the guard among its arms; the reference is its baseline.
 
-    With kind `dir` and one directory per arm, the guard needs a directory of its own; without one in the plan, there
+    With kind `dir` and one directory per arm, the guard needs a separate directory; without one in the plan, there
     is no guard.
     """
     reference = next(arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label))

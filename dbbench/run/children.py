@@ -87,7 +87,7 @@ def stoppable() -> Iterator[Stop]:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Runs a module in processes of its own, one at a time, and forwards their events."""
+    """Runs a module in separate processes, one at a time, and forwards their events."""
 
     log: Path  # file for the stderr of the processes
     emit: Emit

@@ -351,3 +351,8 @@ def test_nothing_is_installed_from_an_index_by_our_name() -> None:
 def test_the_readme_names_what_both_commands_need() -> None:
     """A bare system has neither git nor make."""
     assert "apt-get install git make python3" in section("README.md", "Two commands")
+
+
+def test_lines_of_the_readme_fit_a_terminal() -> None:
+    """At most 120 characters, also in tables."""
+    assert [line for line in text("README.md").splitlines() if len(line) > 120] == []

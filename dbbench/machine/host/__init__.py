@@ -341,7 +341,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
 
 
 def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
-    """Return the name of the busiest process, unless it used little: the others have ended and have no name here."""
+    """Return the name of the busiest process, unless it used little: the time is then of many, or of ended ones."""
     if not busiest:
         return "they are not visible from here"
     first = busiest[0]

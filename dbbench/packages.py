@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import functools
 import importlib.metadata
 import importlib.util
@@ -427,6 +428,7 @@ def has_candidate(policy: str) -> bool:
 
 _MARK: Final = "dbbench packages.py"
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
+_LOCK: Final = Path("/var/lib/dpkg/lock-frontend")
 _CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
 
 
@@ -474,12 +476,24 @@ def _ours(path: Path) -> bool:
 
 def _install(packages: list[str]) -> None:
     done = _apt(["--yes", *packages], check=False, quiet=False)
+    if done.returncode != 0 and locked():
+        _fail("E201", f"another process still holds {_LOCK} after five minutes", "Run it again when that has ended.")
     if done.returncode != 0:  # outdated package lists name files that the archive no longer has
         print("apt-get update, and once more", flush=True)
         _checked(["apt-get", "update", "-q"])
         plan = simulate(_apt(["--simulate", *packages], check=False))
         _judge(plan, packages)
         _apt(["--yes", *packages], quiet=False)
+
+
+def locked(path: Path = _LOCK) -> bool:
+    """Return whether another process holds the lock of dpkg."""
+    with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def _apt(words: list[str], *, check: bool = True, quiet: bool = True) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.engines import postgres_server
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
@@ -445,7 +445,7 @@ def _found(given: Path | None) -> Path:
         raise ProgramMissing(
             f"no PostgreSQL server in {given}" if given else "no PostgreSQL server is installed",
             effect="Nothing was changed.",
-            remedy="apt install postgresql, or name the folder of its programs as `bin`.",
+            remedy=f"{packages.install(['postgresql'])}, or name the folder of its programs as `bin`.",
         )
     return folder
 

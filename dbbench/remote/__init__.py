@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
 from dbbench.metrics.clock import Clock
 from dbbench.model import ClientFacts, ClientSpec
@@ -293,8 +293,11 @@ def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchErr
     `drivers` maps each load generator of the plan to the version of its server.
     """
     if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
-        yield ProgramMissing(f"not installed: {', '.join(absent)}", effect="No load was started.",
-                             remedy="apt-get install --no-install-recommends openssh-client openssl")  # fmt: skip
+        yield ProgramMissing(
+            f"not installed: {', '.join(absent)}",
+            effect="No load was started.",
+            remedy=packages.install(["openssh-client", "openssl"], "--no-install-recommends"),
+        )
         return
     try:
         password(spec)

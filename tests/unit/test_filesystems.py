@@ -294,7 +294,7 @@ def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(making.process, "find", nothing)
     assert making.install(setup_of("xfs")) == ("xfsprogs",)
     reasons = str(making.works(setup_of("xfs"), kernel))
-    assert "not installed: apt install xfsprogs" in reasons and "this kernel has no xfs" in reasons
+    assert "not installed: apt-get install xfsprogs" in reasons and "this kernel has no xfs" in reasons
     monkeypatch.setattr(making.process, "find", lambda name: None if name == "modprobe" else everything(name))
     assert "this kernel has no xfs" in str(making.works(setup_of("xfs"), kernel))
 

@@ -180,8 +180,10 @@ def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> No
     assert volume.kernel_lacks("raid1", tmp_path) == (
         "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
     )
-    assert volume.kernel_lacks("zfs", tmp_path) == "this kernel has no zfs: apt install zfs-dkms"
-    assert volume.kernel_lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt install bcachefs-kernel-dkms"
+    assert volume.kernel_lacks("zfs", tmp_path) == "this kernel has no zfs: apt-get install zfs-dkms"
+    assert (
+        volume.kernel_lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt-get install bcachefs-kernel-dkms"
+    )
 
 
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

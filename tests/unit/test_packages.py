@@ -294,6 +294,21 @@ def test_a_policy_of_the_machine_stays(tmp_path: Path) -> None:
     assert path.read_text() == "#!/bin/sh\nexit 104\n"
 
 
+@pytest.mark.starts_processes
+def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
+    """Until that process has ended; without the file there is no lock."""
+    lock = tmp_path / "lock"
+    assert not packages.locked(lock)
+    lock.touch()
+    hold = "import fcntl; file = open('lock', 'r+b'); fcntl.lockf(file, 2); print('held', flush=True); input()"
+    pipe = subprocess.PIPE
+    holder = subprocess.Popen([sys.executable, "-c", hold], cwd=tmp_path, stdin=pipe, stdout=pipe)
+    with holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        assert packages.locked(lock)
+    assert not packages.locked(lock)
+
+
 def test_no_cluster_is_created_meanwhile(tmp_path: Path) -> None:
     """PostgreSQL's package reads this folder; afterwards it is as before."""
     path = tmp_path / "postgresql-common" / "createcluster.d" / "x.conf"

@@ -176,8 +176,8 @@ def test_why_a_setup_cannot_work_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "found", lambda: None)
     monkeypatch.setattr(driver.process, "find", lambda name: None)
     plain, native = setup_of("recordsize=8K"), setup_of("compression=zstd")
-    assert driver.works(plain) == "this kernel has no zfs and zfs-fuse is not installed: apt install zfs-fuse"
-    assert str(driver.works(native)).endswith("apt install zfs-dkms zfsutils-linux")
+    assert driver.works(plain) == "this kernel has no zfs and zfs-fuse is not installed: apt-get install zfs-fuse"
+    assert str(driver.works(native)).endswith("apt-get install zfs-dkms zfsutils-linux")
     assert filesystems.install(plain) == ("zfs-fuse",)
     monkeypatch.setattr(driver, "found", lambda: FUSE)
     assert driver.works(plain) is None

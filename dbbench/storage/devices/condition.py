@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.errors import (
     AnswerUnknown,
     CommandFailed,
@@ -85,7 +85,7 @@ def preconditioned(device: Device, seed: int) -> ConditionFacts:
         raise ConditionImpossible(
             "preconditioning requires fio, which is not installed",
             effect="Nothing was changed.",
-            remedy="Install it: apt-get install --no-install-recommends fio",
+            remedy=f"Install it: {packages.install(['fio'], '--no-install-recommends')}",
         )
     began, written, rates, steady = time.monotonic(), 0, list[float](), True
     for member in device.each:

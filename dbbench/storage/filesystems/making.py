@@ -41,7 +41,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # this error names the package
     if family is not None and not by_driver and (missing := missing_programs(setup)):
         wanted = install(setup)
-        lacking.append(f"{', '.join(missing)} not installed" + (f": apt install {' '.join(wanted)}" if wanted else ""))
+        lacking.append(f"{', '.join(missing)} not installed" + (f": {packages.install(wanted)}" if wanted else ""))
     lacking += obstacles(setup, root)
     if lacking:
         return "; ".join(lacking)

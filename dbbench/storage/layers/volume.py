@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, LayerFailed, LayerStuck
 from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts, Layer, Scalar
@@ -208,7 +208,7 @@ def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:
     if _there(module, root) or _built_in(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
-        return f"this kernel has no {module}: apt install {_NOT_IN_KERNEL[module]}"
+        return f"this kernel has no {module}: {packages.install([_NOT_IN_KERNEL[module]])}"
     option = f"it was built without CONFIG_{_CONFIG[module]}, or its" if module in _CONFIG else "its"
     return f"this kernel has no {module}: {option} package of modules is not installed"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.errors import CommandFailed, ZfsUnavailable
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
@@ -99,9 +99,9 @@ def works(setup: FsSetup) -> str | None:
     driver = found()
     if driver is not None:
         lack = driver.refusal(setup)
-        return f"{lack}: apt install {' '.join(install(setup))}" if lack and not driver.native else lack
+        return f"{lack}: {packages.install(install(setup))}" if lack and not driver.native else lack
     missing = "/dev/fuse is not there" if process.find("zfs-fuse") else "zfs-fuse is not installed"
-    return f"this kernel has no zfs and {missing}: apt install {' '.join(install(setup))}"
+    return f"this kernel has no zfs and {missing}: {packages.install(install(setup))}"
 
 
 def install(setup: FsSetup) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def taken() -> ZfsDriver:
         raise ZfsUnavailable(
             "the kernel has no zfs module, and zfs-fuse is not installed",
             effect="Nothing was changed.",
-            remedy="Install OpenZFS for this kernel, or zfs-fuse: apt-get install --no-install-recommends zfs-fuse",
+            remedy=f"Install OpenZFS for this kernel, or zfs-fuse: {packages.install(['zfs-fuse'])}",
         )
     if driver.native and not driver.version:
         try:

@@ -11,7 +11,7 @@ import pytest
 
 from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
 from dbbench.metrics.clock import Clock
-from dbbench.model import Ageing, CacheFacts, Durability, EngineAgeing, Phase, Run, Status
+from dbbench.model import Ageing, CacheFacts, CeilingFacts, CeilingRow, Durability, EngineAgeing, Phase, Run, Status
 from dbbench.run.record import deadline
 from tests.support.judged import FakeEngine, FakeMeter, Judged
 from tests.support.road import TABLE, Road
@@ -121,6 +121,15 @@ def test_weaker_class_needs_no_flush(make_run: MakeRun, tmp_path: Path) -> None:
     trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(make_run, tmp_path)
     assert trial.status is Status.OK
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
+
+
+def test_a_load_that_only_reads_has_no_share_of_the_ceiling(make_run: MakeRun, tmp_path: Path) -> None:
+    """The ceiling counts flushed writes, and such a load flushes nothing."""
+    facts = {"ceiling": CeilingFacts((CeilingRow("write_8k_fdatasync", 100, 0.8, 10),))}
+    writing = Judged(facts=facts).trial(make_run, tmp_path / "writing")
+    assert writing.summary["ceiling_pct"] == 10
+    reading = Judged(meter=FakeMeter(engine_write_bytes=100), facts=facts).trial(make_run, tmp_path / "reading")
+    assert reading.summary["ceiling_pct"] is None and reading.ceiling.rows
 
 
 def test_unproved_cold_cache_makes_the_trial_suspect(make_run: MakeRun, tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def _canary(trial: Record) -> None:
 def _conditions(trial: Record, observed: Observed) -> None:
     facts = trial.facts
     trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
-    limit = limits.with_ceiling_share(facts.ceiling, trial.series, trial.cell, facts.summary.get("tps"))
+    commits = _commits(observed.outcome, observed.meter.engine_write_bytes)
+    tps = facts.summary.get("tps") if commits else None
+    limit = limits.with_ceiling_share(facts.ceiling, trial.series, trial.cell, tps)
     share = None if limit.tps_share is None else 100 * limit.tps_share
     facts.ceiling, facts.summary = limit, {**facts.summary, "ceiling_pct": share}
     if trial.series is not None:
@@ -309,9 +311,10 @@ def _disks(device: DeviceFacts) -> tuple[DeviceFacts, ...]:
     return (*(device.members or (device,)), *((device.wal,) if device.wal else ()))
 
 
-def _commits(transactions: int, written_bytes: int | None) -> int:
+def _commits(outcome: Outcome, written_bytes: int | None) -> int:
     """Return the transactions that had something to flush. A read-only load also writes a little: hint bits,
     statistics."""
+    transactions = outcome.transactions if outcome.commits is None else outcome.commits
     return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 
 
@@ -325,9 +328,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
     # A load that runs to its end counts tables or files and makes no commits.
     counted = observed.outcome.histogram is not None
-    outcome = observed.outcome
-    committed = outcome.transactions if outcome.commits is None else outcome.commits
-    commits = _commits(committed, meter.engine_write_bytes) if counted and not elsewhere else 0
+    commits = _commits(observed.outcome, meter.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(trial.facts.effective_settings, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)

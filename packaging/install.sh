@@ -14,7 +14,7 @@ fail() {
 
 . /etc/os-release
 made_for=$(cat "$here/RELEASE")
-this="$ID ${VERSION_ID:-${VERSION_CODENAME:-}} $(dpkg --print-architecture)"
+this="$ID ${VERSION_ID:-${VERSION_CODENAME:-}} $(dpkg --print-architecture 2>/dev/null || uname -m)"
 [ "$made_for" = "$this" ] || fail "this bundle is for $made_for, but this machine is $this. Nothing was changed."
 [ "$(id -u)" = 0 ] || fail "only root can install packages. Nothing was changed. Run:  sudo sh $0"
 (cd "$here" && sha256sum --check --quiet SHA256SUMS) || fail "the bundle is damaged. Nothing was changed. Copy it again."
@@ -26,7 +26,8 @@ esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-echo "deb [trusted=yes] file:$here/apt ./" >"$work/sources.list"
+ln -s "$here/apt" "$work/apt" # a path in a list of sources must not contain spaces
+echo "deb [trusted=yes] file:$work/apt ./" >"$work/sources.list"
 cat >"$work/apt.conf" <<END
 Dir::Etc::SourceList "$work/sources.list";
 Dir::Etc::SourceParts "-";

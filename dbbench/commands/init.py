@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -115,12 +117,15 @@ def command(options: Options, engines: tuple[str, ...], output: str, from_runnin
 
 
 def _write_units(options: Options, folder: Path) -> None:
-    """Write the units with the path of this program."""
+    """Write the units with the path of this program, quoted as systemd reads it."""
     started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
     program = str(Path(started).absolute()) if started else _PROGRAM
+    word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
+    with suppress(OSError):  # reported with the first file
+        folder.mkdir(parents=True, exist_ok=True)
     texts = {folder / file.name: file.read_text(encoding="utf-8") for file in sorted((shipped() / "systemd").iterdir())}
     for path, text in texts.items():
-        _write(path, text.replace(_PROGRAM, program))
+        _write(path, text.replace(_PROGRAM, word))
     if options.json:
         put_json({"paths": [str(path) for path in texts], "program": program})
     else:

@@ -262,21 +262,23 @@ def test_init_writes_the_example_plans(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["trials"]
 
 
+@pytest.mark.parametrize(("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')])
 def test_init_writes_the_units_of_this_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: str, start: str
 ) -> None:
-    """With the path that it was started by; files that are there stay as they are."""
-    program = tmp_path / "bin/dbbench"
+    """With the path that it was started by, in quotes where systemd needs them, into a new folder; files that are
+    there stay as they are."""
+    program = tmp_path / folder / "dbbench"
     program.parent.mkdir()
     program.write_text("")
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
-    assert cli.run(["init", "--units", str(tmp_path), "--json"]) == 0
+    assert cli.run(["init", "--units", str(tmp_path / "new/units"), "--json"]) == 0
     paths = [Path(path) for path in json.loads(capsys.readouterr().out)["paths"]]
     assert sorted({path.suffix for path in paths}) == [".service", ".timer"]
     started = [line for path in paths for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
-    assert len(started) == 2 and all(line.startswith(f"ExecStart={program} nightly ") for line in started)
-    assert cli.run(["init", "--units", str(tmp_path)]) == 2
+    assert len(started) == 2 and all(line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started)
+    assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
 
 
 @pytest.mark.parametrize(

@@ -385,6 +385,37 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
         assert f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process" in process.run(argv).stdout
 
 
+MOUNT = """
+import os, sys
+from pathlib import Path
+from dbbench.machine import namespaces
+device, point, number = sys.argv[1:]
+os.dup2(os.open(device, os.O_RDWR), int(number))
+with namespaces.apart():
+    namespaces.mount(f"/proc/self/fd/{number}", Path(point), "btrfs")
+    print("mounted", flush=True)
+    sys.stdin.read()
+    namespaces.unmount(Path(point))
+"""
+
+
+@pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
+def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(disk: Disk, tmp_path: Path) -> None:
+    """The mount table of another dbbench has "/proc/self/fd/7": what has this number here is another device."""
+    other = new_disk(tmp_path / "other", 256 * 2**20)
+    process.run(["mkfs.btrfs", "-q", other.path])
+    (point := tmp_path / "mnt").mkdir()
+    fd = os.open(disk.path, os.O_RDONLY)
+    try:
+        with beside(sys.executable, "-c", MOUNT, other.path, point, str(fd)):
+            assert guard.found_on(fd, mine={fd}) == []
+            texts = [reason.text for reason in guard.reasons(other.path)]
+            assert f"it is a device of the mounted btrfs with UUID {uuid_of(other)}" in texts
+    finally:
+        os.close(fd)
+        process.run(["losetup", "-d", other.path])
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
     """umount that did not happen is an error of its own, with who holds it; an earlier error stays the first."""

@@ -14,7 +14,7 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -101,6 +101,16 @@ def leaves(name: str) -> tuple[str, ...]:
     disk = disk_of(name)
     below = slaves(disk)
     return tuple(dict.fromkeys(leaf for lower in below for leaf in leaves(lower))) if below else (disk,)
+
+
+def btrfs_on(numbers: Container[int | None]) -> list[str]:
+    """Return the UUIDs of the mounted btrfs filesystems that have one of the device numbers."""
+    mounted = SYS / "fs/btrfs"
+    return [
+        uuid
+        for uuid in _names(mounted)
+        if any(number_of(name) in numbers for name in _names(mounted / uuid / "devices"))
+    ]
 
 
 def _names(path: Path) -> list[str]:

@@ -115,7 +115,10 @@ def by_mounts(device: Target, proc: Path) -> list[str]:
         )
 
     own_namespace = str((proc / "self/ns/mnt").readlink())
-    return _each(proc, look, "the mounts") + users
+    unreadable = _each(proc, look, "the mounts")
+    # Mount tables do not have the device numbers of btrfs, and the path may be a descriptor.
+    btrfs = [f"it is a device of the mounted btrfs with UUID {uuid}" for uuid in sysfs.btrfs_on(device.numbers)]
+    return unreadable + users + btrfs
 
 
 def by_loops(device: Target) -> list[str]:
@@ -216,6 +219,8 @@ def _mounts(entry: Mount, device: Target) -> bool:
     if os.makedev(int(major), int(minor)) in device.numbers:
         return True
     source = Path(entry.source)  # btrfs shows an anonymous number, but the source is one of its devices
+    if source.is_relative_to("/proc"):
+        return False  # a descriptor of the process that mounted it: here the same path is another file
     if source.parent == Path("/dev"):
         return sysfs.number_of(source.name) in device.numbers
     return source.is_absolute() and source.is_block_device() and source.stat().st_rdev in device.numbers

@@ -1,4 +1,4 @@
-"""What only the judging sees: a fault in what was read, held against its mark; and the table of all faults."""
+"""What only the judging sees: a fault in what was read, compared with its mark; and the page of all faults."""
 
 from __future__ import annotations
 
@@ -94,16 +94,23 @@ def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, o
     assert (foreign_io({"read_bytes": 0, "write_bytes": 41_000_000}, own, 1.0) is None) == elsewhere
 
 
-# --- the table -------------------------------------------------------------------------------------
+# --- the page --------------------------------------------------------------------------------------
 
+ITEM: Final = re.compile(r"^- .*(?:\n  .*)*", re.M)
 ROW: Final = re.compile(
-    r"^\| (?P<fault>[^|]+) \| (?P<how>[^|]+) \| (?P<mark>[^|]+) \|(?P<ids>[^|]*)\| `(?P<test>[^`]+)` \|$", re.M
+    r"- \*\*(?P<fault>[^*]+)\*\*: (?P<how>[^*|]+)\n  \*(?P<mark>[^*]+)\*(?P<ids>(?: [EW]\d{3})*)\n  `(?P<test>[^`]+)`"
 )
 
 
+def items() -> list[str]:
+    """The entries of docs/faults.md: the list items below its headings that name groups of faults."""
+    page = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
+    return ITEM.findall(page[page.index("\n## Server\n") :])
+
+
 def rows() -> list[re.Match[str]]:
-    """The rows of docs/faults.md."""
-    return list(ROW.finditer((ROOT / "docs/faults.md").read_text(encoding="utf-8")))
+    """The entries that can be read."""
+    return [row for row in map(ROW.fullmatch, items()) if row]
 
 
 def names_of_tests(path: Path) -> set[str]:
@@ -112,12 +119,13 @@ def names_of_tests(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
-def test_the_table_has_forty_faults() -> None:
-    """Each once; no line of the table is of another form."""
+def test_the_page_has_forty_faults() -> None:
+    """Each once; no entry, and no other line of the groups, is of another form."""
     faults = [row["fault"] for row in rows()]
     assert len(faults) == len(set(faults)) >= 40
-    table = re.findall(r"^\|.*$", (ROOT / "docs/faults.md").read_text(encoding="utf-8"), re.M)
-    assert len(table) == len(faults) + len(("heading", "rule"))
+    assert [item for item in items() if not ROW.fullmatch(item)] == []
+    page = (ROOT / "docs/faults.md").read_text(encoding="utf-8").partition("\n## Server\n")[2]
+    assert [line for line in ITEM.sub("", page).splitlines() if line and not line.startswith("## ")] == []
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["fault"])
@@ -137,7 +145,7 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
      ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial")],
 )  # fmt: skip
 def test_every_planted_fault_has_its_row(file: str, test: str) -> None:
-    """What is planted in mid-window is in the table by its name."""
+    """What is planted in mid-window is on the page by its name."""
     text = (ROOT / f"tests/system/{file}.py").read_text(encoding="utf-8")
     planted = re.findall(r'^    "([a-z-]+)": \(', text[text.index("FAULTS") :], re.M)
     assert planted

@@ -68,7 +68,9 @@ def built(work: Path) -> Golden:
     """Build a golden copy of DATASET in `work`."""
     for folder in ("s", "logs"):
         (work / folder).mkdir()
-    return golden.ensure(EngineSpec("postgres"), DATASET, Place(work / "s", work / "logs"), print, cache=work / "cache")
+    return golden.ensure(
+        golden.recipe(EngineSpec("postgres"), DATASET), Place(work / "s", work / "logs"), print, cache=work / "cache"
+    )
 
 
 def copied(work: Path, data: Path) -> Golden:

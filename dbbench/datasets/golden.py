@@ -104,21 +104,13 @@ def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
     return recipe(spec, dataset, raw).key
 
 
-def ensure(
-    spec: EngineSpec,
-    dataset: Dataset,
-    place: Place,
-    tell: Tell = lambda _: None,
-    *,
-    raw: bool = False,
-    cache: Path | None = None,
-) -> Golden:
-    """Return the golden copy of the dataset for that engine; build it if the cache does not have it.
+def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None) -> Golden:
+    """Return the golden copy of that recipe; build it if the cache does not have it.
 
     `place` is for the server of the build. If another process is building the same copy, this waits for it. Raises
     DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's own errors.
     """
-    cache, made_of = cache or cache_folder(), recipe(spec, dataset, raw)
+    cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
     cache.mkdir(0o755, parents=True, exist_ok=True)
@@ -126,7 +118,7 @@ def ensure(
         golden = load(folder)
         if golden is None:
             shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
-            make_room(cache, generated.building_bytes(made_of.dataset, spec.name))
+            make_room(cache, generated.building_bytes(made_of.dataset, made_of.engine.name))
             golden = _built(folder, made_of, place, tell)
         if os.geteuid() != (golden.path / "data").lstat().st_uid:  # earlier versions left it to the server's account
             _close(golden.path / "data")

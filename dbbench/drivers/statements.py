@@ -64,13 +64,12 @@ def driving(task: LoadTask) -> Iterator[Load]:
         error.where = str(path)
         raise
     sent = rows_written(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
-    tables = _tables(task.server, task.cell)
     with contextlib.ExitStack() as stack:
         sessions = [
             stack.enter_context(contextlib.closing(task.server.connect()))
             for _ in range(max(1, int(task.cell.parameters.get("clients", 1))))
         ]
-        worker = _Worker(task.server, sessions, steps, tables, sent, dataset_rows(task.cell))
+        worker = _Worker(task, sessions, steps, sent)
         stack.callback(file.unlink, missing_ok=True)
         load = StatementsLoad(task.server, task.clock, worker, task.raw)
         try:
@@ -109,12 +108,9 @@ class Done:
 class _Worker:
     """Runs steps in sequence, and the statements of a step on several tables in parallel."""
 
-    def __init__(
-        self, server: Server, sessions: list[Any], steps: list[SqlStep], tables: list[str], sent: Sent | None,
-        rows: int | None,
-    ) -> None:  # fmt: skip
-        self.server, self.sessions, self.steps, self.tables = server, sessions, steps, tables
-        self.sent, self.dataset_rows = sent, rows
+    def __init__(self, task: LoadTask, sessions: list[Any], steps: list[SqlStep], sent: Sent | None) -> None:
+        self.server, self.sessions, self.steps, self.sent = task.server, sessions, steps, sent
+        self.tables, self.dataset_rows = _tables(task.server, task.cell), dataset_rows(task.cell)
         self.free: SimpleQueue[Any] = SimpleQueue()
         for session in sessions:
             self.free.put(session)

@@ -18,7 +18,7 @@ from dbbench.model.base import NAME
 from dbbench.plan import studies
 from dbbench.plan.arms import label_of, number
 from dbbench.plan.catalog import Catalog, dataset_of, defaults
-from dbbench.plan.extras import check_age_engine, check_client, check_extras, check_fair
+from dbbench.plan.extras import check_age_engine, check_client, check_extras, check_fair, check_operations
 from dbbench.plan.factors import check_factors
 from dbbench.plan.server_settings import check_dropped
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
@@ -69,7 +69,8 @@ def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
     check_client(document, parts.plan, parts.engines, list(loads.items()))
     setups = _known_setups(parts.arms, catalog)
     check_dropped(document, parts.engines, [*loads.values()], setups)
-    check_extras(document, parts.plan, parts.device, setups, parts.engines.values(), loads.values())
+    check_extras(document, parts.plan, parts.device, setups, loads.values())
+    check_operations(document, parts.device, setups, parts.engines.values(), loads.values())
     windows = [(spec.name, workload.window) for spec, workload in parts.workloads.values()]
     check_age_engine(document, parts.plan, windows, [engine.name for engine in parts.engines.values()])
     for key, engine in parts.engines.items():

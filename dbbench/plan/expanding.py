@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from dbbench.errors import PlanInvalid
 from dbbench.model import (
-    Arm,
     Cell,
     Dataset,
     FsSetup,
     Plan,
+    Scalar,
     TrialSpec,
     Window,
     Workload,
@@ -94,11 +94,26 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
         beside = tuple(map(str, catalog.beside(workload)))
         complete = dataclasses.replace(workload, script=str(script or workload.script), beside=beside)
         for engine in engines_of(spec, workload, plan.engine):
-            loaded = dataset_from(spec, engine.name)
             for variant in variants(plan, spec, engine, parameters(workload)):
+                values, dataset = _load(spec, complete, variant)
+                title = ".".join(filter(None, (engine.name, workload.name, variant.name)))
                 for arm, setup in setups:
-                    cell = _cell(plan, arm, setup, variant, spec, complete, loaded)
-                    cells.append(dataclasses.replace(cell, wal_setup=log) if arm.wal else cell)
+                    cells.append(Cell(
+                        id=f"{arm.label}.{title}",
+                        arm=arm.label,
+                        setup=setup,
+                        engine=variant.engine,
+                        workload=complete,
+                        parameters=values,
+                        dataset=dataset,
+                        window=_window(plan, spec, workload),
+                        memory_bytes=variant.memory_bytes,
+                        checkpoints=plan.checkpoints,
+                        variant=variant.name,
+                        client=plan.client,
+                        levels=variant.levels,
+                        wal_setup=log if arm.wal else None,
+                    ))  # fmt: skip
     return cells
 
 
@@ -145,36 +160,14 @@ def _untuned(catalog: Catalog) -> Iterator[FsSetup]:
                 yield setup
 
 
-def _cell(
-    plan: Plan,
-    arm: Arm,
-    setup: FsSetup,
-    variant: Variant,
-    spec: WorkloadSpec,
-    workload: Workload,
-    loaded: Dataset | None,
-) -> Cell:
+def _load(spec: WorkloadSpec, workload: Workload, variant: Variant) -> tuple[dict[str, Scalar], Dataset]:
+    """Return the parameters of the workload and what is loaded, the same on every filesystem."""
     given = {**spec.parameters, **variant.parameters}
-    values = {**defaults(workload), **given}
-    if loaded is not None:
+    values, dataset = {**defaults(workload), **given}, dataset_from(spec, variant.engine.name)
+    if dataset is not None:
         values = own_values(workload, values, given)
     values = sized(str(workload.dataset["kind"]), values, variant.memory_bytes)
-    name = f"{arm.label}.{variant.engine.name}.{workload.name}"
-    return Cell(
-        id=f"{name}.{variant.name}" if variant.name else name,
-        arm=arm.label,
-        setup=setup,
-        engine=variant.engine,
-        workload=workload,
-        parameters=values,
-        dataset=loaded or placed(dataset_of(workload, values), spec),
-        window=_window(plan, spec, workload),
-        memory_bytes=variant.memory_bytes,
-        checkpoints=plan.checkpoints,
-        variant=variant.name,
-        client=plan.client,
-        levels=variant.levels,
-    )
+    return values, dataset or placed(dataset_of(workload, values), spec)
 
 
 def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:

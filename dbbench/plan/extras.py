@@ -40,10 +40,9 @@ def check_extras(
     plan: Plan | None,
     device: DeviceSpec | None,
     setups: Iterable[FsSetup],
-    engines: Iterable[EngineSpec] = (),
-    workloads: Iterable[Workload] = (),
+    workloads: Iterable[Workload],
 ) -> None:
-    """Note the errors of `age`, `snapshots` and `operations`, as written."""
+    """Note the errors of `age`, `restore` and `snapshots`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
     if plan is not None:
@@ -52,6 +51,16 @@ def check_extras(
             _check_snapshots(
                 document, plan, plan.snapshots, all(workload_spec.window == "fixed" for workload_spec in workloads)
             )
+
+
+def check_operations(
+    document: Document,
+    device: DeviceSpec | None,
+    setups: Iterable[FsSetup],
+    engines: Iterable[EngineSpec],
+    workloads: Iterable[Workload],
+) -> None:
+    """Note the errors of `operations`, as written."""
     applied = any(workload.driver == "apply" for workload in workloads)
     standby = applied and any(profile_of(engine.name).standby for engine in engines)
     asked = document.data.get("operations", [])

@@ -179,7 +179,7 @@ class Road:
         monkeypatch.setenv("DBBENCH_CACHE", str(folder / "cache"))
         self._register(monkeypatch)
         cell = self.run.cells[0]
-        golden.ensure(cell.engine, cell.dataset, WorkDir(self.root).place(cell.engine))
+        golden.ensure(golden.recipe(cell.engine, cell.dataset), WorkDir(self.root).place(cell.engine))
         self.calls.names.clear()
 
     def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:

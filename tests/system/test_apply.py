@@ -43,7 +43,7 @@ def archive_of() -> Iterator[Callable[[str], Golden]]:
         def made(engine: str) -> Golden:
             asked = Dataset("archive", {"scale": 1, "tables": 1, "table_size": 2000, "log_bytes": BYTES[engine]})
             with place(engine) as where:
-                return datasets.golden.ensure(servers.spec(engine), asked, where, cache=cache)
+                return datasets.golden.ensure(datasets.golden.recipe(servers.spec(engine), asked), where, cache=cache)
 
         yield made
 

@@ -100,7 +100,7 @@ def _oid(root: Path) -> str:
 def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
     """The golden copy of a source."""
     dataset = sources.dataset_of(sources.look(path), **chosen)
-    return golden.ensure(spec(engine), dataset, room.place(engine), cache=room.root / "cache")
+    return golden.ensure(golden.recipe(spec(engine), dataset), room.place(engine), cache=room.root / "cache")
 
 
 def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any, str]:

@@ -55,7 +55,7 @@ def rows(server: Server, table: str) -> object:
 def pgbench(open_folder: Path) -> Golden:
     """The golden copy of a small pgbench dataset, built once for this file."""
     return golden.ensure(
-        spec("postgres"), PGBENCH, place(open_folder, "pgbench", "postgres"), cache=open_folder / "cache"
+        golden.recipe(spec("postgres"), PGBENCH), place(open_folder, "pgbench", "postgres"), cache=open_folder / "cache"
     )
 
 
@@ -65,7 +65,9 @@ def test_a_copy_is_built_once(pgbench: Golden, open_folder: Path) -> None:
     before = pgbench.path.stat().st_ctime_ns
     with process.recording() as started:
         again = golden.ensure(
-            spec("postgres"), PGBENCH, place(open_folder, "again", "postgres"), cache=open_folder / "cache"
+            golden.recipe(spec("postgres"), PGBENCH),
+            place(open_folder, "again", "postgres"),
+            cache=open_folder / "cache",
         )
     assert again == pgbench
     assert again.path.stat().st_ctime_ns == before
@@ -119,7 +121,7 @@ def test_a_restored_mysql_holds_the_rows(open_folder: Path) -> None:
 
 def _sysbench_restored(name: str, folder: Path) -> None:
     engine, here, data = ENGINES[name], place(folder, name, name), folder / f"restored-{name}"
-    copy = golden.ensure(spec(name), SYSBENCH, here, cache=folder / "cache")
+    copy = golden.ensure(golden.recipe(spec(name), SYSBENCH), here, cache=folder / "cache")
     assert copy.manifest.page_size == 16384
     restored(copy, data, engine.account())
     window = engine.window_settings(1, 1)
@@ -141,7 +143,7 @@ def _sysbench_restored(name: str, folder: Path) -> None:
 def test_clone_tables_are_equal_and_about_as_large_as_was_said(name: str, open_folder: Path) -> None:
     """N tables hold the same rows; their size is near the estimate, and compresses like text."""
     engine, here = ENGINES[name], place(open_folder, f"clone-{name}", name)
-    copy = golden.ensure(spec(name), CLONES, here, cache=open_folder / "cache")
+    copy = golden.ensure(golden.recipe(spec(name), CLONES), here, cache=open_folder / "cache")
     data = open_folder / f"clones-{name}"
     restored(copy, data, engine.account())
     with engine.serving(data, merged(("default", engine.defaults(None))), here) as server:
@@ -166,7 +168,7 @@ def test_two_that_want_the_same_copy_build_it_once(open_folder: Path) -> None:
 
     def build(number: int) -> Golden:
         here = place(open_folder, f"twice-{number}", "postgres")
-        return golden.ensure(spec("postgres"), empty, here, said.append, cache=cache)
+        return golden.ensure(golden.recipe(spec("postgres"), empty), here, said.append, cache=cache)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build, (1, 2))
@@ -185,7 +187,8 @@ KILLED: Final = """
     from dbbench.machine import namespaces
     def work():
         place = Place(runtime / "s", root / "logs")
-        golden.ensure(EngineSpec("postgres"), Dataset("pgbench", {"scale": 30}), place, print, cache=cache)
+        recipe = golden.recipe(EngineSpec("postgres"), Dataset("pgbench", {"scale": 30}))
+        golden.ensure(recipe, place, print, cache=cache)
         return 0
     sys.exit(namespaces.isolated(work, runtime, keep=[root, cache]))
 """
@@ -213,7 +216,9 @@ def test_a_build_that_was_killed_counts_for_nothing(open_folder: Path) -> None:
     key = making.name.removeprefix(".making-")
     assert not golden.exists(key, cache)
     _wait_for(lambda: _free(lock_of(cache / key)), 10)  # its processes end one after the other
-    golden.ensure(spec("postgres"), Dataset("none"), place(open_folder, "after", "postgres"), cache=cache)
+    golden.ensure(
+        golden.recipe(spec("postgres"), Dataset("none")), place(open_folder, "after", "postgres"), cache=cache
+    )
     assert not list(cache.glob(".making-*"))
     assert not (cache / key).exists()
 
@@ -229,7 +234,9 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
     closed.mkdir(0o700)
     (tmp_path / "place").mkdir()
     with pytest.raises(DatasetBuildFailed, match="postgres cannot access"):
-        golden.ensure(spec("postgres"), Dataset("none"), place(tmp_path, "p", "postgres"), cache=closed / "cache")
+        golden.ensure(
+            golden.recipe(spec("postgres"), Dataset("none")), place(tmp_path, "p", "postgres"), cache=closed / "cache"
+        )
     assert not [path for path in (closed / "cache").iterdir() if path.is_dir()]
     process.run(
         _build_in_namespaces(tmp_path / "place", closed / "cache", CLOSED),
@@ -248,10 +255,10 @@ def test_too_little_disk_is_said_before_anything_is_built(open_folder: Path, mon
     huge, cache = Dataset("pgbench", {"scale": 10_000_000}), open_folder / "huge"
     here = place(open_folder, "huge-place", "postgres")
     with process.recording() as started, pytest.raises(DiskTooSmall, match=r"limited to 50 GiB"):
-        golden.ensure(spec("postgres"), huge, here, cache=cache)
+        golden.ensure(golden.recipe(spec("postgres"), huge), here, cache=cache)
     monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "1000TiB")
     with process.recording() as started, pytest.raises(DiskTooSmall, match=r"has .* free"):
-        golden.ensure(spec("postgres"), huge, here, cache=cache)
+        golden.ensure(golden.recipe(spec("postgres"), huge), here, cache=cache)
     assert started == []
     assert [path for path in cache.iterdir() if path.is_dir()] == []
 
@@ -286,7 +293,7 @@ def test_a_given_share_of_rows_compresses_away(name: str, kind: str, open_folder
     size = {"rows": 60_000} if kind == "clone-tables" else {"table_size": 60_000}
     asked = Dataset(kind, {"tables": 1, "compressibility": 0.7, **size})  # type: ignore[arg-type]
     copy = golden.ensure(
-        spec(name), asked, place(open_folder, f"pack-{name}-{kind}", name), cache=open_folder / "cache"
+        golden.recipe(spec(name), asked), place(open_folder, f"pack-{name}-{kind}", name), cache=open_folder / "cache"
     )
     files = [copy.data / entry.path for entry in copy.manifest.of_kind("file") if "undo" not in entry.path]
     tables = [path for path in files if path.parent.name not in ("pg_wal", "data", "#innodb_redo", "mysql")]

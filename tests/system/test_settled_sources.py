@@ -122,7 +122,9 @@ def test_purge_and_change_buffer_end_before_a_copy_becomes_golden() -> None:
         assert waiting > 0
         dataset = sources.dataset_of(sources.look(folder / "data"))
         (folder / "3").mkdir()
-        copy = golden.ensure(spec("mariadb"), dataset, place("mariadb", folder / "3"), cache=folder / "cache")
+        copy = golden.ensure(
+            golden.recipe(spec("mariadb"), dataset), place("mariadb", folder / "3"), cache=folder / "cache"
+        )
         assert {change.kind for change in copy.manifest.changes} >= {SourceChangeKind.SETTLED}
         datasets.restored(copy, folder / "restored", engine.account())
         assert behind(folder / "restored", folder / "4") == (0, 0)

@@ -40,7 +40,8 @@ def golden_of(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
     def tell(what: str) -> None:
         emit(Event("prepare", {"what": what}))
 
-    return datasets.golden.ensure(cell.engine, cell.dataset, workdir.place(cell.engine), tell, raw=cell.raw)
+    made_of = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw)
+    return datasets.golden.ensure(made_of, workdir.place(cell.engine), tell)
 
 
 def restored(job: Job, fs: Mounted) -> Restored:

@@ -75,8 +75,8 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     ),
     "W013": WarningKind(
         "a sampler ended early",
-        "sar, iostat or the reader of the server's counters stopped during the load, so part of the telemetry is "
-        "missing. A disturbance in that time would go unnoticed and count as an effect of the filesystem.",
+        "sar, iostat or the reader of the server's counters stopped during the load or read nothing, so part of the "
+        "telemetry is missing. A disturbance in that time would go unnoticed and count as an effect of the filesystem.",
         "Find out what ended the sampler, for example a shortage of memory in `dmesg`.",
         True,
     ),

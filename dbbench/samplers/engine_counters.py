@@ -105,7 +105,7 @@ class Counters:
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
         self._warnings = []
-        if self._fatal:
+        if self._fatal or (self.readings and self.first() is None):
             self._warnings.append(TrialWarning("W013", f"counters: {self._fault}", suspect=True))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""

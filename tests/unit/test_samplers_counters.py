@@ -176,6 +176,22 @@ def test_one_bad_reading_does_not_end_the_sampler(tmp_path: Path) -> None:
     assert [(warning.id, warning.suspect) for warning in sampling.warnings()] == [("W014", False)]
 
 
+def test_a_server_that_refuses_every_reading_makes_the_trial_suspect(tmp_path: Path) -> None:
+    """It lives and does its work, but its columns are empty: W013 says why."""
+
+    class Refusing(FakeServer):
+        def counters(self) -> dict[str, float]:
+            raise PermissionError("permission denied for view pg_stat_wal")
+
+    began = time.time()
+    with engine_counters.beside(target(Refusing()), tmp_path) as sampling:
+        time.sleep(1.3)
+    sampling.series(began, 2)
+    found = {warning.id: warning for warning in sampling.warnings()}
+    assert found["W013"].suspect
+    assert "permission denied for view pg_stat_wal" in found["W013"].text
+
+
 def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
     """The block ends within about a second; the hang is a warning."""
     release = threading.Event()

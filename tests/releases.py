@@ -33,10 +33,10 @@ from dbbench.labs.second_kernel import mirror
 from dbbench.labs.second_kernel.boot import STALE
 from dbbench.machine import namespaces
 from dbbench.packages import TOOLS
+from tests.server_roots import UBUNTU, keys
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = "debian12"
-KEYRING: Final = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")  # of this machine, trusted in the roots too
 TRUSTED: Final = Path("/etc/dbbench-certificates.crt")  # there, where no package writes it
 KEPT: Final = ("http_proxy", "https_proxy", "no_proxy", STALE)
@@ -50,6 +50,7 @@ DIFFERENT: Final = (
     "warnings", "error", "commands", "effective_settings", "settings", "host_state", "engine_features",
     "checkpoints.by_cause",  # only causes that occurred in the window
 )  # fmt: skip
+GROWN: Final = ("growth.extents", "growth.preallocated_share")  # null where no table grew
 # Values for which something must have happened in a window of seconds: not in each trial.
 BY_CHANCE: Final = ("r_await_ms", "w_await_ms", "f_await_ms", "disk_await_ms", "disk_request_kb")
 PLAN: Final = """
@@ -154,7 +155,7 @@ def _content(root: Path) -> str:
 
 
 def _bare(root: Path, release: Release) -> None:
-    options = [f"--keyring={_ubuntu_keys()}", "--components=main,universe"] if release.ubuntu else []
+    options = [f"--keyring={keys(UBUNTU)}", "--components=main,universe"] if release.ubuntu else []
     source = ["", "gutsy"] if release.ubuntu else [mirror() or "", "sid"]  # "": where the script has them from
     _run(["debootstrap", "--variant=minbase", *options, release.suite, str(root), *source])
     if CERTIFICATES.exists():
@@ -164,21 +165,6 @@ def _bare(root: Path, release: Release) -> None:
     with entered(root) as inside:
         inside("apt-get", "update", "-q")
         inside("apt-get", "install", "-qy", "--no-install-recommends", *FIRST.split())
-
-
-def _ubuntu_keys() -> Path:
-    """Ubuntu's keys: of this machine's ubuntu-keyring, which Debian 12 does not have, else of Debian 13's."""
-    if KEYRING.exists():
-        return KEYRING
-    root = bare("debian13")
-    keys = root.with_name("ubuntu-keys")
-    if not keys.exists():
-        with tempfile.TemporaryDirectory(dir=root.parent) as work, entered(root, Path(work)) as inside:
-            inside("apt-get", "update", "-q")
-            inside("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", "ubuntu-keyring", cwd="/tmp")
-            inside("sh", "-c", "dpkg-deb -x /tmp/ubuntu-keyring_*.deb /tmp/keys")
-            (Path(work) / "tmp/keys").rename(keys)
-    return keys / KEYRING.relative_to("/")
 
 
 def _equipped(making: Path, root: Path) -> None:
@@ -278,9 +264,16 @@ def read(run: Path) -> Found:
         with gzip.open(path.with_name("series.csv.gz"), "rt") as text:
             rows = list(csv.DictReader(text))
         found.columns.update((trial["engine"], name) for name in rows[0] if any(row[name] for row in rows))
-        found.facts.update((f"{trial['fs_setup']}.{trial['engine']}", fact) for fact in _facts(trial))
+        found.facts.update((f"{trial['fs_setup']}.{trial['engine']}", fact) for fact in _of_trial(trial))
         found.problems.extend(f"{trial['id']}: {w['id']} {w['text']}" for w in trial["warnings"] if w["id"] in STRANGE)
     return found
+
+
+def _of_trial(trial: dict[str, Any]) -> Iterator[str]:
+    """The facts of a trial. One in which no table grew lacks none of GROWN."""
+    yield from _facts(trial)
+    if trial["growth"]["data_bytes"] == 0:
+        yield from GROWN
 
 
 def _facts(found: Any, path: str = "") -> Iterator[str]:
@@ -338,7 +331,7 @@ def main() -> int:
             problems = [] if given.command else compared(given.release, Path(work))
             if given.command:
                 as_a_new_user(given.release, given.command, Path(work))
-        except Broken as failure:
+        except (Broken, LookupError) as failure:
             problems = [str(failure)]
     for problem in problems:
         print(problem)

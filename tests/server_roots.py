@@ -29,7 +29,6 @@ DEADLINE_S: Final = 600
 MANIFEST: Final = "MANIFEST.json"  # written last: every file with its size
 MERGED: Final = ("bin", "sbin", "lib", "lib64")  # links into usr, which a package (base-files) would bring
 DEBIAN_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-UBUNTU_KEYS: Final = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 UBUNTU_SCRIPT: Final = Path("/usr/share/debootstrap/scripts/gutsy")  # debootstrap knows where Ubuntu's packages are
 DEBIAN: Final = "Debian"
 UBUNTU: Final = "Ubuntu"
@@ -42,7 +41,7 @@ class Recipe:
     distribution: str
     suites: tuple[str, ...]  # from the last of several come the packages of the server's own source alone
     packages: tuple[str, ...]
-    program: str  # the server, below the root
+    program: str  # the server, or another file that must be there, below the root
     components: str = "main"
 
     @property
@@ -73,6 +72,10 @@ RECIPES: Final = {
 }
 
 
+# Ubuntu's keys, which Debian 12 has no package of.
+KEYRING: Final = Recipe(DEBIAN, ("trixie",), ("ubuntu-keyring",), "usr/share/keyrings/ubuntu-archive-keyring.gpg")
+
+
 def server_bin(name: str) -> Path | None:
     """What a plan names as `bin` for that server: the folder of PostgreSQL's programs, the root of the others."""
     root = server_root(name)
@@ -84,8 +87,24 @@ def server_bin(name: str) -> Path | None:
 @functools.lru_cache
 def server_root(name: str) -> Path | None:
     """The root, made now where it is missing or damaged; None where this machine cannot make it."""
+    return _made(name, RECIPES[name])
+
+
+def keys(distribution: str) -> Path:
+    """The keys that sign a distribution's packages. LookupError where this machine has none of Ubuntu."""
+    if distribution == DEBIAN:
+        return DEBIAN_KEYS
+    if (here := Path("/", KEYRING.program)).exists():
+        return here
+    root = _made("ubuntu-keys", KEYRING)
+    if root is None:
+        raise LookupError(f"no {here}, and no package of Debian with it")
+    return root / KEYRING.program
+
+
+def _made(name: str, recipe: Recipe) -> Path | None:
     cache = _cache()
-    root = cache / f"{name}-{RECIPES[name].key}"
+    root = cache / f"{name}-{recipe.key}"
     if intact(root):
         return root
     cache.mkdir(0o755, parents=True, exist_ok=True)
@@ -94,7 +113,7 @@ def server_root(name: str) -> Path | None:
         if not intact(root):
             shutil.rmtree(root, ignore_errors=True)
             try:
-                _build(RECIPES[name], root)
+                _build(recipe, root)
             except (OSError, LookupError, subprocess.SubprocessError) as error:
                 shutil.rmtree(root, ignore_errors=True)
                 print(f"cannot make {root}: {error} {getattr(error, 'stderr', '')}", file=sys.stderr)
@@ -145,9 +164,8 @@ def _apt(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, list[str]]]:
     archives = folder / "cache/archives"
     for place in (archives / "partial", folder / "state/lists/partial", folder / "etc/preferences.d"):
         place.mkdir(parents=True)
-    keys = DEBIAN_KEYS if recipe.distribution == DEBIAN else UBUNTU_KEYS
-    mirror = _mirror(recipe.distribution)
-    sources = [f"deb [signed-by={keys}] {mirror} {suite} {recipe.components}\n" for suite in recipe.suites]
+    signed = f"[signed-by={keys(recipe.distribution)}] {_mirror(recipe.distribution)}"
+    sources = [f"deb {signed} {suite} {recipe.components}\n" for suite in recipe.suites]
     (folder / "etc/sources.list").write_text("".join(sources))
     (folder / "etc/preferences").write_text(
         f"Package: src:{recipe.packages[0]}\nPin: release a={recipe.suites[-1]}\nPin-Priority: 900\n"

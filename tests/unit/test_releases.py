@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.releases import Found, _facts, _kept, lost
+from tests.releases import Found, _facts, _kept, _of_trial, lost
 
 
 @pytest.fixture
@@ -60,6 +60,13 @@ def test_what_is_null_or_empty_is_no_fact() -> None:
         "h": [],
     }
     assert sorted(_facts(document)) == ["b.c", "e[].f", "e[].g"]
+
+
+def test_extents_of_growth_are_missed_only_where_a_table_grew() -> None:
+    """In a window of seconds, the deletes of a load may leave room for all of its inserts."""
+    assert "growth.extents" in set(_of_trial({"growth": {"data_bytes": 0, "extents": None}}))
+    assert "growth.extents" not in set(_of_trial({"growth": {"data_bytes": 4096, "extents": None}}))
+    assert "growth.extents" not in set(_of_trial({"growth": {"data_bytes": None, "extents": None}}))
 
 
 def test_what_a_release_lacks_is_named() -> None:

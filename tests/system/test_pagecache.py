@@ -8,10 +8,12 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbbench.machine import pagecache
+from dbbench.model import CacheFacts
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
@@ -39,15 +41,25 @@ def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.M
         yield fs, files
 
 
+def dropped(files: list[Path], device: Device, **keys: Any) -> CacheFacts:
+    """Drop the pages of files that were resident, with the proof. If another process emptied the machine's page cache
+    before this could, the files are read again."""
+    for _ in range(5):
+        facts = pagecache.drop_and_prove(files, 42, [device.path.name], **keys)
+        if facts.before_bytes >= 0.9 * SIZE:
+            break
+        for file in files:
+            file.read_bytes()
+    return facts
+
+
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("root", [True, False])
 def test_the_cache_is_emptied_and_both_proofs_hold(name: str, root: bool, loop_device: Device, tmp_path: Path) -> None:
     """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
-        facts = pagecache.drop_and_prove(
-            files, 42, [loop_device.path.name], root=root, least_share=filesystems.least_read_share(fs)
-        )
+        facts = dropped(files, loop_device, root=root, least_share=filesystems.least_read_share(fs))
         assert facts.reason == ""
         assert facts.proved
         assert facts.method == ("drop_caches" if root else "posix_fadvise")
@@ -64,7 +76,7 @@ def test_a_drop_that_does_nothing_is_found(loop_device: Device, tmp_path: Path) 
     fake = tmp_path / "drop_caches"
     fake.touch()
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=True, control=fake)
+        facts = dropped(files, loop_device, root=True, control=fake)
     assert not facts.proved
     assert 0.9 * SIZE <= facts.before_bytes <= SIZE  # the kernel may have evicted some on its own
     assert "resident" in facts.reason

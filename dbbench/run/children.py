@@ -1,5 +1,8 @@
 """Trials as separate processes: start one, forward its events, stop it on request, kill it after its deadline.
 
+A run has one fork server, which imports what trials need once, and forks a process for each request (`serve`). It is a
+child of the run, and the processes of the trials are its children: if one of them is killed, so is everything below.
+
 A phase ends its work by an exception in the trial's process (`record.deadline`). The exception is never raised while
 the process is in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D). The
 parent is told when each phase begins, and kills the process some time after the deadline.
@@ -7,24 +10,27 @@ parent is told when each phase begins, and kills the process some time after the
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 import select
 import signal
-import subprocess
+import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import IO, Final, NoReturn
 
 import psutil
 
 from dbbench import process
-from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialStuck, all_errors
+from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
+from dbbench.machine import namespaces
 from dbbench.report.progress.event import Emit, Event, parsed
 from dbbench.results.fileio import own_file, writing
 
@@ -33,6 +39,7 @@ STOP_GRACE_S: Final = 60.0
 GRACE_S: Final = 300.0  # seconds in which a phase that exceeded its deadline may kill its server and unmount
 # Seconds between two phases, or after the last one: an umount that writes back, removing layers, writing the result.
 BETWEEN_S: Final = 1800.0
+_MESSAGE_BYTES: Final = 65536  # longest request to the fork server; one has a path and the name of a cell
 _NAMED: Final = 6  # number of processes that the error names
 
 
@@ -40,7 +47,7 @@ class Stop:
     """Stopping a run: the first SIGINT or SIGTERM asks the child to stop cleanly, the second one kills it."""
 
     def __init__(self) -> None:
-        self.child: process.Running | None = None
+        self.child: Child | None = None
         self.signal: int | None = None
         # A child may be starting that `child` does not name yet; an exception now would leave it running.
         self.starting = False
@@ -48,7 +55,7 @@ class Stop:
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         again, self.signal = self.signal is not None, number
         if self.child is not None:
-            self.child.popen.send_signal(signal.SIGKILL if again else number)
+            self.child.send_signal(signal.SIGKILL if again else number)
         elif not self.starting:
             raise self.error()
 
@@ -61,11 +68,11 @@ class Stop:
         finally:
             self.child, self.starting = None, False
 
-    def started(self, child: process.Running) -> None:
+    def started(self, child: Child) -> None:
         """Send signals to the child from now on, including one that arrived while it was starting."""
         self.child, self.starting = child, False
         if self.signal is not None:
-            child.popen.send_signal(self.signal)
+            child.send_signal(self.signal)
 
     def error(self) -> DbbenchError:
         """Return the error that ends the run after a stop request."""
@@ -85,18 +92,86 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """Runs a module in separate processes, one at a time, and forwards their events."""
+class Child:
+    """A process of the fork server. Its pidfd never refers to another process that got the same pid later."""
 
-    log: Path  # file for the stderr of the processes
-    emit: Emit
-    stop: Stop
-    env: Mapping[str, str] = field(default_factory=dict)
-    module: str = "dbbench.run.worker"
+    def __init__(self, pid: int, pidfd: int, output: int, server: socket.socket) -> None:
+        self.pid, self.output = pid, output  # `output`: the pipe that it writes to
+        self._pidfd, self._server = pidfd, server
+        self._status: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Return the exit status, -9 if the fork server was killed. Raises DeadlinePassed after `timeout_s`."""
+        if self._status is None:
+            self._server.settimeout(timeout_s)
+            try:
+                self._status = int(self._server.recv(_MESSAGE_BYTES) or -signal.SIGKILL)
+            except TimeoutError:
+                raise DeadlinePassed(f"process {self.pid} is still running after {timeout_s:.0f} s") from None
+            finally:
+                self._server.settimeout(None)
+        return self._status
+
+    def end(self) -> bool:
+        """Ask the process to stop if it still runs, and kill it after STOP_GRACE_S; return whether it has ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._status is None:
+                self.send_signal(number)
+                with contextlib.suppress(DeadlinePassed):
+                    self.wait(STOP_GRACE_S)
+        os.close(self._pidfd)
+        os.close(self.output)
+        return self._status is not None
+
+
+class Launcher:
+    """Runs work in separate processes, one at a time, and forwards their events. A context manager.
+
+    `log` is the file for their stderr, `env` is added to their environment, and `module` is what the fork server runs:
+    it calls `serve`.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        emit: Emit,
+        stop: Stop,
+        env: Mapping[str, str] | None = None,
+        module: str = "dbbench.run.worker",
+    ) -> None:
+        self.log, self.emit = log, emit
+        self._stop, self._env, self._module = stop, env or {}, module
+        self._stack = ExitStack()
+        self._server: tuple[process.Running, socket.socket] | None = None
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def prepare(self) -> None:
+        """Start the fork server, if it does not run, and do not wait until it has imported everything."""
+        if self._server is not None and self._server[0].poll() is None:
+            return
+        self._stack.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._stack.enter_context(ours)
+        env = {**process.kept_environment(), **self._env, "PYTHONDONTWRITEBYTECODE": "1",
+               namespaces.PARENT: str(os.getpid())}  # fmt: skip
+        command = [sys.executable, "-m", self._module, str(theirs.fileno()), str(self.log.parent)]
+        with theirs, self._log_file() as log:
+            server = process.running(command, stdout=log.fileno(), env=env, pass_fds=(theirs.fileno(),),
+                                     grace_s=STOP_GRACE_S, own_session=True)  # fmt: skip
+            self._server = self._stack.enter_context(server), ours
 
     def run(self, argv: list[str], overdue: Overdue | None = None) -> int:
-        """Run the module with these arguments; return its exit status.
+        """Run the module's work with these arguments in a process; return its exit status.
 
         Raises the error that the process reports, an error if the run is stopped, TrialStuck if the process exceeds its
         deadlines (it is killed), FilesystemFull, ResultsUnwritable. It is a separate session: this process forwards
@@ -104,36 +179,98 @@ class Launcher:
         everything below it end too.
         """
         errors, overdue = list[DbbenchError](), overdue or Overdue()
-        command = [sys.executable, "-m", self.module, *argv]
-        env = {**process.kept_environment(), **self.env, "PYTHONDONTWRITEBYTECODE": "1",
-               "DBBENCH_PARENT": str(os.getpid())}  # fmt: skip
-        with writing(self.log):
-            output = os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
-        with (
-            output,
-            self.stop.launching(),
-            process.running(command, stdout=subprocess.PIPE, stderr=output.fileno(), env=env, grace_s=STOP_GRACE_S,
-                            own_session=True) as child,
-        ):  # fmt: skip
-            self.stop.started(child)
-            assert child.popen.stdout is not None
+        self.prepare()
+        with self._stop.launching():
+            child = self._forked(argv)
+            if isinstance(child, int):
+                return child
             try:
-                for line in overdue.lines(child.pid, child.popen.stdout.fileno()):
+                self._stop.started(child)
+                for line in overdue.lines(child.pid, child.output):
                     event = parsed(line)
                     if event is not None and event.kind == "error":
                         errors.append(_error(event))
                     elif event is not None:
                         overdue.hear(event)
                         self.emit(event)
+                status = child.wait(STOP_GRACE_S)
             except TrialStuck:
-                child.popen.kill()  # it does not react to other signals
+                child.send_signal(signal.SIGKILL)  # it does not react to other signals
                 raise
-            status = child.wait(STOP_GRACE_S)
-        if self.stop.signal is not None:
-            raise self.stop.error()
+            finally:
+                if not child.end():  # the fork server waits for it, so it cannot be used again
+                    self._stack.close()
+        if self._stop.signal is not None:
+            raise self._stop.error()
         if errors:
             raise errors[0]
         return status
+
+    def _forked(self, argv: list[str]) -> Child | int:
+        """Return the process that begins the work, or the exit status of a fork server that did not start."""
+        assert self._server is not None
+        server, requests = self._server
+        output, written = os.pipe()
+        try:
+            with self._log_file() as log:
+                socket.send_fds(requests, [json.dumps(argv).encode()], [written, log.fileno()])
+            pid, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 1)
+        except ConnectionError:
+            pid, fds = b"", []
+        finally:
+            os.close(written)
+        if not pid:
+            os.close(output)
+            return server.wait(STOP_GRACE_S)
+        return Child(int(pid), fds[0], output, requests)
+
+    def _log_file(self) -> IO[bytes]:
+        with writing(self.log):
+            return os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
+
+
+def serve(main: Callable[[list[str]], int]) -> NoReturn:
+    """Be a fork server: for each request of a Launcher, run `main` with its arguments in a child process.
+
+    The arguments of the command are the descriptor of its socket and the run's directory, which is for people who look
+    for the processes of a run. A request has the arguments as JSON, and the descriptors for stdout and stderr. The
+    answers are the child's pid with its pidfd, and later its exit status, negative after a signal.
+    """
+    namespaces.die_with_parent()
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        request, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 2)
+        if not request:  # the run has ended
+            os._exit(0)
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            requests.close()
+            _work(main, json.loads(request), fds, parent)
+        for fd in fds:
+            os.close(fd)
+        pidfd = os.pidfd_open(child)
+        socket.send_fds(requests, [str(child).encode()], [pidfd])
+        os.close(pidfd)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        requests.send(str(status).encode())
+
+
+def _work(main: Callable[[list[str]], int], argv: list[str], fds: Sequence[int], parent: int) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        for fd, target in zip(fds, (1, 2), strict=True):
+            os.dup2(fd, target)
+            os.close(fd)
+        os.environ[namespaces.PARENT] = str(parent)
+        status = main(argv)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # the reader may be gone
+                stream.flush()
+        os._exit(status)
 
 
 def _error(event: Event) -> DbbenchError:

@@ -64,9 +64,12 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
     `between` is called when no trial is running, and returns the run to continue with. Raises RunLocked, the error of a
     trial that could not begin, Interrupted and Terminated; the same command resumes the run after each of them.
     """
-    with results.locked(folder), stoppable() as stop:
+    with (
+        results.locked(folder),
+        stoppable() as stop,
+        Launcher(folder / LOG, emit, stop, {WIPE: "\n".join(wipe)}) as launcher,
+    ):
         began = time.monotonic()
-        launcher = Launcher(folder / LOG, emit, stop, {WIPE: "\n".join(wipe)})
         run = results.load_spec(folder)
         journal = Journal(folder / "journal.jsonl")
         give_back(folder, journal)
@@ -75,6 +78,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
         _tell_begin(folder, run, emit)
         with Watch(folder) as watch:
             if any(may_begin(run, spec) for spec in pending(folder, run)):
+                launcher.prepare()
                 image.make_images(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
                 _measure_ceiling(folder, run, launcher)
                 _build_goldens(folder, run, launcher)

@@ -1,4 +1,4 @@
-"""Run a trial, or build a golden copy, in a separate process: `python -m dbbench.run.worker VERB RUN [ID]`.
+"""Run a trial, build a golden copy, or measure the bare device, in a process of the fork server (`run/children.py`).
 
 As root it uses private mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server,
 mount and loop device. Without root (kind `dir`) each program is tied to its life, and the journal records the
@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.journal import Journal
 from dbbench.results.trials import ELSEWHERE
+from dbbench.run.children import serve
 from dbbench.run.job import Job, RunPermit, WorkDir
 from dbbench.run.record import Record
 from dbbench.run.stages import dataset, device
@@ -37,8 +37,11 @@ WIPE: Final = "DBBENCH_WIPE"  # environment variable: typed identities of device
 
 
 def main(argv: list[str]) -> int:
-    """Do the work of the verb; return 0 if it is done and published (a failed trial too), otherwise another exit
-    status after an `error` event with the reason."""
+    """Do the work VERB RUN [ID], where the verb is trial, golden or ceiling.
+
+    Return 0 if it is done and published (a failed trial too), otherwise another exit status after an `error` event with
+    the reason.
+    """
     verb, folder, rest = argv[0], Path(argv[1]), argv[2:]
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -146,4 +149,4 @@ def events_to(fd: int) -> Emit:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    serve(main)

@@ -128,7 +128,8 @@ def swap(pid: int) -> None:
 
 def kill_trial(pid: int) -> None:
     """The trial's own process, as the kernel does without memory."""
-    psutil.Process(pid).children()[0].kill()
+    (server,) = psutil.Process(pid).children()
+    server.children()[0].kill()
 
 
 def remounted(*options: str) -> Callable[[int], None]:

@@ -45,6 +45,11 @@ def matching(*words: str) -> list[psutil.Process]:
     return found
 
 
+def trials_on(host: Path) -> list[psutil.Process]:
+    """Processes of the trial on a host: what its fork server has made."""
+    return [child for server in matching("dbbench.run.worker", f"{host}/") for child in server.children()]
+
+
 def kill(processes: Iterable[psutil.Process]) -> None:
     """SIGKILL to each; one may have ended with another."""
     for process in processes:
@@ -125,7 +130,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
         fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
         fleet.child.wait()
         fleet.start()
-        fleet.strike("trial", lambda _, trial: matching("dbbench.run.worker trial", str(fleet.hosts), trial))
+        fleet.strike("trial", lambda host, _: trials_on(fleet.hosts / host))
         fleet.status = fleet.finish()  # type: ignore[attr-defined]
         yield fleet
     finally:

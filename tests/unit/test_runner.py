@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import os
+import signal
 import tempfile
 import threading
 import time
@@ -19,7 +21,7 @@ from dbbench.errors import ResultsUnwritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.report.progress.event import Event
 from dbbench.results.journal import Journal
-from dbbench.run.children import Launcher, Overdue, stoppable
+from dbbench.run.children import Launcher, Overdue, Stop, stoppable
 from dbbench.run.queue import extended, give_back, pending
 from dbbench.run.record import Record
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
@@ -142,26 +144,46 @@ def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
 
 # --- a trial that heeds nothing --------------------------------------------------------------------
 
-DEAF: Final = """import json, signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+DEAF: Final = """import json, signal, time
+from dbbench.run.children import serve
 def tell(kind, **data): print(json.dumps({"kind": kind, "data": data}), flush=True)
-tell("phase_begin", phase="settle", deadline_s=0.2)
-%s
-time.sleep(60)
+def main(argv):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    tell("phase_begin", phase="settle", deadline_s=0.2)
+    %s
+    time.sleep(60)
+serve(main)
 """
+SLOW: Final = """import os, time
+from dbbench.run.children import serve
+def main(argv):
+    os.write(1, b'{"kind": "note", "data'); time.sleep(0.3); os.write(1, b'": {"text": "a"}}\\n')
+    os.write(1, b'{"kind": "note", "data": {"text": "b"}}')
+    return int(argv[0])
+serve(main)
+"""
+
+
+def launcher_of(module: str, folder: Path, told: list[Event], stop: Stop) -> Launcher:
+    """Return a launcher of a module in `folder`."""
+    paths = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
+    return Launcher(folder / "log", told.append, stop, {"PYTHONPATH": paths}, module)
 
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(("then", "said"), [
-    ("", "phase settle did not end at its deadline of 0 s"),
+    ("pass", "phase settle did not end at its deadline of 0 s"),
     ('tell("phase_end", phase="settle")', "nothing came for 0 s after phase settle"),
 ])  # fmt: skip
 def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, tmp_path: Path) -> None:
     """Some time after its deadline, where it ignores what asks it to end; what it told before is passed on."""
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told, began = list[Event](), time.monotonic()
-    with pytest.raises(TrialStuck, match=said), stoppable() as stop:
-        launcher = Launcher(tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, "deaf")
+    with (
+        pytest.raises(TrialStuck, match=said),
+        stoppable() as stop,
+        launcher_of("deaf", tmp_path, told, stop) as launcher,
+    ):
         launcher.run([], Overdue(grace_s=0.2, between_s=0.3))
     assert time.monotonic() - began < 20  # of its 60
     assert told[0].data["phase"] == "settle"
@@ -171,16 +193,36 @@ def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, tmp_path: Pa
 @pytest.mark.starts_processes
 def test_a_trial_that_tells_no_deadline_is_waited_for(tmp_path: Path) -> None:
     """Lines that come in pieces, and a last one without its end, are whole; the status is its own."""
-    (tmp_path / "slow.py").write_text(
-        "import os, time\n"
-        'os.write(1, b\'{"kind": "note", "data\'); time.sleep(0.3); os.write(1, b\'": {"text": "a"}}\\n\')\n'
-        'os.write(1, b\'{"kind": "note", "data": {"text": "b"}}\'); os._exit(3)\n'
-    )
+    (tmp_path / "slow.py").write_text(SLOW)
     told = list[Event]()
-    with stoppable() as stop:
-        launcher = Launcher(tmp_path / "log", told.append, stop, {"PYTHONPATH": str(tmp_path)}, "slow")
-        status = launcher.run([], Overdue(grace_s=0.0, between_s=0.0))
+    with stoppable() as stop, launcher_of("slow", tmp_path, told, stop) as launcher:
+        status = launcher.run(["3"], Overdue(grace_s=0.0, between_s=0.0))
     assert (status, [event.data["text"] for event in told]) == (3, ["a", "b"])
+
+
+@pytest.mark.starts_processes
+def test_a_fork_server_makes_one_process_after_the_other(tmp_path: Path) -> None:
+    """Each has its own status. A server that was killed ends its process, which counts as killed; the next request
+    starts another one."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    told = list[Event]()
+    with stoppable() as stop, launcher_of("slow", tmp_path, told, stop) as launcher:
+        assert [launcher.run([status]) for status in ("0", "4")] == [0, 4]
+        (server,) = (child for child in psutil.Process().children() if "slow" in child.cmdline())
+        launcher.emit = lambda event: server.kill()
+        assert launcher.run(["0"]) == -signal.SIGKILL
+        launcher.emit = told.append
+        assert launcher.run(["5"]) == 5
+    assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]
+
+
+@pytest.mark.starts_processes
+def test_a_module_that_cannot_be_imported_is_no_process(tmp_path: Path) -> None:
+    """The status is that of the fork server, and the reason is in the log."""
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    with stoppable() as stop, launcher_of("broken", tmp_path, [], stop) as launcher:
+        assert launcher.run([]) == 1
+    assert "no_such_module" in (tmp_path / "log").read_text()
 
 
 def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> None:
@@ -199,5 +241,9 @@ def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> Non
 def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
     """Nothing is started then."""
     (tmp_path / "log").mkdir()
-    with pytest.raises(ResultsUnwritable, match="log cannot be written"), stoppable() as stop:
-        Launcher(tmp_path / "log", lambda event: None, stop).run([])
+    with (
+        pytest.raises(ResultsUnwritable, match="log cannot be written"),
+        stoppable() as stop,
+        Launcher(tmp_path / "log", lambda event: None, stop) as launcher,
+    ):
+        launcher.run([])

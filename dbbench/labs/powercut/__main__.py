@@ -1,4 +1,4 @@
-"""The lab's own process, in private namespaces: `python -m dbbench.labs.powercut RUN ORDER`.
+"""The lab's own process, in private namespaces, with the arguments RUN ORDER.
 
 If it or its parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory
 and disappear. stdout carries progress events, one JSON object per line.
@@ -7,7 +7,6 @@ and disappear. stdout carries progress events, one JSON object per line.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dbbench.metrics.clock import iso
 from dbbench.model import ControlFacts, LabFacts, LabRow
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results.journal import Journal
+from dbbench.run.children import serve
 from dbbench.run.job import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, reported
 
@@ -89,4 +89,4 @@ def _telling(emit: Emit) -> Tell:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    serve(main)

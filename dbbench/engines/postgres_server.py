@@ -16,6 +16,7 @@ from dbbench.engines.postgres_sql import (
     CAUSES,
     COLUMNS,
     DATABASE,
+    OFF,
     VIEWS,
     CheckpointLog,
     Reading,
@@ -338,7 +339,9 @@ class PostgresServer:
                     self._own = self.connect()
                     with self._own.cursor() as cursor:
                         cursor.execute(COLUMNS, (list(VIEWS),))
-                        self._reading = reading(self.version, dict(cursor.fetchall()))
+                        columns = dict(cursor.fetchall())
+                        cursor.execute(OFF)
+                        self._reading = reading(self.version, columns, [name for (name,) in cursor.fetchall()])
                 with self._own.cursor() as cursor:
                     cursor.execute(statement or self._reading.statement)
                     return cursor.fetchone()

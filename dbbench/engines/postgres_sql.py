@@ -194,6 +194,7 @@ class PgView:
     where: str = ""
     formula: str = "{}"  # an expression with the column in place of {}
     also: tuple[str, ...] = ()  # further columns that `where` and `formula` use
+    setting: str = ""  # if it is off, the server does not measure them, and the view has 0
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,7 @@ def _same(*names: str) -> dict[str, str]:
 
 
 _DATA: Final = {"data_write_bytes": "writes", "data_extend_bytes": "extends", "data_read_bytes": "reads"}
+_WAL: Final = "object = 'wal' AND context = 'normal'"
 _BY_BACKENDS: Final = "object = 'relation' AND backend_type NOT IN ('checkpointer', 'background writer')"
 SOURCES: Final = (
     PgView("pg_stat_database", _same("xact_commit", "xact_rollback", "blks_read", "blks_hit", "tup_inserted",
@@ -231,12 +233,14 @@ SOURCES: Final = (
     PgView("pg_stat_checkpointer", {"buffers_checkpoint": "buffers_written", "checkpointer_write_ms": "write_time",
            "checkpointer_sync_ms": "sync_time"}, Versions((17,))),
     PgView("pg_stat_wal", _same("wal_records", "wal_fpi", "wal_bytes", "wal_buffers_full"), Versions((14,))),
-    PgView("pg_stat_wal", {**_same("wal_write", "wal_sync"), "wal_write_ms": "wal_write_time",
-           "wal_sync_ms": "wal_sync_time"}, Versions((14,), (17,))),
+    PgView("pg_stat_wal", _same("wal_write", "wal_sync"), Versions((14,), (17,))),
+    PgView("pg_stat_wal", {"wal_write_ms": "wal_write_time", "wal_sync_ms": "wal_sync_time"}, Versions((14,), (17,)),
+           setting="track_wal_io_timing"),
     # Excludes the context "init", the filling of new segments with zeros, which pg_stat_wal never counted.
-    PgView("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs", "wal_write_ms": "write_time",
-           "wal_sync_ms": "fsync_time"}, Versions((18,)), where="object = 'wal' AND context = 'normal'",
-           formula="sum({})", also=("object", "context")),
+    PgView("pg_stat_io", {"wal_write": "writes", "wal_sync": "fsyncs"}, Versions((18,)), where=_WAL, formula="sum({})",
+           also=("object", "context")),
+    PgView("pg_stat_io", {"wal_write_ms": "write_time", "wal_sync_ms": "fsync_time"}, Versions((18,)), where=_WAL,
+           formula="sum({})", also=("object", "context"), setting="track_wal_io_timing"),
     PgView("pg_stat_wal", _same("wal_fpi_bytes"), Versions((19,))),
     # pg_stat_io counts bytes since version 18; before, operations and the size of one.
     PgView("pg_stat_io", _DATA, Versions((16,), (17,)), where="object = 'relation'",
@@ -259,6 +263,7 @@ COLUMNS: Final = (
     " JOIN pg_attribute ON attrelid = to_regclass(view) AND attnum > 0 AND NOT attisdropped GROUP BY view"
 )
 """Asks a server for the columns that its views have."""
+OFF: Final = "SELECT name FROM pg_settings WHERE setting = 'off'"
 _AUTOVACUUM: Final = (
     "(SELECT jsonb_build_object('autovacuum_workers_running', count(*)) FROM pg_stat_activity"
     " WHERE backend_type = 'autovacuum worker')"
@@ -270,14 +275,16 @@ _SESSIONS: Final = (
 _XIDS: Final = "(SELECT jsonb_build_object('xids', txid_snapshot_xmax(txid_current_snapshot())))"
 
 
-def reading(version: str, columns: Mapping[str, Collection[str]]) -> Reading:
+def reading(version: str, columns: Mapping[str, Collection[str]], off: Collection[str] = ()) -> Reading:
     """Return how to read the counters of a server of that version whose views have those columns.
+
+    `off`: its settings that are off; what it does not measure because of them is not read.
 
     Only existing columns are queried: a missing one would make the whole statement fail.
     """
     parts, origins, lacking = [_AUTOVACUUM, _SESSIONS, _XIDS], {}, []
     for source in SOURCES:
-        if numbers_of(version) not in source.versions:
+        if numbers_of(version) not in source.versions or source.setting in off:
             continue
         there = columns.get(source.view, ())
         wanted = dict.fromkeys((*source.columns.values(), *source.also))

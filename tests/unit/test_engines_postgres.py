@@ -141,6 +141,15 @@ def test_counters_are_those_of_the_recorded_views(recorded: dict[str, Any]) -> N
     assert found["wal_bytes"] == wal["wal_bytes"] > 0
 
 
+def test_times_that_the_server_does_not_measure_are_not_zero(recorded: dict[str, Any]) -> None:
+    """Without track_wal_io_timing the views have 0 for the times of WAL: they are not read, and nothing is lacking."""
+    how = reading(recorded["version"], recorded["after"]["columns"], ["track_wal_io_timing"])
+    assert how.lacking == ()
+    measured = reading(recorded["version"], recorded["after"]["columns"])
+    assert measured.origins.keys() - how.origins.keys() == {"wal_write_ms", "wal_sync_ms"}
+    assert "wal_sync_ms" in measured.statement and "wal_sync_ms" not in how.statement
+
+
 @pytest.mark.parametrize("release", ["17", "18", "19"])
 def test_pages_written_by_sessions_are_in_pg_stat_io(release: str) -> None:
     """From 17 on pg_stat_bgwriter does not have them: writes and extensions of all but checkpointer and writer."""

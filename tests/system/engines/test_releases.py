@@ -112,3 +112,21 @@ def test_a_dropped_default_is_the_servers_own(short_folder: Callable[[], Path]) 
         found = rows(server, "SELECT setting, source FROM pg_settings WHERE name = 'random_page_cost'")
     assert found == [("4", "default")]
     assert "random_page_cost" not in (place.logs / "postgresql.conf").read_text()
+
+
+@pytest.mark.needs("engine:postgres")
+@pytest.mark.parametrize("measured", [True, False])
+def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
+    short_folder: Callable[[], Path], measured: bool
+) -> None:
+    """A setting of the plan turns them on; by default the server's views have 0, which is no time."""
+    engine, folder = ENGINES["postgres"], short_folder()
+    place = Place(folder / "s", folder / "logs")
+    engine.create(folder / "data", place)
+    settings = merged(("default", engine.defaults(None)), ("plan", {"track_wal_io_timing": measured}))
+    with engine.serving(folder / "data", settings, place) as server:
+        execute(server, "CREATE TABLE t AS SELECT generate_series(1, 1000)", "CHECKPOINT")
+        counters = server.counters()
+        assert server.warnings() == ()
+    assert counters["wal_sync"] > 0
+    assert counters.keys() & {"wal_sync_ms", "wal_write_ms"} == ({"wal_sync_ms", "wal_write_ms"} if measured else set())

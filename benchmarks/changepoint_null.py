@@ -5,7 +5,7 @@ series without an alarm so far are scanned, and the threshold of the night is th
 exceeds. For each night, the highest threshold of all correlations is used. The size of the noise only matters for the
 smallest shift, which is disabled here, so the table is valid for any size.
 
-    python benchmarks/changepoint_null.py > dbbench/compare/null.py
+    python benchmarks/changepoint_null.py
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ def smoothed(found: list[list[float]]) -> list[tuple[int, float]]:
 
 
 def main() -> None:
-    """Print the module."""
+    """Print the table, as it is in the module."""
     table = smoothed([thresholds(memory) for memory in MEMORIES])
-    print('"""(nights of one level, threshold): made by `benchmarks/changepoint_null.py`, not by hand."""')
-    print("\nfrom __future__ import annotations\n\nfrom typing import Final\n")
     print("THRESHOLDS: Final = (")
     for count, limit in table:
         print(f"    ({count}, {limit}),")

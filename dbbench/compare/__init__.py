@@ -7,16 +7,109 @@ changed. All are documented, public and deterministic.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.curve import Curve, crossings, curves
-from dbbench.compare.document import compare, compare_all
 from dbbench.compare.interaction import Interaction, interactions
-from dbbench.compare.interval import Group, chosen, groups
+from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, paired
+from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
-from dbbench.compare.verdict import Comparison, Row, rows
+from dbbench.compare.verdict import Comparison, Row, rows, word
+from dbbench.metrics.table import METRICS
+from dbbench.model import Status, Trial
 
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen",
-    "compare", "compare_all",
-    "crossings", "curves", "groups", "heterogeneity", "interactions", "rows", "unpaired_rows",
+    "compare", "compare_all", "crossings", "curves", "groups", "heterogeneity", "interactions", "rows", "unpaired_rows",
 ]  # fmt: skip
+
+LEVEL: Final = 0.95  # confidence level of a single pair of arms
+
+
+def compare(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
+
+    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}. `tps` has one value per second
+    from the start, including the warm-up: 0 means no progress and counts; None, NaN or a negative number means no data
+    and is left out. Other keys, for example `p95_ms`, are ignored.
+
+    Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
+    faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
+    formed by block, in any order of the list. Failed trials and their blocks are left out, and suspect trials if the
+    block has a good repeat. With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with
+    the note `too few blocks`. Raises KeyError, TypeError or ValueError for a malformed document.
+    """
+    baseline, candidate = document["baseline"], document["candidate"]
+    if baseline == candidate:
+        raise ValueError(f"baseline and candidate are both {baseline!r}")
+    trials = [_trial(entry) for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
+    pairs = paired(trials, baseline, candidate)
+    values = [(b, c) for base, other in pairs if (b := base.summary["tps"]) and (c := other.summary["tps"])]
+    result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
+    result |= {"wins": sum(c > b for b, c in values), "notes": list(texts(_notes(trials, pairs, values)))}
+    if values:
+        guess = estimate(values)
+        result["ratio"] = guess.ratio
+        if guess.n >= LEAST_BLOCKS:
+            half = guess.half_width(LEVEL)
+            low, high = guess.mean - half, guess.mean + half
+            result |= {"lo": math.exp(low), "hi": math.exp(high), "verdict": word(low, high, METRICS["tps"])}
+    return result
+
+
+def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare every arm of a run with `document["baseline"]`, for each engine and workload.
+
+    `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a
+    row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a
+    run's own tables have them: Holm's levels within an engine and workload, and the variance shared between them.
+    `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three pairs
+    these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document.
+    """
+    baseline = document["baseline"]
+    keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
+    table = rows([_trial(entry) for entry in document["trials"]], baseline)
+    return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
+
+
+def _notes(
+    trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], values: Sequence[tuple[float, float]]
+) -> Iterator[Remark]:
+    """Yield remarks about the pairs: how many are left out, and why."""
+    blocks = {trial.block for trial in trials}
+    if len(pairs) < len(blocks):
+        yield remark(Kind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))
+    if len(values) < len(pairs):
+        yield remark(Kind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
+    if suspect := sum(trial.status is Status.SUSPECT for pair in pairs for trial in pair):
+        yield remark(Kind.SUSPECT, suspect=suspect)
+    if len(values) < LEAST_BLOCKS:
+        yield remark(Kind.TOO_FEW_BLOCKS)
+
+
+def _trial(entry: Mapping[str, Any]) -> Trial:
+    status = Status(entry.get("status") or "ok")
+    block, attempt = int(entry["block"]), int(entry.get("attempt") or 1)
+    engine, workload = entry.get("engine") or "", entry.get("workload") or ""
+    seconds = [] if status is Status.FAILED else entry["tps"] or []
+    return Trial(
+        id=f"{entry['fs_setup']}-{engine}-{workload}-b{block}-a{attempt}",
+        run="",
+        host="",
+        fs_setup=entry["fs_setup"],
+        engine=engine,
+        workload=workload,
+        block=block,
+        attempt=attempt,
+        position=int(entry.get("position") or 0),
+        status=status,
+        summary={"tps": _throughput(seconds, entry.get("warmup_s") or 0)},
+    )
+
+
+def _throughput(per_second: Sequence[float | None], warmup_s: float) -> float | None:
+    window = [float(v) for v in per_second[math.ceil(warmup_s) :] if v is not None and 0 <= v < math.inf]
+    return math.fsum(window) / len(window) if window else None

@@ -14,14 +14,31 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dbbench.compare.null import THRESHOLDS
-
 if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
     Nights = NDArray[float64]
 
+# (nights of one level, threshold): made by `benchmarks/changepoint_null.py`, not by hand.
+THRESHOLDS: Final = (
+    (6, 19.14),
+    (7, 15.2),
+    (8, 13.35),
+    (9, 11.65),
+    (10, 10.67),
+    (12, 8.54),
+    (14, 7.48),
+    (17, 6.58),
+    (20, 6.1),
+    (25, 5.51),
+    (30, 5.11),
+    (40, 4.48),
+    (50, 4.06),
+    (60, 3.79),
+    (80, 3.44),
+    (100, 3.32),
+)
 LEAST_NIGHTS: Final = 3  # on either side of a change
 MOST_NIGHTS: Final = 100  # nights of a level that are examined; older nights do not help to find a change of last week
 SHIFT: Final = 0.03  # a smaller change is not worth an alarm

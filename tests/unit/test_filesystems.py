@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dbbench import process
 from dbbench.errors import AnswerUnknown, ClaimWrong, KernelLacks
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, families, making, nilfs2, xfs
+from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, families, nilfs2, xfs
 from dbbench.storage.filesystems.common import without_discard
 from dbbench.storage.filesystems.formatted import Formatted
 
@@ -288,15 +289,15 @@ def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, t
     (kernel / "proc").mkdir()
     (kernel / "proc/filesystems").write_text("nodev\tproc\n\text4\n")
     everything, nothing = (lambda name: Path("/sbin", name)), (lambda name: None)
-    monkeypatch.setattr(making.process, "find", everything)
-    assert "family 'vfat' is not known" in str(making.works(setup_of("vfat")))
-    assert making.works(setup_of("ext4"), kernel) is None
-    monkeypatch.setattr(making.process, "find", nothing)
-    assert making.install(setup_of("xfs")) == ("xfsprogs",)
-    reasons = str(making.works(setup_of("xfs"), kernel))
+    monkeypatch.setattr(process, "find", everything)
+    assert "family 'vfat' is not known" in str(filesystems.works(setup_of("vfat")))
+    assert filesystems.works(setup_of("ext4"), kernel) is None
+    monkeypatch.setattr(process, "find", nothing)
+    assert filesystems.install(setup_of("xfs")) == ("xfsprogs",)
+    reasons = str(filesystems.works(setup_of("xfs"), kernel))
     assert "not installed: apt-get install xfsprogs" in reasons and "this kernel has no xfs" in reasons
-    monkeypatch.setattr(making.process, "find", lambda name: None if name == "modprobe" else everything(name))
-    assert "this kernel has no xfs" in str(making.works(setup_of("xfs"), kernel))
+    monkeypatch.setattr(process, "find", lambda name: None if name == "modprobe" else everything(name))
+    assert "this kernel has no xfs" in str(filesystems.works(setup_of("xfs"), kernel))
 
 
 def test_compression_lets_the_device_deliver_less() -> None:

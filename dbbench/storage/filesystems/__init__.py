@@ -1,10 +1,27 @@
 """Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family.
 
-`make` and `mounted` are two stages of a trial; `existing` replaces both for a directory.
+This file says whether a setup works on this machine, and makes and mounts it: `make` and `mounted` are two stages of a
+trial; `existing` replaces both for a directory. `shape` has what is read from a mounted filesystem, and `volumes`
+snapshots and growth, by the filesystem or a layer below it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from dbbench import packages, process
+from dbbench.errors import ClaimWrong, CommandFailed, DeadlinePassed, DirectoryRefused, MountFailed, OptionNotInForce
+from dbbench.model import FsSetup, durability_class
+from dbbench.results.journal import Journal
+from dbbench.storage import layers
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags, mount_of
 from dbbench.storage.filesystems.families import (
     FAMILIES,
     PERIODS,
@@ -16,22 +33,8 @@ from dbbench.storage.filesystems.families import (
     tears_pages_of,
     traits,
 )
-from dbbench.storage.filesystems.making import (
-    apply_attributes,
-    check_claim,
-    commands,
-    data_directory,
-    existing,
-    install,
-    make,
-    missing_programs,
-    mounted,
-    obstacles,
-    verify_files,
-    wal_directory,
-    works,
-)
-from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored
+from dbbench.storage.filesystems.formatted import MKFS_S, Formatted, vintage_lacks
+from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
 from dbbench.storage.filesystems.shape import (
     free_space,
     growth,
@@ -61,3 +64,214 @@ __all__ = [
     "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files",
     "wal_directory", "works",
 ]  # fmt: skip
+
+_MEMORY: Final = Path("/dev/shm")
+_TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
+
+
+# --- Check the setup on this machine ----------------------------------------------------------------
+
+
+def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
+    """Return all reasons why this setup cannot work here, with what to install, or None.
+
+    Checks the family (driver, checksums, blocks above the page size), programs, layers and kernel, and finally runs
+    mkfs with the setup's options on sparse files, because only this version of mkfs knows what it supports. Mount
+    options can only be tested by mounting.
+    """
+    family = FAMILIES.get(setup.mkfs.family)
+    lacking: list[str] = []
+    by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # this error names the package
+    if family is not None and not by_driver and (missing := missing_programs(setup)):
+        wanted = install(setup)
+        lacking.append(f"{', '.join(missing)} not installed" + (f": {packages.install(wanted)}" if wanted else ""))
+    lacking += obstacles(setup, root)
+    if lacking:
+        return "; ".join(lacking)
+    if not isinstance(family, Formatted) or not family.tries_mkfs or setup.layers:
+        return None
+    return _refused(setup, family)
+
+
+def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
+    """Return why the family, its layers or the kernel cannot make this setup; missing programs are not among it."""
+    name = setup.mkfs.family
+    if name not in FAMILIES:
+        return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
+    family = FAMILIES[name]
+    reasons = [reason for reason in (vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
+    if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
+        tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
+        reasons.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
+    if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
+        return [*reasons, f"layers of kind {', '.join(unknown)} are not known"]
+    below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
+    module_of_family = (name,) if family.by_mkfs else ()
+    modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
+    return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
+
+
+def _refused(setup: FsSetup, family: Formatted) -> str | None:
+    """Return mkfs's message about the setup's options and vintage, or None if it accepts them."""
+    mkfs = setup.mkfs
+    if not (mkfs.options or mkfs.tune or mkfs.vintage):
+        return None
+    whose = f"this mkfs.{mkfs.family} cannot make the vintage {mkfs.vintage}: " if mkfs.vintage else ""
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs, which is slow on a disk
+    with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
+        targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
+        for target in targets:
+            Path(target).touch()
+            os.truncate(target, _TRIED_BYTES)
+        try:
+            for argv in family.making(setup, targets):
+                process.run(argv, timeout_s=MKFS_S, note=False)
+        except (CommandFailed, DeadlinePassed) as failure:
+            return whose + str(failure).replace(f"{folder}/", "")
+    return None
+
+
+def missing_programs(setup: FsSetup) -> tuple[str, ...]:
+    """Return missing programs of the family and of the setup's own requirements."""
+    family = FAMILIES.get(setup.mkfs.family)
+    below = [program for layer in setup.layers if layer.kind in layers.KINDS
+             for program in layers.KINDS[layer.kind].programs(layer)]  # fmt: skip
+    programs = (*below, *(family.programs(setup) if family else ()), *setup.needs.programs)
+    return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
+
+
+def install(setup: FsSetup) -> tuple[str, ...]:
+    """Return Debian packages that provide what is missing."""
+    family, missing = family_of(setup), missing_programs(setup)
+    if (by_family := family.packages(setup)) and (missing or family.lacks(setup)):
+        return by_family
+    if not missing:
+        return ()
+    by_program = tuple(dict.fromkeys(filter(None, map(packages.package_of, missing))))
+    return by_program or setup.needs.packages.get("debian", ())
+
+
+def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    """Return the commands for layers, mkfs, mount, volumes and attributes of a setup. Raises KeyError."""
+    below, volumes = layers.commands(setup.layers, targets)
+    return [*below, *family_of(setup).commands(setup, volumes, at), *layers.holding(setup.layers)]
+
+
+# --- Make and mount the filesystem ------------------------------------------------------------------
+
+
+def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MkfsFailed.
+
+    A pool is recorded in `journal`, because it does not end with the namespaces.
+    """
+    return family_of(setup).create(setup, device, journal)
+
+
+def mounted(
+    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+) -> AbstractContextManager[Mounted]:
+    """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again.
+
+    Raises MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an
+    error of the block takes precedence.
+    """
+    return family_of(setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
+
+
+@contextlib.contextmanager
+def existing(path: Path) -> Iterator[Mounted]:
+    """Yield an existing directory on an existing filesystem, read in the same way; nothing is mounted, no root needed.
+
+    Raises DirectoryRefused if it is not known which data the filesystem preserves after a power loss.
+    """
+    mount = mount_of(path)
+    if mount.fstype not in FAMILIES:
+        raise DirectoryRefused(
+            (
+                f"{path} is on {mount.fstype}, and dbbench does not know which data this filesystem preserves "
+                "after a power loss"
+            ),
+            effect="Nothing was changed.",
+            remedy=f"Name a directory on one of {', '.join(FAMILIES)}; findmnt lists the mounted filesystems.",
+        )
+    yield FAMILIES[mount.fstype].existing(path)
+
+
+def check_claim(setup: FsSetup, fs: Mounted) -> None:
+    """Raise ClaimWrong if the setup claims other durability flags than the kernel reports, without those of
+    the driver."""
+    if {*setup.claims, *driver_flags(setup)} == set(fs.flags):
+        return
+    raise ClaimWrong(
+        (
+            f"fs setup {setup.name!r} claims the durability class {durability_class(setup.claims)!r}, but the "
+            f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
+        ),
+        effect="Nothing was measured.",
+        remedy=f"Correct `claims` or the options in {setup.name}.toml.",
+    )
+
+
+# --- Prepare the data directory ---------------------------------------------------------------------
+
+
+def data_directory(setup: FsSetup, fs: Mounted) -> Path:
+    """Return a new empty data directory on the filesystem, accessible only to its owner: a directory or a volume."""
+    datadir = fs.path / "data"
+    datadir.mkdir(mode=0o700, exist_ok="data" in setup.volumes)
+    datadir.chmod(0o700)
+    return datadir
+
+
+def wal_directory(setup: FsSetup, fs: Mounted) -> Path | None:
+    """Return the separate directory of the write-ahead log, or None. It may not exist yet.
+
+    It is on the filesystem of `[device.wal]`, otherwise in the setup's own volume for it.
+    """
+    if fs.wal is not None:
+        return fs.wal.path / "wal"
+    return fs.path / "wal" if "wal" in setup.volumes else None
+
+
+def apply_attributes(setup: FsSetup, datadir: Path) -> None:
+    """Run chattr on the empty data directory, so that restored files inherit the attributes. Raises MountFailed."""
+    if not setup.attributes:
+        return
+    try:
+        process.run(["chattr", *setup.attributes, datadir])
+    except CommandFailed as failure:
+        raise MountFailed(f"{' '.join(setup.attributes)} on {datadir}: {failure}") from failure
+
+
+def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
+    """Raise OptionNotInForce if nodatacow, +C or compression are not in effect on these files.
+
+    These options have no effect on existing files. nodatacow and +C must be set on every file; compression on at least
+    one, because the kernel does not compress data that does not shrink.
+    """
+    written = [path for path in files if path.stat().st_size > 0]
+    if not written:
+        return
+    if "nodatacow" in setup.mount or "+C" in attributes_of(setup):
+        wrong = [path for path in written if not inode_flags(path) & NOCOW_FL]
+        if wrong:
+            raise OptionNotInForce(
+                (
+                    f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
+                    f"the first is {wrong[0]}"
+                ),
+                effect="Nothing was measured.",
+                remedy="The option must be set before files are restored. Reflinked files keep their previous state.",
+            )
+    family = family_of(setup)
+    algorithm = family.compresses(options_of(setup))
+    if algorithm and not family.compressed(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
+        raise OptionNotInForce(
+            f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
+            effect="Nothing was measured.",
+            remedy=(
+                "The option must be set before files are restored. If the data does not shrink, this setup equals "
+                "the one without compression."
+            ),
+        )

@@ -14,11 +14,11 @@ from dbbench.commands.catalogue import catalogue
 from dbbench.commands.options import Options, command_line
 from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import FileTaken, LiveServerUnreadable, RecordingUnreadable, ResultsUnwritable
+from dbbench.introspect.recordings import RecordedStatements, read
+from dbbench.introspect.rules import MOST_STATEMENTS as MOST
+from dbbench.introspect.rules import LeftOut, ParameterType, Sorted, rule_of, sorted_out, told
 from dbbench.introspect.server import reading
-from dbbench.introspect.statements import RecordedStatements, Sorted, read, sorted_out, written
-from dbbench.introspect.statements.rules import MOST_STATEMENTS as MOST
-from dbbench.introspect.statements.rules import LeftOut, ParameterType, rule_of, told
-from dbbench.introspect.statements.writing import Ruled
+from dbbench.introspect.writing import Ruled, written
 from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
@@ -128,7 +128,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], files: dict[str, str]) -> None:
-    from dbbench.introspect.statements.rules import shown
+    from dbbench.introspect.rules import shown
 
     guessed = sum(any(rule.guessed for rule in rules) for _, rules in ruled)
     kept = [{"statement": shown(statement.text), "calls": statement.calls} for statement, _ in ruled]

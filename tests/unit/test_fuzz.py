@@ -25,7 +25,7 @@ from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
 from dbbench.drivers import statements as steps
 from dbbench.engines import postgres_sql
 from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInvalid
-from dbbench.introspect.statements import recordings
+from dbbench.introspect import recordings
 from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
 from dbbench.metrics import clock

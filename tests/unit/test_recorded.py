@@ -12,11 +12,10 @@ import pytest
 
 from dbbench import cli
 from dbbench.errors import FileMissing, InputTooLarge, RecordingUnreadable
-from dbbench.introspect.statements import read, sorted_out, written
-from dbbench.introspect.statements.recordings import RecordedStatements, Statement, tokens_of
-from dbbench.introspect.statements.rules import Kept, ParameterType, Rule, column_of, refusal, rule_of, tables_of
-from dbbench.introspect.statements.rules import sorted_out as sort
-from dbbench.introspect.statements.writing import lua_string
+from dbbench.introspect.recordings import RecordedStatements, Statement, read, tokens_of
+from dbbench.introspect.rules import Kept, ParameterType, Rule, column_of, refusal, rule_of, sorted_out, tables_of
+from dbbench.introspect.rules import sorted_out as sort
+from dbbench.introspect.writing import lua_string, written
 from dbbench.plan.catalog import catalog
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures/recorded"

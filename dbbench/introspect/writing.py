@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from dbbench.engines import profile_of
-from dbbench.introspect.statements.recordings import Token
-from dbbench.introspect.statements.rules import Kept, Rule, Sorted
+from dbbench.introspect.recordings import Token
+from dbbench.introspect.rules import Kept, Rule, Sorted
 
 WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled: pgbench adds weights in an int
 Ruled = tuple[Kept, tuple[Rule, ...]]  # a statement with a rule per parameter

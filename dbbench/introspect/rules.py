@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dbbench.introspect.statements.recordings import RecordedStatements, SeenValues, Token, faults, tokens_of
+from dbbench.introspect.recordings import RecordedStatements, SeenValues, Token, faults, tokens_of
 
 # Range of a number about which nothing is known; the script marks it as GUESSED.
 LEAST: Final = 1

@@ -66,7 +66,7 @@ def lacking(wanted: Asked) -> dict[str, str | None]:
 def _rehearsed(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, tuple[str, ...], str]:
     """Run the small plan in the second kernel; return the run's directory, faults of that kernel, and its version."""
     from dbbench.labs.second_kernel import rehearsed, small_root
-    from dbbench.labs.second_kernel.small import PLACE, small
+    from dbbench.labs.second_kernel.rehearsal import PLACE, small
     from dbbench.plan import identity
     from dbbench.report.progress import renderer
     from dbbench.report.progress.event import Event

@@ -17,7 +17,7 @@ from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
-from dbbench.labs.second_kernel.small import small
+from dbbench.labs.second_kernel.rehearsal import small
 from dbbench.machine import limits
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
 from dbbench.plan import catalog

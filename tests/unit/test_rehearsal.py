@@ -13,7 +13,7 @@ from dbbench.labs import second_kernel
 from dbbench.labs.second_kernel import boot
 from dbbench.labs.second_kernel.boot import symvers
 from dbbench.labs.second_kernel.inside import FAULTS
-from dbbench.labs.second_kernel.small import MEASURE_S, MOST, PHASE_S, small
+from dbbench.labs.second_kernel.rehearsal import MEASURE_S, MOST, PHASE_S, small
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Phase, Plan, WalDevice, WorkloadSpec
 from dbbench.plan import expand
 from dbbench.plan.catalog import catalog

@@ -113,7 +113,7 @@ def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEn
     hearing = threads.Helper("rehearsal", passed_on)
     hearing.start()
     try:
-        argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.driving", folder]
+        argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
         outcome = run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=writing,
                              stderr=folder / "rehearsal.log")  # fmt: skip
     finally:

@@ -18,8 +18,14 @@ from dbbench.model.base import NAME
 from dbbench.plan import studies
 from dbbench.plan.arms import label_of, number
 from dbbench.plan.catalog import Catalog, dataset_of, defaults
-from dbbench.plan.extras import check_age_engine, check_client, check_extras, check_fair, check_operations
-from dbbench.plan.factors import check_factors
+from dbbench.plan.extras import (
+    check_age_engine,
+    check_client,
+    check_extras,
+    check_factors,
+    check_fair,
+    check_operations,
+)
 from dbbench.plan.server_settings import check_dropped
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.plan.workloads import check_list, placed

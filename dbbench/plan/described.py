@@ -31,7 +31,7 @@ from dbbench.model import (
     titled,
     without_levels,
 )  # fmt: skip
-from dbbench.plan import factors
+from dbbench.plan.arms import combinations, factors_of, halved
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
@@ -40,6 +40,10 @@ from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import size_text
+
+_ALIAS: Final = (
+    "keeps each factor apart from all pairs of factors, but not from the joint effect of all other two-level factors."
+)
 
 _HISTORY: Final = {
     "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
@@ -53,7 +57,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             (
-                *factors.sentences(plan),
+                *factor_sentences(plan),
                 *_profiles(cells),
                 *_sources(plan, cells),
                 *_memory(cells),
@@ -265,3 +269,27 @@ def _below(folder: Path) -> tuple[str, ...]:
         folder = folder.parent
     name = disk_below(folder)
     return sysfs.leaves(name) if name else ()
+
+
+def factor_sentences(plan: Plan) -> Iterator[str]:
+    """Describe the factors of each engine, those that it does not have, and the half fraction that is possible."""
+    for engine in plan.engine:
+        factors = factors_of(plan.factors, engine)
+        if not factors:
+            continue
+        each = "; ".join(f"{name} {', '.join(map(_level, levels))}" for name, levels in factors.items())
+        number, half = len(combinations(plan, engine)), plan.half_fraction and halved(plan, engine)
+        which = "half of the combinations" if half else "combinations"
+        yield f"Factors of {engine.name}: {each}. Each setup runs with {number} {which}."
+        if half:
+            yield f"The half fraction of {engine.name} {_ALIAS}"
+        elif halved(plan, engine):
+            yield f"half_fraction = true in the plan runs only {number // 2} combinations of {engine.name}; it {_ALIAS}"
+    for name in plan.factors:
+        without = [engine.name for engine in plan.engine if name not in factors_of(plan.factors, engine)]
+        if without:
+            yield f"{name} is not a factor of {' and '.join(without)}."
+
+
+def _level(level: Scalar) -> str:
+    return str(level).lower() if isinstance(level, bool) else str(level)

@@ -1,5 +1,5 @@
 """Checks of a plan's optional parts: the client's host, CPUs and sizes, filesystem ageing, snapshots, operations after
-the load."""
+the load, factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.drivers import AWAY
-from dbbench.engines import SERVERLESS, profile_of
+from dbbench.engines import ENGINES, SERVERLESS, profile_of
+from dbbench.engines.settings import respelt_size
 from dbbench.machine import limits
 from dbbench.model import (
     Ageing,
@@ -19,13 +20,17 @@ from dbbench.model import (
     EngineSpec,
     FsSetup,
     Plan,
+    Scalar,
     SnapshotSpec,
     Workload,
     WorkloadSpec,
+    spelt,
 )
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
+from dbbench.plan.arms import HALVED_FROM, PROFILE, factor_names, factors_of, halved
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
+from dbbench.plan.workloads import check_length, check_list
 from dbbench.storage.filesystems import FAMILIES, devices_to_add
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
@@ -269,3 +274,48 @@ def _check_size(document: Document, key: Key, spec: WorkloadSpec, workload: Work
     grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")
     if grows in spec.parameters or grows in spec.sweeps:
         document.flaw((*key, "size"), f'"size" and "{grows}" cannot be combined')
+
+
+def check_factors(document: Document, plan: Plan | None, engines: Mapping[Key, EngineSpec]) -> None:
+    """Note all errors of `factors` and `half_fraction`."""
+    if plan is None:
+        return
+    for name, levels in plan.factors.items():
+        key = ("factors", name)
+        check_length(document, key, list(levels))
+        check_list(document, key, list(levels), levels, "setting")
+        if len(levels) == 1:
+            document.flaw(
+                key, f'factor "{name}" has one level; use "settings" of the [[engine]] for it, or add a level'
+            )
+        knowing = [engine for engine in engines.values() if name in factors_of({name: levels}, engine)]
+        if not knowing and engines:
+            known = [other for engine in engines.values() for other in factor_names(engine)]
+            hint = did_you_mean(name, known) or '; if a server has such a setting, list it in its "settings" too'
+            document.flaw(key, f'factor "{name}" is not known to {_either(engines.values())}{hint}')
+        for engine in knowing:
+            _check_levels(document, engine, name, levels)
+    if plan.half_fraction and not any(halved(plan, engine) for engine in engines.values()):
+        text = f'"half_fraction" requires {HALVED_FROM} factors with two levels on one engine'
+        document.flaw(("half_fraction",), text)
+
+
+def _either(engines: Iterable[EngineSpec]) -> str:
+    names = [f'engine "{engine.name}"' for engine in engines]
+    return " or ".join(names)
+
+
+def _check_levels(document: Document, engine: EngineSpec, name: str, levels: Iterable[Scalar]) -> None:
+    profile, key = ENGINES[engine.name].PROFILE, ("factors", name)
+    if any(spelt(swept) == spelt(name) for swept in engine.sweeps):
+        document.flaw(key, f'"{name}" is also a list in "settings" of engine "{engine.name}"; remove one of them')
+    for index, level in enumerate(levels):
+        if name == PROFILE and level not in profile.settings_profiles:
+            hint = did_you_mean(str(level), profile.settings_profiles)
+            known = hint or f"; known: {', '.join(profile.settings_profiles)}"
+            document.flaw((*key, index), f'{profile.title} has no profile "{level}"{known}')
+        elif name in profile.switches and not isinstance(level, bool):
+            document.flaw((*key, index), f'the levels of "{name}" are true and false, not {level!r}')
+        elif respelt := respelt_size(engine.name, level):
+            text = f'"{level}" is not a size in the format of this server; write "{respelt}"'
+            document.flaw((*key, index), text)

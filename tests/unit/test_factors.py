@@ -29,7 +29,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Setting
 from dbbench.plan import expand, identity, load
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.factors import sentences as plan_sentences
+from dbbench.plan.described import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
 from dbbench.report.page import render

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dbbench.commands.catalogue import catalogue
-from dbbench.commands.options import Options
+from dbbench.commands.options import Options, catalogue
 from dbbench.model import FsSetup, durability_class, plain
 from dbbench.plan.catalog import catalog
 from dbbench.report.text import put, put_json, put_table

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from dbbench.commands import run
-from dbbench.commands.catalogue import catalogue
-from dbbench.commands.options import Options, command_line, progress_option, results_option
+from dbbench.commands.options import Options, catalogue, command_line, progress_option, results_option
 from dbbench.errors import StudyImpossible
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain

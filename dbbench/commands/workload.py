@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from dbbench.commands.catalogue import catalogue
-from dbbench.commands.options import Options, command_line
+from dbbench.commands.options import Options, catalogue, command_line
 from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import FileTaken, LiveServerUnreadable, RecordingUnreadable, ResultsUnwritable
 from dbbench.introspect.recordings import RecordedStatements, read

@@ -16,7 +16,7 @@ import pytest
 
 from dbbench import plan
 from dbbench.cli import group
-from dbbench.commands.catalogue import Chooser
+from dbbench.commands.options import Chooser
 from dbbench.errors import all_errors
 from dbbench.errors.explanations import EXPLANATIONS
 from dbbench.errors.warnings import WARNINGS

@@ -6,7 +6,7 @@ Cases: as in overhead.py. Server and load generator run in a control group whose
 80 and 70 % of all CPU time, in random order in each round, each with a window of so many seconds. The kernel counts for
 how long they could have run and did not, which is what a guest sees as steal. Prints for each quota that share, the
 change of throughput against the window without a quota in the same round with its 95 % interval, and last the scatter
-of the windows without one. No target: `STEAL_SHARE` in dbbench/machine/host/load.py follows from the table.
+of the windows without one. No target: `STEAL_SHARE` in dbbench/machine/host/__init__.py follows from the table.
 """
 
 from __future__ import annotations

@@ -306,7 +306,14 @@ class Processes:
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
         self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
-        self._listed = {pid: content(f"{self._proc}/{pid}/cgroup") or "" for pid in self._now}
+        self._listed = {pid: self._groups_of(pid) for pid in self._now}
+
+    def _groups_of(self, pid: int) -> str:
+        """Return the control groups of a process. Of one that is ending these are the last ones, because the kernel
+        lists it in the root of each version-1 hierarchy."""
+        folder = f"{self._proc}/{pid}"
+        last, now = self._listed.get(pid), content(f"{folder}/cgroup") or ""
+        return now if last in (None, now) or not proc_files.exiting(folder) else last
 
     def stopped(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""

@@ -36,9 +36,10 @@ class Clocks:
         self.utc += seconds + set_by
 
 
-def process(proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0) -> None:
+def process(proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0, flags: int = 0) -> None:
     """A process with one thread: its lines as of proc_pid_stat(5), and how often it has run."""
     fields = ["0"] * 48
+    fields[4] = str(flags)
     fields[14], fields[15] = str(nice), "1"  # nice, num_threads
     (proc / str(pid) / "task" / str(pid)).mkdir(exist_ok=True, parents=True)
     (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {state} {parent} " + " ".join(fields))
@@ -153,6 +154,26 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
     assert found.text == (
         "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> 0 (second 5)"
     )
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(0x400000, ["W134"]), (0x400004, [])])
+def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
+    flags: int, expected: list[str], tmp_path: Path
+) -> None:
+    """A version-1 hierarchy lists it in its root then; a process that goes on was moved by somebody."""
+    clocks, pid = Clocks(time.time()), 4_000_002
+    process(tmp_path, ME, 1, "dbbench", "S")
+    process(tmp_path, pid, ME, "postgres", "S")
+    (tmp_path / f"{pid}/cgroup").write_text("4:memory:/dbbench-r-1\n")
+    sampler, began = machine(tmp_path, clocks), clocks.utc
+    clocks.go_on(1)
+    sampler.look()
+    (tmp_path / f"{pid}/cgroup").write_text("4:memory:/\n")
+    process(tmp_path, pid, ME, "postgres", "S", flags=flags)
+    clocks.go_on(1)
+    sampler.look()
+    sampler.series(began, 30)
+    assert [warning.id for warning in sampler.warnings()] == expected
 
 
 @pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])

@@ -166,6 +166,9 @@ _IOPRIO_WHO_PROCESS: Final = 1
 _READ_BYTES: Final = 65536
 
 
+_FLAGS: Final = 6  # position in proc_pid_stat(5) after the name
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A process or one of its threads, from its line in proc_pid_stat(5)."""
@@ -208,6 +211,12 @@ def task(folder: str) -> Task | None:
         return Task(int(number), name, rest[0], int(rest[1]), rest[16], int(rest[17]), int(rest[19]), policy)
     except (IndexError, ValueError):
         return None
+
+
+def exiting(folder: str) -> bool:
+    """Return whether the process of this directory in /proc is ending or gone (PF_EXITING, linux/sched.h)."""
+    fields = (content(f"{folder}/stat") or "").rpartition(")")[2].split()
+    return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & 0x4)
 
 
 def pids(proc: Path = PROC) -> set[int]:

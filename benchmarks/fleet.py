@@ -141,7 +141,7 @@ def real(folder: Path) -> bool:
         engine.end()
     home = len(list((folder / "f/trials").glob("[!.]*")))
     return all([
-        held("trials that are not home", 1600 - home, 0),
+        held("trials that were not collected", 1600 - home, 0),
         held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
         held("time ÷ ideal", took / 100, IDEAL),
     ])  # fmt: skip

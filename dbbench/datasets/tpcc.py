@@ -116,14 +116,14 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "GROUP BY no_w_id, no_d_id HAVING max(no_o_id) - min(no_o_id) + 1 <> count(*)",
     ),
     (
-        "4: o_ol_cnt of a district's orders sum up to its order lines",
+        "4: o_ol_cnt of a district's orders adds up to its number of order lines",
         "SELECT o_w_id, o_d_id, told, found FROM "
         "(SELECT o_w_id, o_d_id, sum(o_ol_cnt) AS told FROM orders GROUP BY o_w_id, o_d_id) AS o "
         "LEFT JOIN (SELECT ol_w_id, ol_d_id, count(*) AS found FROM order_line GROUP BY ol_w_id, ol_d_id) AS l "
         "ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE found IS NULL OR told <> found",
     ),
     (
-        "5: o_carrier_id is missing of an order exactly if it is in new_order",
+        "5: o_carrier_id of an order is NULL if and only if the order is in new_order",
         f"SELECT o_w_id, o_d_id, o_id, o_carrier_id FROM orders {_ITS_NEW_ORDER} "
         "WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)",
     ),
@@ -133,7 +133,7 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "GROUP BY o_w_id, o_d_id, o_id, o_ol_cnt HAVING count(ol_o_id) <> o_ol_cnt",
     ),
     (
-        "7: ol_delivery_d is missing of a line exactly if o_carrier_id is of its order",
+        "7: ol_delivery_d of a line is NULL if and only if o_carrier_id of its order is",
         f"SELECT o_w_id, o_d_id, o_id, ol_number FROM orders {_ITS_LINES} "
         "WHERE (ol_delivery_d IS NULL) <> (o_carrier_id IS NULL)",
     ),
@@ -149,7 +149,7 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "WHERE paid IS NULL OR d_ytd <> paid",
     ),
     (
-        "10: c_balance is the sum of the customer's delivered lines without that of the payments",
+        "10: c_balance is the sum of the customer's delivered lines minus the sum of the payments",
         f"SELECT c_w_id, c_d_id, c_id, c_balance, delivered, paid FROM customer {_DELIVERED_LINES} "
         "LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid FROM history "
         "GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id "
@@ -166,7 +166,7 @@ CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
         "WHERE made IS NULL OR made - coalesce(waiting, 0) <> {delivered} + delivered",
     ),
     (
-        "12: c_balance and c_ytd_payment are together the sum of the customer's delivered lines",
+        "12: c_balance plus c_ytd_payment is the sum of the customer's delivered lines",
         f"SELECT c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, delivered FROM customer {_DELIVERED_LINES} "
         "WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
     ),

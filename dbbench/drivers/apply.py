@@ -182,7 +182,7 @@ class ApplyLoad:
     def _alive(self) -> None:
         fault = self.applier.fault()
         if not wait_while(self.server.alive, _DEATH_S if fault else 0.0, 0.02):
-            raise EngineDied(f"the server (pid {self.server.pid}) is gone; {fault or 'while it applied the log'}")
+            raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
         if fault:
             raise DriverFailed(fault)
 

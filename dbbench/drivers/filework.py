@@ -159,7 +159,7 @@ def _emptied(folder: Path, paths: list[Path]) -> str:
         except OSError as error:
             return f"the caches could not be dropped: {error.strerror}"
         if counted is False:
-            return "the kernel did not count the drop"
+            return "the kernel did not count the drop of the page cache"
         left = resident_bytes(paths[:: max(1, len(paths) // SAMPLED)])
         if not left:
             break

@@ -203,7 +203,7 @@ def _copied(load: ToolLoad) -> Outcome:
 
 def _processed(load: ToolLoad) -> Outcome:
     cell = load.task.cell
-    own_cache = "" if family_of(cell.setup).by_mkfs else f"{cell.setup.mkfs.family} keeps files in a cache of its own"
+    own_cache = "" if family_of(cell.setup).by_mkfs else f"{cell.setup.mkfs.family} has a cache of its own"
     return smallfiles_outcome(load, own_cache, int(cell.parameters["file_bytes"]))
 
 

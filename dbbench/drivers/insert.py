@@ -192,7 +192,7 @@ class InsertLoad:
         with self._timed("load"):
             for first in range(1, self.rows + 1, LOAD_ROWS):
                 if self._left.is_set():
-                    raise DriverFailed("the load was left")
+                    raise DriverFailed("the load was stopped")
                 rows_of(session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed))
         for name, columns in INDEXES.items():
             with self._timed(f"index_{name}"):

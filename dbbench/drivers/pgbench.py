@@ -256,7 +256,7 @@ def _columns(chunk: bytes) -> Ints:
 
 def _numbers(chunk: bytes) -> Ints:
     if chunk.translate(None, _NUMERIC):  # damaged files have made numpy's reader crash the interpreter
-        raise ValueError("a line holds something else than numbers")
+        raise ValueError("a line contains something other than numbers")
     if not chunk.strip():
         return np.empty((0, 3), np.int64)
     return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))

@@ -98,6 +98,6 @@ def located(script: str) -> Path:
         raise FileMissing(
             f"the script {script} is neither a built-in one nor a file",
             effect="No load was started.",
-            remedy="Name a script of the driver, or a file that lies beside the workload's TOML file.",
+            remedy="Name a script of the driver, or a file next to the workload's TOML file.",
         )
     return path.resolve()

@@ -62,7 +62,7 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
     if not tables or (asked is not None and len(tables) != asked):
-        raise DriverFailed(f"the dataset has {len(tables)} tables to scan, {asked} were asked for")
+        raise DriverFailed(f"the plan requires {asked} tables to scan, but the dataset has {len(tables)}")
     return tables
 
 
@@ -81,7 +81,7 @@ def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
         return [there[name] for name in names]
     filled = sorted((table for table in there.values() if table.size_bytes), key=lambda table: -table.size_bytes)
     if not filled:
-        raise DriverFailed("the data has no table that is not empty")
+        raise DriverFailed("all tables of the dataset are empty")
     return filled[: int(str(asked))]
 
 
@@ -132,7 +132,7 @@ class ScanLoad:
         times = {s.table.name: s.ended - self._began for s in self.sessions if s.ended is not None}
         if len(times) < len(self.sessions):
             raise DriverFailed(
-                f"{len(self.sessions) - len(times)} of {len(self.sessions)} tables were not read to the end"
+                f"{len(self.sessions) - len(times)} of {len(self.sessions)} tables were not read completely"
             )
         duration_s, size = (
             max(times.values()),

@@ -154,7 +154,7 @@ class _Worker:
         try:
             for statement in step.statements:
                 if self.left:
-                    raise DriverFailed(f'step "{step.name}" was left')
+                    raise DriverFailed(f'step "{step.name}" was interrupted')
                 sql = for_table(statement, table)
                 began = time.monotonic()
                 file, rows = self._executed(session, sql)
@@ -300,7 +300,7 @@ def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
         raise ScriptInvalid(f"the script has no timed step for {engine}")
     untimed_after = [later for earlier, later in itertools.pairwise(of_engine) if earlier.timed and not later.timed]
     if untimed_after:
-        raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed and follows a timed one')
+        raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed, but follows a timed step')
     return of_engine
 
 

@@ -306,7 +306,7 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
             if rows := [_row(line) for line in path.read_bytes().splitlines() if line]:
                 _add(np.array(rows, dtype=np.int64), counts)
         except (ValueError, OverflowError, IndexError) as error:
-            raise DriverFailed(f"{path.name} is not what the event counter writes: {error}") from None
+            raise DriverFailed(f"{path.name} is not a file of the event counter: {error}") from None
     return counts
 
 
@@ -332,7 +332,7 @@ def _add(rows: Ints, counts: Counts) -> None:
     kinds, buckets = np.divmod(-what, _KIND_BUCKETS)
     for kind in np.unique(kinds[what <= -_KIND_BUCKETS]):
         if not 1 <= kind <= _MOST_KINDS:
-            raise ValueError(f"there is no kind {kind}")
+            raise ValueError(f"unknown kind of event {kind}")
         these = (kinds == kind) & inside
         of_buckets = counts.kind_latencies.setdefault(int(kind), np.zeros_like(counts.latencies))
         np.add.at(of_buckets, (second[these], buckets[these]), value[these])
@@ -362,8 +362,9 @@ def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], 
     if (-rest).total() > max(2, COUNTED_TWICE * whole_run.total()):
         raise DriverFailed(
             f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, its histogram of the "
-            f"whole run {whole_run.total()}: they cannot be trusted",
-            remedy="Latencies under a rate are read as sysbench 1.0 keeps them; run without `rate` on another version.",
+            f"whole run {whole_run.total()}",
+            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate`, or install sysbench "
+            "1.0.",
         )
     counts.latencies[:], counts.longest_us[:] = 0, 0
     for end_s, histogram in intervals.items():

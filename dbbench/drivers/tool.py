@@ -91,7 +91,7 @@ class ToolLoad:
         gave_up = [line for line in lines if self.aborted(line)]
         if not self._server_lives(patience_s=_DEATH_S if ended or gave_up else 0.0):
             raise EngineDied(
-                f"the server (pid {self.task.server.pid}) is gone; the load generator says: {self._said()}"
+                f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._said()}"
             )
         if gave_up:
             raise ClientErrors("; ".join(gave_up[:3]), effect=FAILED)
@@ -142,7 +142,7 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
     measured = counts.measured(warmup, warmup + measure)
     if measured.transactions == 0:
         raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
-    failed = f"{measured.errors} attempts failed beside {measured.transactions} transactions in the window"
+    failed = f"{measured.errors} attempts failed and {measured.transactions} transactions succeeded in the window"
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=float(measure),
@@ -161,7 +161,7 @@ def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) ->
     if theirs is None:
         raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
     if abs(ours - theirs) > slack:
-        raise DriverFailed(f"{ours} {what} were counted, but {tool} says {theirs}", effect=FAILED)
+        raise DriverFailed(f"{ours} {what} were counted, but {tool} reports {theirs}", effect=FAILED)
 
 
 def whole_seconds(window: Window) -> tuple[int, int]:
@@ -203,5 +203,5 @@ def cancelled(server: Server, connection: Any) -> None:
 def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
     """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
     if not wait_while(server.alive, _DEATH_S, 0.02):
-        return EngineDied(f"the server (pid {server.pid}) is gone; {said}")
+        return EngineDied(f"the server (pid {server.pid}) died; {said}")
     return error if isinstance(error, DbbenchError) else DriverFailed(said)

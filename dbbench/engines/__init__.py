@@ -31,7 +31,7 @@ def sql_of(server: Server) -> Sql:
     """Return how statements for the server are written. Raises DriverFailed if it is not a database server."""
     sql = ENGINES[server.engine].PROFILE.sql
     if sql is None:
-        raise DriverFailed(f"{server.engine} has no server that takes statements")
+        raise DriverFailed(f"{server.engine} has no server that accepts statements")
     return sql
 
 

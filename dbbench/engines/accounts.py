@@ -50,9 +50,9 @@ def _own(_pid: int) -> process.User:
             _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
             return process.User(NAME, number, number)
     raise NoAccountFree(
-        f"none of the account numbers {NUMBERS[0]} to {NUMBERS[-1]} is free",
+        f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
         effect="Nothing was measured.",
-        remedy="In a container, map these numbers into it (see /proc/self/uid_map).",
+        remedy="In a container, map these user IDs into it (see /proc/self/uid_map).",
     )
 
 

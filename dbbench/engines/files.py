@@ -59,7 +59,7 @@ class Files:
 
     def connect(self, database: str | None = None) -> Any:
         """Raise NotImplementedError: there is no server."""
-        raise NotImplementedError(f"{NAME} has no server; {database or 'a database'} cannot be asked for")
+        raise NotImplementedError(f"{NAME} has no server; {database or 'a database'} cannot be requested")
 
     def alive(self) -> bool:
         return True
@@ -109,7 +109,7 @@ class Files:
 def folder_of(server: Server) -> Path:
     """Return the directory for a load on files. Raises DriverFailed for a database server."""
     if not isinstance(server, Files):
-        raise DriverFailed(f"a load on files was given a server of {server.engine}")
+        raise DriverFailed(f"a workload on files cannot use the server of {server.engine}")
     return server.datadir
 
 
@@ -161,9 +161,9 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
                 file.read(1)
         except OSError as error:
             raise DataCorrupt(
-                f"{path.name} cannot be read: {error.strerror}", effect="Its figures do not count."
+                f"{path.name} cannot be read: {error.strerror}", effect="The trial is marked failed."
             ) from None
-    return f"{len(files)} files are there, {sum(map(data_bytes, files))} bytes"
+    return f"{len(files)} files, {sum(map(data_bytes, files))} bytes"
 
 
 def check_running(server: Server) -> None:

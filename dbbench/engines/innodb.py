@@ -60,7 +60,7 @@ ALTER USER {USER}@localhost IDENTIFIED BY '{{password}}';
 GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost;
 ALTER USER IF EXISTS root@localhost ACCOUNT LOCK;
 """
-_HIDDEN: Final = "(another one at each start, not kept)"
+_HIDDEN: Final = "(a new one at each start, not stored)"
 SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
@@ -102,9 +102,9 @@ PROFILE: Final = Profile(
     lab={"innodb_buffer_pool_size": _CHUNK, "innodb_max_dirty_pages_pct": 0, "innodb_max_dirty_pages_pct_lwm": 0,
          "innodb_log_buffer_size": 4 * _MIB, "max_connections": 30},
     weakenings=(
-        Weakening("innodb_flush_log_at_trx_commit=2", "commits that are not waited for", ("drop",),
+        Weakening("innodb_flush_log_at_trx_commit=2", "a server that does not flush at commit", ("drop",),
                   {"innodb_flush_log_at_trx_commit": 2}),
-        Weakening("innodb_doublewrite=off", "pages that tear, cut while they are written", ("checkpoint",),
+        Weakening("innodb_doublewrite=off", "a server without protection from torn pages", ("checkpoint",),
                   {"innodb_doublewrite": False}),
     ),
 )  # fmt: skip
@@ -249,7 +249,7 @@ def configuration(
 
     `log`: the directory of the binary log; None: the data directory.
     """
-    lines = ["# Complete: nothing of the system's configuration is read.", "[mysqld]"]
+    lines = ["# This file is complete: the configuration of the system is not read.", "[mysqld]"]
     lines += [] if listens else ["skip_networking"]
     lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica would connect to its primary
     lines += [f'{name} = "{text.word(value)}"' for name, value in private.items()]
@@ -309,7 +309,7 @@ def _refuse(bad: list[str]) -> None:
     if bad:
         raise DataCorrupt(
             "CHECK TABLE found corrupt data:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
-            effect="The trial does not count.",
+            effect="The trial is marked failed.",
         )
 
 

@@ -291,7 +291,7 @@ class InnodbServer:
         that is nearly full.
         """
         if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
-            return CheckpointFacts(note="this version does not tell where its checkpoint is")
+            return CheckpointFacts(note="this version does not report the position of its checkpoint")
         ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
         moved = after["innodb_redo_checkpoint_bytes"] - before["innodb_redo_checkpoint_bytes"]
         grown = after["innodb_redo_written_bytes"] - before["innodb_redo_written_bytes"]

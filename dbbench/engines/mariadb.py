@@ -117,9 +117,9 @@ def create(datadir: Path, place: Place) -> None:
     try:
         done = process.run(argv, timeout_s=BOOTSTRAP_S, as_user=owner, stdin=_system_tables(program))
     except CommandFailed as error:
-        raise EngineStartFailed(f"no data directory could be made in {datadir}: {error}") from error
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
     if "ERROR" in done.stderr:
-        raise EngineStartFailed(f"no data directory could be made in {datadir}: {done.stderr.strip()[-800:]}")
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {done.stderr.strip()[-800:]}")
 
 
 @contextlib.contextmanager
@@ -154,7 +154,7 @@ def _system_tables(program: Mysqld) -> str:
     share = program.share()
     if share is None:
         raise ProgramMissing(
-            f"the SQL files of {program.path} are not found", effect="Nothing was changed.", remedy="dbbench doctor"
+            f"the SQL files of {program.path} were not found", effect="Nothing was changed.", remedy="dbbench doctor"
         )
     # Since version 11 the files are named mariadb_* instead of mysql_*.
     files = [

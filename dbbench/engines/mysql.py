@@ -106,7 +106,7 @@ def create(datadir: Path, place: Place) -> None:
     try:
         process.run(program.argv(config, "--initialize-insecure"), timeout_s=INITIALIZE_S, as_user=owner)
     except CommandFailed as error:
-        raise EngineStartFailed(f"no data directory could be made in {datadir}: {error}") from error
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
 
 
 @contextlib.contextmanager
@@ -123,7 +123,7 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
 
 def backup(server: Server, room: Path) -> list[str] | str:
     """Return why there is no backup command."""
-    return f"no program for a physical backup of {PROFILE.name} is known here"
+    return f"dbbench knows no program for physical backups of {PROFILE.name}"
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
@@ -144,7 +144,7 @@ def _found(place: Place) -> mysqld.Mysqld:
     program = mysqld.found(PROFILE, place.bin)
     if not program.at_least(*OLDEST):
         raise ProgramMissing(
-            f"{program.path} is MySQL {program.version}; {'.'.join(map(str, OLDEST))} or later is needed",
+            f"{program.path} is MySQL {program.version}; {'.'.join(map(str, OLDEST))} or later is required",
             effect="Nothing was changed.",
         )
     return program

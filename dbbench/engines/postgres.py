@@ -71,9 +71,9 @@ PROFILE: Final = Profile(
     },
     plan="""
 [[engine]]
-name = "postgres"                        # its own private server; one that runs here already is not touched
-# bin = "/usr/lib/postgresql/17/bin"     # default: the newest that is installed; a list compares within each
-# settings = { shared_buffers = "1GB" }  # over the defaults
+name = "postgres"                        # a private server; servers that already run are not used
+# bin = "/usr/lib/postgresql/17/bin"     # default: the newest installed; a list compares versions
+# settings = { shared_buffers = "1GB" }  # these override the defaults
 
 [[workload]]                             # `dbbench workload` shows all of them
 name = "pgbench-tpcb"
@@ -123,8 +123,8 @@ AND context <> 'internal' AND split_part(category, ' / ', 1) IN
          "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
     lab_checkpoints=True,
     weakenings=(
-        Weakening("fsync=off", "a server that asks for no flush", ("drop", "subset"), {"fsync": False}),
-        Weakening("full_page_writes=off", "pages that tear, cut while they are written", ("checkpoint",),
+        Weakening("fsync=off", "a server that never flushes", ("drop", "subset"), {"fsync": False}),
+        Weakening("full_page_writes=off", "a server without protection from torn pages", ("checkpoint",),
                   {"full_page_writes": False}),
     ),
 )  # fmt: skip
@@ -199,7 +199,7 @@ def create(datadir: Path, place: Place) -> None:
     try:
         process.run(argv, timeout_s=INITDB_S, as_user=owner)
     except CommandFailed as error:
-        raise EngineStartFailed(f"no cluster could be made in {datadir}: {error}") from error
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
 
 
 @contextlib.contextmanager
@@ -285,7 +285,7 @@ def amchecked(server: PostgresServer, *options: str) -> bool:
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
     if done.returncode:
         raise DataCorrupt(
-            "pg_amcheck found corrupt data:\n" + _lines(done.stdout + done.stderr), effect="The trial does not count."
+            "pg_amcheck found corrupt data:\n" + _lines(done.stdout + done.stderr), effect="The trial is marked failed."
         )
     return True
 
@@ -387,7 +387,7 @@ def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
         return "no data checksums"
     if done.returncode:
         raise DataCorrupt(
-            "pg_checksums found corrupt data:\n" + _lines(done.stderr), effect="The trial does not count."
+            "pg_checksums found corrupt data:\n" + _lines(done.stderr), effect="The trial is marked failed."
         )
     scanned = re.search(r"Blocks scanned:\s+(\d+)", done.stdout)
     return f"checksums of {scanned[1] if scanned else 'all'} blocks"
@@ -396,7 +396,7 @@ def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
 def _lines(said: str) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
     return "\n".join(f"  {line}" for line in lines[:8]) + (
-        f"\n  ({len(lines) - 8} lines more)" if len(lines) > 8 else ""
+        f"\n  ({len(lines) - 8} more lines)" if len(lines) > 8 else ""
     )
 
 
@@ -419,7 +419,7 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:
     """Return postgresql.conf: each setting with its origin."""
-    lines = ["# Complete: nothing of the system's configuration is read."]
+    lines = ["# This file is complete: the configuration of the system is not read."]
     whole = {**{name: Setting(value, "private") for name, value in private.items()}, **settings}
     for name, setting in whole.items():
         quoted = text.word(setting.value).replace("\\", "\\\\").replace("'", "''")

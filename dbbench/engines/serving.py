@@ -158,12 +158,14 @@ def _await(
         except DbbenchError:
             raise
         except Exception as error:
-            raise EngineStartFailed(f"{launch.name} runs and refuses: {error}\n{tail(launch.log, offset)}") from error
+            raise EngineStartFailed(
+                f"{launch.name} is running but refuses connections: {error}\n{tail(launch.log, offset)}"
+            ) from error
         if answered is not None:
             return answered
         time.sleep(POLL_S)
     raise EngineStartFailed(
-        f"{launch.name} does not answer after {START_S:.0f} s:\n{tail(launch.log, offset)}",
+        f"{launch.name} did not answer within {START_S:.0f} s:\n{tail(launch.log, offset)}",
         remedy=f"The whole log: {launch.log}",
     )
 
@@ -180,7 +182,7 @@ def _has_room(launch: Launch, offset: int) -> None:
             raise FilesystemFull(
                 f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{tail(launch.log, offset)}",
                 effect="It was killed; nothing was measured.",
-                remedy="A larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
+                remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
             )
 
 
@@ -203,16 +205,16 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
     if status != 0:
         raise EngineStopFailed(
             f"{launch.name} stopped with {_status(status)}:\n{tail(launch.log, offset)}",
-            effect="The trial does not count.",
+            effect="The trial is marked failed.",
         )
 
 
 def _died(launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None) -> DbbenchError:
-    seen = f"\n  seen as: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
+    seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
     return EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
         f"{tail(launch.log, offset)}{seen}",
-        effect="The trial does not count.",
+        effect="The trial is marked failed.",
         remedy=f"The whole log: {launch.log}",
     )
 
@@ -274,9 +276,9 @@ def written(source: Path, device: Path) -> None:
     try:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
             raise FilesystemFull(
-                f"the tablespace has {size} bytes, the device {room}",
+                f"the tablespace needs {size} bytes, but the device has {room}",
                 effect="Nothing was measured.",
-                remedy="Take a larger device or a smaller dataset.",
+                remedy="Use a larger device or a smaller dataset.",
             )
         with source.open("rb", buffering=0) as file:
             for offset in range(0, size, _PIECE):
@@ -288,7 +290,7 @@ def written(source: Path, device: Path) -> None:
                 piece = file.read(_PIECE)
                 os.preadv(target, [buffer], offset)
                 if buffer[: len(piece)] != piece:
-                    raise RestoreUnequal(f"{device} at byte {offset} is not what was written")
+                    raise RestoreUnequal(f"{device} at byte {offset} differs from what was written")
     finally:
         os.close(target)
 

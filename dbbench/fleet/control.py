@@ -132,7 +132,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
         missing = set(workers) - processes.waited(engine, lambda found: found >= set(workers), _START_S)
         if missing and fleet is None:
             raise FleetUnreachable(
-                f"no worker came up for {', '.join(sorted(missing))}",
+                f"no worker started on {', '.join(sorted(missing))}",
                 effect="Nothing was started.",
                 remedy=f"See {', '.join(str(workers[name].log) for name in sorted(missing))}.",
             )
@@ -173,7 +173,7 @@ def _announced(root: Path, order: Order, fleet: Fleet) -> list[str]:
     if allowance is None:
         return []
     if _budget_s(root, fleet) != allowance.budget_s:
-        return [f"fleet {fleet.name} keeps the budget that it began with; --new starts another"]
+        return [f"fleet {fleet.name} keeps its original budget; --new starts another fleet"]
     return [f"on each host: {allowance.text}"]
 
 
@@ -185,7 +185,7 @@ def _budget_s(root: Path, fleet: Fleet) -> float | None:
 def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -> Fleet:
     request = order.asked
     if not hosts:
-        raise FleetUnreachable("the scheduler has no worker of a fleet", effect="Nothing was started.",
+        raise FleetUnreachable("no fleet worker is connected to the scheduler", effect="Nothing was started.",
                                remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
     plan, cells, trials = request.plan, request.expanded.cells, request.expanded.order
     # Each host gets one block and adds others while its budget lasts.
@@ -274,7 +274,7 @@ def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
 
 
 EVERY_S: Final = 30.0  # seconds between two status lines if there is no terminal
-HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last heard", "")
+HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
 
 
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
@@ -302,15 +302,15 @@ def trial_line(event: Event) -> str:
     data = event.data
     match event.kind:
         case "fleet_begin":
-            done = f", {data['done']} of them home before" if data["done"] else ""
+            done = f", {data['done']} already collected" if data["done"] else ""
             return f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
         case "trial_end":
             return f"{data['host']}: {trial_name(data)}: {result(data)}"
         case "note":
             return str(data["text"])
         case "fleet_end":
-            lacking = f"; not all of {', '.join(data['lacking'])}" if data["lacking"] else ""
-            return f"fleet {data['name']}: {data['trials']} trials are home{lacking}"
+            lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
+            return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
     return ""
 
 
@@ -356,10 +356,10 @@ def _live(stream: TextIO, color: bool) -> Iterator[Emit]:
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:
-    """Return "12/40 trials home; 3 measure, 1 restore; about 12:30 left"."""
+    """Return "12/40 trials collected; 3 measure, 1 restore; about 12:30 left"."""
     done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
     phases = Counter(str(row["phase"]) for row in rows)
     words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
     estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]
     left = f"; about {time_text(max(estimates))} left" if estimates and max(estimates) else ""
-    return f"{done}/{trials} trials home; {words}{left}"
+    return f"{done}/{trials} trials collected; {words}{left}"

@@ -72,7 +72,9 @@ class Coordinator:
             self.step()
         for book in self.books.values():
             if book.current and book.state.trial:
-                self._emit(Event("note", {"text": f"{book.host} is in a trial: until it is over, nothing travels"}))
+                self._emit(
+                    Event("note", {"text": f"{book.host} is running a trial; its results are collected after it"})
+                )
         self._save(now=True)
 
     def step(self) -> None:
@@ -169,7 +171,7 @@ class Coordinator:
             self._give_up(book, str(error.get("evidence")), error.get("remedy"))
         elif seen.state.ended and book.expected <= book.taken and not self._another(book):
             book.done = True
-            self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are home"}))
+            self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are collected"}))
 
     def _is_ours(self, folder: str) -> bool:
         """Whether the run's directory belongs to a host of this fleet."""
@@ -209,7 +211,7 @@ class Coordinator:
         for book in self.books.values():
             book.heard = max(book.heard, there.get(book.host, 0.0))
             if book.open and now - book.heard > self._gone_after_s:
-                self._give_up(book, f"not heard for {now - book.heard:.0f} s")
+                self._give_up(book, f"no answer for {now - book.heard:.0f} s")
 
     def _give_up(self, book: Book, why: str, remedy: Any = None) -> None:
         """Expect nothing more of the host; with `spread` its unfinished blocks are reassigned as a whole."""
@@ -228,9 +230,9 @@ class Coordinator:
             torn = [spec.id for spec in run.order if spec.block in left]  # the whole block runs again on another host
             aside = set_aside(self.results / book.run, torn, book.host)
             dealt = ledger.deal_again(dealt, book.host, left, able)
-            aside_text = f", {len(aside)} of its trials are set aside" if aside else ""
-            self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are dealt again, "
-                                              f"whole{aside_text}"}))  # fmt: skip
+            aside_text = f", {len(aside)} of its finished trials are not used" if aside else ""
+            self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are assigned again "
+                                              f"in full{aside_text}"}))  # fmt: skip
         self._deal_again(dealt, run, gone)
 
     def _deal_again(self, dealt: ledger.Dealing, run: Run, gone: dict[str, str]) -> None:
@@ -318,7 +320,7 @@ class Coordinator:
         )
         self._save(now=True)
         if more := len(longer.order) - len(run.order):
-            self._emit(Event("note", {"text": f"{more} trials more, until the precision"}))
+            self._emit(Event("note", {"text": f"{more} more trials to reach the precision"}))
         self._deal_again(dealt, longer, self.fleet.gone)
         return any(book.open for book in self.books.values())
 
@@ -335,7 +337,7 @@ class Coordinator:
         self._emit(Event("fleet_end", {"name": self.fleet.name, "trials": home, "lacking": [b.host for b in lacking]}))
         if lacking:
             raise HostLost(
-                "\n  ".join(f"{book.host}: {book.gone}; {len(book.expected - book.taken)} trials are not home"
+                "\n  ".join(f"{book.host}: {book.gone}; {len(book.expected - book.taken)} trials were not collected"
                             for book in lacking),
                 effect="The results that arrived are kept.",
                 remedy="Correct the cause on the host, then run the same command again to resume.",

@@ -99,7 +99,9 @@ def _deal(question: Deal) -> Dealt:
     folder, run = _folder(question.run), results.parsed_spec(question.spec)
     if (folder / "run.json").exists():
         if results.load_spec(folder).plan_sha256 != run.plan_sha256:
-            raise RunNameTaken(f"{folder} on {HERE.name} holds another plan", remedy="Choose another name with --name.")
+            raise RunNameTaken(
+                f"{folder} on {HERE.name} contains another plan", remedy="Choose another name with --name."
+            )
     else:
         facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
         run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
@@ -175,7 +177,7 @@ def _start(room: Room) -> None:
     HERE.starts[key] = HERE.starts.get(key, 0) + 1
     if HERE.starts[key] > _STARTS:
         raise DbbenchError(
-            f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without a trial",
+            f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without running a trial",
             remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
         )
     room.tell(HostState(note="starting"))  # clears the error of the previous supervisor

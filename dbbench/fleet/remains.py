@@ -37,7 +37,7 @@ def worker_of(results_folder: Path) -> Iterator[Path]:
     results_folder.mkdir(parents=True, exist_ok=True)
     with exclusive(
         results_folder / f"{SCRATCH}.lock",
-        lambda pid: RunLocked(f"another fleet worker has {results_folder}: process {pid}",
+        lambda pid: RunLocked(f"{results_folder} is used by another fleet worker: process {pid}",
                               effect="Nothing was changed.", remedy="Name another folder: --results DIR."),
     ):  # fmt: skip
         yield results_folder / SCRATCH
@@ -102,7 +102,7 @@ def orphans(results_folder: Path) -> list[AtWork]:
 def told_of(left: list[AtWork]) -> list[str]:
     """Return lines about supervisors that run without a coordinator; [] if there are none."""
     lines = [
-        f"fleet {host.fleet}, host {host.host}: process {host.pid} is at work without a coordinator "
+        f"fleet {host.fleet}, host {host.host}: process {host.pid} is running without a coordinator "
         f"({host.state.trial or host.state.note or 'between trials'}{host.state.phase and ', ' + host.state.phase})"
         for host in left
     ]

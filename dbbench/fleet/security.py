@@ -59,17 +59,17 @@ def of(address: str, certs: Path | None) -> Any:
     if protocol == "tcp":
         if not _local(host):
             raise FleetInsecure(
-                f"{address} is not this machine and has no TLS",
+                f"{address} is on another machine and does not use TLS",
                 effect="Nothing was started.",
-                remedy=f"dbbench fleet certs --for NAME,.. makes certificates; then tls://{host}",
+                remedy=f"Create certificates with dbbench fleet certs --for NAME,.. and use tls://{host}",
             )
         return None
     folder = certs or default_folder()
     files = {name: folder / name for name in (CA, CERT, KEY)}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise FileMissing(f"no certificates: {', '.join(missing)}", remedy="dbbench fleet certs --for NAME,..")
-    if (mode := files[KEY].stat().st_mode & 0o077) != 0:
-        raise FleetInsecure(f"{files[KEY]} can be read by others (mode has {mode:o})", effect="Nothing was started.",
+    if files[KEY].stat().st_mode & 0o077:
+        raise FleetInsecure(f"{files[KEY]} is readable by other users", effect="Nothing was started.",
                             remedy=f"chmod 600 {files[KEY]}")  # fmt: skip
     from distributed.security import Security
 
@@ -99,8 +99,8 @@ def make(folder: Path, names: list[str]) -> list[Path]:
 
 def _host(ca: Pair, own: Path) -> Path:
     if (own / KEY).exists():
-        raise FileTaken(f"{own / KEY} is there already", effect="The device was not changed.",
-                        remedy=f"Remove {own} to make another; the old one stays valid.")  # fmt: skip
+        raise FileTaken(f"{own / KEY} exists", effect="Nothing was changed.",
+                        remedy=f"Remove {own} to create another certificate. The old one remains valid.")  # fmt: skip
     own.mkdir(exist_ok=True)
     network.sign(ca, own.name, Pair(own / CERT, own / KEY))
     (own / CA).write_bytes(ca.cert.read_bytes())

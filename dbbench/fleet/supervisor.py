@@ -170,8 +170,9 @@ def must_be_wanted(folder: Path) -> None:
     if ledger.abandoned(folder):
         raise CoordinatorGone(
             f"{folder.parent.name} found no coordinator of the fleet {folder.parents[2].name}",
-            effect="It ended after its trial; what is finished is kept.",
-            remedy="The same `dbbench fleet run` goes on; with --detach hosts go on without it.",
+            effect="It stopped after its current trial. Finished trials are kept.",
+            remedy="Run the same `dbbench fleet run` command again to resume. With --detach, hosts continue without "
+            "it.",
         )
 
 

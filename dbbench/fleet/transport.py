@@ -182,7 +182,9 @@ class Lasting:
             self.close()
         if self._engine is None:
             self.connect(timeout_s)
-        received = list[tuple[str, Answer | Lost]]((host, Lost("the scheduler is gone")) for host in self._lost)
+        received = list[tuple[str, Answer | Lost]](
+            (host, Lost("the connection to the scheduler was lost")) for host in self._lost
+        )
         self._lost.clear()
         if self._engine is not None and not received:
             received = self._engine.answers(timeout_s)

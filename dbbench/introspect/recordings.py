@@ -109,13 +109,13 @@ def read(path: Path) -> RecordedStatements:
     else:
         dialect, statements = "postgres", _counted(_rows(text.lstrip("\ufeff"), path), path)
     if not statements:
-        raise _unreadable(path, "there is no statement in it")
+        raise _unreadable(path, "it contains no statements")
     return RecordedStatements(str(path), dialect, tuple(sorted(statements, key=lambda each: -each.calls)))
 
 
 def _unreadable(path: Path, why: str) -> DbbenchError:
     return RecordingUnreadable(
-        f"{path} is no recording of statements: {why}",
+        f"{path} is not a recording of statements: {why}",
         effect="Nothing was written.",
         remedy="PostgreSQL:  psql --csv -c 'SELECT query, calls FROM pg_stat_statements' > statements.csv   "
         "MariaDB, MySQL: the slow query log, with long_query_time = 0 for some minutes.",
@@ -144,7 +144,7 @@ def _json_rows(text: str) -> list[dict[str, Any]]:
     if isinstance(whole, dict):
         whole = next((value for value in whole.values() if isinstance(value, list)), [whole])
     if not all(isinstance(row, dict) for row in whole):
-        raise ValueError("its elements are no objects")
+        raise ValueError("its elements are not objects")
     return list(whole)
 
 
@@ -158,7 +158,7 @@ def _counted(rows: list[dict[str, Any]], path: Path) -> list[Statement]:
         try:
             calls[query] += max(0, int(float(count)))
         except (TypeError, ValueError, OverflowError):
-            raise _unreadable(path, f"`calls` of row {number} is no number") from None
+            raise _unreadable(path, f"`calls` of row {number} is not a number") from None
     return [Statement(query, count) for query, count in calls.items() if count]
 
 
@@ -249,7 +249,7 @@ def tokens_of(statement: str, dialect: str) -> list[Token]:
     while position < len(statement):
         match = pattern.match(statement, position)
         if match is None or (match.lastgroup == "sign" and match[0] in _OPEN):
-            raise ValueError("a quote is left open")
+            raise ValueError("an unterminated quote")
         kind = match.lastgroup if match.lastgroup != "tag" else "dollar"
         position = match.end()
         if kind in ("blank", "comment"):
@@ -271,12 +271,12 @@ def faults(statement: str, tokens: list[Token]) -> str:
     settings; a colon before a name is a variable to pgbench; comments of MySQL may be executed.
     """
     if re.search(r"/\*[!M]", statement):
-        return "a comment that is executed"
+        return "an executable comment"
     if any(token.text == ";" for token in tokens):
         return "several statements in one"
     text = "".join(token.text for token in tokens)
     if "/*" in text or "*/" in text or re.search(r"/\*(?:(?!\*/).)*/\*", statement, re.DOTALL):
-        return "a comment that is open, or within another"
+        return "an unterminated or nested comment"
     if "\\" in text:
         return "a backslash"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):

@@ -71,7 +71,12 @@ def rule_of(kept: Kept, index: int, told: ParameterType | None) -> Rule | None:
         return _by_type(told)
     if index < len(kept.seen):
         return _by_values(kept.seen[index])
-    return Rule(LEAST, MOST, guessed=True, note="GUESSED: no server was asked for its type and range; edit it")
+    return Rule(
+        LEAST,
+        MOST,
+        guessed=True,
+        note="GUESSED: its type and range are unknown, because no server was queried; edit it",
+    )
 
 
 def _width(kept: Kept, index: int, told: ParameterType | None, first: str) -> Rule | None:
@@ -236,7 +241,7 @@ def sorted_out(recording: RecordedStatements, most: int = MOST_STATEMENTS) -> So
         except ValueError as error:
             tokens, why = [], str(error)
         if not why and len(result.kept) >= most:
-            why = f"beyond the {most} called most often"
+            why = f"not among the {most} most frequent statements"
         if why:
             result.left_out.append(LeftOut(shown(statement.text), statement.calls, why))
         else:
@@ -248,14 +253,14 @@ def refusal(text: str, tokens: list[Token]) -> str:
     """Return why the statement cannot be used; "" if it can."""
     words = [token.text.lower() for token in tokens if token.kind == "word"]
     if not words or words[0] not in ON_ROWS:
-        return f"no statement on rows ({words[0].upper() if words else 'empty'})"
+        return f"not a statement on rows ({words[0].upper() if words else 'empty'})"
     if why := faults(text, tokens):
         return why
     for token in tokens:
         if token.kind in ("word", "quoted") and _SERVER.fullmatch(token.text.strip('"`')):
-            return f"it is about the server itself ({shown(token.text)})"
+            return f"it concerns the server itself ({shown(token.text)})"
     if words[0] in ("select", "with") and "into" in words and not {"insert", "merge"} & set(words):
-        return "it makes a table"
+        return "it creates a table"
     return ""
 
 

@@ -265,7 +265,11 @@ def drop_and_prove(
     after = max(after, last) if after is not None and last is not None else None
     reason = (
         _first_reason(before, after, own_before, own_after, own is None or own.keeps_data)
-        or ("" if counted is not False else f"the kernel did not count the drop: {control} does nothing here")
+        or (
+            ""
+            if counted is not False
+            else f"the kernel did not count the drop of the page cache: {control} has no effect here"
+        )
         or _sample_reason(sample_bytes, delivered, least_share)
     )
     return CacheFacts(method + how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
@@ -324,9 +328,9 @@ def _first_reason(
     before: int | None, after: int | None, own_before: int | None, own_after: int | None, keeps_data: bool
 ) -> str:
     if before is None or after is None:
-        return "the kernel does not tell which pages of these files are resident"
+        return "the kernel does not report which pages of these files are resident"
     if before == 0 and not own_before and keeps_data:
-        return "nothing of the data files was resident before, not even after reading them"
+        return "no page of the data files was in memory, not even after reading them"
     if own_before and own_after is not None and own_after >= own_before:  # it may also hold other data
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
@@ -348,9 +352,9 @@ def _sum(pages: int | None, own: int | None) -> int | None:
 
 def _sample_reason(sample_bytes: int, delivered: int | None, least_share: float) -> str:
     if sample_bytes == 0:
-        return "the data files hold nothing but holes: there is no sample to read"
+        return "the data files contain only holes: there is no sample to read"
     if delivered is None:
-        return "nothing counts what the device delivers"
+        return "the bytes that the device delivers are not counted"
     if delivered < sample_bytes * least_share:
         return (
             f"the device delivered {delivered} bytes for a sample of {sample_bytes}, at least "

@@ -107,7 +107,7 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
     if loaded.unfinished:
-        reasons.append(f"{len(loaded.unfinished)} trials were not driven")
+        reasons.append(f"{len(loaded.unfinished)} trials were not run")
     ratios: dict[str, Ratio] = {}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
         title, metric = f"{engine} {titled(workload, variant)}", _metric(loaded.run, workload)
@@ -239,7 +239,7 @@ def _night(content: dict[str, Any]) -> Night:
     if not NAME.fullmatch(night.run):  # the name becomes that of a folder
         raise ValueError(f"{night.run!r} is not the name of a run")
     if any(value.ratio <= 0 for value in (*night.ratios.values(), *night.confirmations.values())):
-        raise ValueError("a ratio is not more than 0")
+        raise ValueError("a ratio is not greater than 0")
     return night
 
 

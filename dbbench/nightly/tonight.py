@@ -166,7 +166,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
         if finding is None:
             state, notes = "guard" if entry.fs_setup.endswith(GUARD) else "reference", entry.notes
         else:
-            level = () if finding.change is None else (f"{finding.change - 1:+.1%} against the accepted nights",)
+            level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             state, notes = finding.state, (*level, *finding.notes)
         entries.append(dataclasses.replace(entry, state=state, notes=notes))
     problems = (*base.problems, *outcome.night.reasons, *(f"no night on {date}" for date in outcome.missing))

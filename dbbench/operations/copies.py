@@ -71,10 +71,12 @@ class Copying:
     def lacks(self, stored: Stored) -> str | None:
         """Return why no copy is possible: no reflinks, or no space for a second copy."""
         if self.reflink == "always":
-            return None if _shares(stored.fs.path) else f"{stored.fs.family} made so has no reflinks"
+            return (
+                None if _shares(stored.fs.path) else f"{stored.fs.family} with these options does not support reflinks"
+            )
         place = os.statvfs(stored.fs.path)
         free, needed = place.f_bavail * place.f_frsize, int(_size(stored.datadir) * _SPARE)
-        return None if needed <= free else f"a copy needs {size_text(needed)}, {size_text(free)} are free"
+        return None if needed <= free else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
 
     def snapshot(self, stored: Stored) -> None:
         """Copy the data directory to a directory next to it."""
@@ -127,7 +129,7 @@ class Reflinked:
         if why := REFLINK.lacks(stored):
             return why
         if not profile_of(self.server.engine).copied_running:
-            return f"files of a running {self.server.engine} that are copied one after the other are of no one moment"
+            return f"files of a running {self.server.engine} that are copied one after the other are not consistent"
         return None
 
     def snapshot(self, stored: Stored) -> None:
@@ -305,9 +307,9 @@ def _must_be_of_before(server: Server, what: str) -> str:
     if int(count) != ROWS or int(first) == LATER:
         raise CopyWrong(
             f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, from 0 on",
-            effect="The trial does not count.",
+            effect="The trial is marked failed.",
         )
-    return f"{count} rows, all from before"
+    return f"{count} rows, all of them acknowledged before"
 
 
 # --- Base backup -----------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ def base_backup(filled: Filled) -> Iterator[OperationFacts]:
         size = _streamed(argv, filled.room, server.env)
         done = ended("base-backup", began, None, size)
     rate = size / 1e6 / (done.seconds or 1.0)
-    yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and thrown away; {cache_text}")
+    yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded; {cache_text}")
 
 
 def _streamed(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
@@ -338,7 +340,7 @@ def _streamed(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
         messages = Path(folder) / "stderr"
         with process.running(argv, stdout=subprocess.PIPE, stderr=messages, env=env) as program:
             if program.popen.stdout is None:
-                raise AssertionError("a pipe was asked for")
+                raise AssertionError("a pipe was requested")
             while piece := program.popen.stdout.read(_PIECE):
                 size += len(piece)
             status = program.popen.wait()

@@ -56,7 +56,7 @@ def _killed(filled: Filled) -> tuple[int, int | None]:
             if early := next(filter(None, (writer.helper.error() for writer in written)), None):
                 raise OperationFailed(f"the load before the crash failed: {early}")
             if server.pid is None:
-                raise OperationFailed("there is no server to be killed")
+                raise OperationFailed("this engine has no server to kill")
             killed = True
             os.kill(server.pid, signal.SIGKILL)
             for writer in written:
@@ -99,6 +99,6 @@ def _must_have(server: Server, acknowledged: int) -> None:
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
         raise CopyWrong(
             f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged",
-            effect="The trial does not count.",
+            effect="The trial is marked failed.",
         )
     execute(server, f"DROP TABLE {TABLE}")

@@ -33,7 +33,7 @@ def fsck(filled: Filled) -> Iterator[OperationFacts]:
     FilesystemDamaged."""
     checks = filesystems.family_of(filled.setup).checks()
     if not checks:
-        yield impossible("fsck", f"{filled.fs.family} has no check that is known here")
+        yield impossible("fsck", f"dbbench knows no check for {filled.fs.family}")
         return
     for check in checks:
         name, work = f"fsck: {check.name}", partial(check.run, filled)
@@ -48,10 +48,10 @@ def grow(filled: Filled) -> Iterator[OperationFacts]:
     """Run two steps; the text then states how much larger the filesystem is."""
     able, spare = filesystems.growing_of(filled.setup), filled.volume.spare
     if able is None:
-        yield impossible("grow", f"{filled.fs.family} takes no other device, and no layer below it does")
+        yield impossible("grow", f"{filled.fs.family} cannot take another device, and neither can a layer below it")
         return
     if spare is None:
-        yield impossible("grow", "the plan has no device more than the fs setup takes")
+        yield impossible("grow", "the plan has no device beyond those that the fs setup uses")
         return
     before = _total_bytes(filled)
     yield timed("grow: add device", lambda: able.add(filled, spare))
@@ -74,7 +74,7 @@ def of_filesystem(filled: Filled) -> OperationFacts:
     if argvs is None:
         return impossible("repair: filesystem", f"{family.name} has no tool that defragments files")
     if not files:
-        return impossible("repair: filesystem", "there are no data files on it")
+        return impossible("repair: filesystem", "it contains no data files")
     before = _extents(files)
     filesystems.sync(filled.fs.path)
     began = time.monotonic()

@@ -43,7 +43,7 @@ class Filled(Stored):
         With a separate directory for the log, the second server would write into the log of the first one.
         """
         if self.fs.wal is not None or "wal" in self.setup.volumes:
-            return "the write-ahead log lies elsewhere: a copy of one moment would need both"
+            return "the write-ahead log is on another device, and a consistent copy would need both"
         return how.lacks(self)
 
     @contextlib.contextmanager
@@ -81,4 +81,4 @@ def cold(filled: Filled) -> str:
     if filled.cold is None:
         return "caches as they were"
     facts = filled.cold()
-    return "from a cold cache" if facts.proved else f"the cache was not proved cold: {facts.reason}"
+    return "from a cold cache" if facts.proved else f"the cache could not be verified as cold: {facts.reason}"

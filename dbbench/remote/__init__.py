@@ -113,7 +113,7 @@ class Client:
     @property
     def session(self) -> Session:
         if self._session is None:
-            raise AssertionError("the client's host was not reached")
+            raise AssertionError("the client host could not be reached")
         return self._session
 
     @property
@@ -212,7 +212,8 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
                 ),
             ) from None
     if len(peers) != 1:
-        raise AddressUnusable(f"{spec.host} came from {', '.join(sorted(peers)) or 'nowhere'}: one address is needed",
+        raise AddressUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
+                              "one address is required",
                               effect="No load was started.")  # fmt: skip
     return peers.pop(), took
 

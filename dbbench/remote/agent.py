@@ -132,7 +132,7 @@ class Agent:
         while len(self.unread) < size:
             came = os.read(0, _CHUNK)
             if not came:
-                raise OSError(f"the bytes of {name} did not come")
+                raise OSError(f"the file {name} was not received completely")
             self.unread += came
         content, self.unread = self.unread[:size], self.unread[size:]
         path = self.folder / Path(name).name
@@ -198,7 +198,7 @@ def write(piece: bytes) -> None:
 def main() -> None:
     """Make the directory, start both processes, and remove the directory at the end."""
     if sys.version_info[:2] < _OLDEST:
-        sys.exit(f"Python {platform.python_version()} is too old: 3.7 or later is needed")
+        sys.exit(f"Python {platform.python_version()} is too old: 3.7 or later is required")
     folder, outer = Path(tempfile.mkdtemp(prefix="dbbench-client-")), os.getpid()
     inner = os.fork()
     if inner == 0:

@@ -92,10 +92,11 @@ def password(spec: ClientSpec) -> str:
             f"{path} cannot be read: {error}", f"Make it:  (umask 077; openssl rand -hex 16 > {path})"
         ) from None
     if stat.S_IMODE(mode) & 0o077:
-        raise _unusable(f"{path} can be read by others (mode {stat.S_IMODE(mode):o})", f"chmod 600 {path}")
+        raise _unusable(f"{path} is readable by other users (mode {stat.S_IMODE(mode):o})", f"chmod 600 {path}")
     if not _TEXT.fullmatch(text):
         raise _unusable(
-            f"{path} should have one line of 8 to 100 letters, digits or signs, without spaces, quotes and backslashes",
+            f"{path} must contain one line of 8 to 100 letters, digits or signs, without spaces, quotes and "
+            "backslashes",
             f"(umask 077; openssl rand -hex 16 > {path})",
         )
     return text
@@ -138,7 +139,7 @@ def answering(spec: ClientSpec) -> Iterator[set[str]]:
             listener.listen(16)
         except OSError as error:
             raise AddressUnusable(
-                f"{spec.address} port {spec.port} cannot be listened on: {error.strerror}",
+                f"cannot listen on {spec.address} port {spec.port}: {error.strerror}",
                 effect="No load was started.",
                 remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
             ) from None
@@ -272,9 +273,9 @@ class Session:
         except (OSError, queue.Empty):
             answer = None
         if answer is None:
-            raise self.lost(f"it did not answer {do}")
+            raise self.lost(f"no answer to the request {do}")
         if "error" in answer:
-            raise ClientLacks(f"{self.host}: {answer['error']}", effect="The trial does not count.")
+            raise ClientLacks(f"{self.host}: {answer['error']}", effect="The trial is marked failed.")
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
@@ -293,7 +294,7 @@ class Session:
         self.check()
         return ClientLost(
             f"{self.host}: {what}; ssh says: {self._said()}",
-            effect="The trial does not count.",
+            effect="The trial is marked failed.",
             remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",
         )
 

@@ -3,9 +3,9 @@
 A run has one fork server, which imports what trials need once, and forks a process for each request (`serve`). It is a
 child of the run, and the processes of the trials are its children: if one of them is killed, so is everything below.
 
-A phase ends its work by an exception in the trial's process (`record.deadline`). The exception is never raised while
-the process is in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D). The
-parent is told when each phase begins, and kills the process some time after the deadline.
+A phase ends its work by an exception in the trial's process (`record.deadline`). It cannot be raised while the
+process is in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D). Therefore
+the process reports the deadline of each phase to its parent, which kills it some time after the deadline.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Stop:
     def error(self) -> DbbenchError:
         """Return the error that ends the run after a stop request."""
         kind = Interrupted if self.signal == signal.SIGINT else Terminated
-        return kind("stopped on request", effect="What is finished is kept; the trial that was going on is not.")
+        return kind("stopped on request", effect="Finished trials are kept. The interrupted trial is discarded.")
 
 
 @contextmanager
@@ -291,15 +291,13 @@ class Overdue:
         phase, limit_s = event.data.get("phase"), event.data.get("deadline_s")
         if event.kind == "phase_begin" and limit_s is not None:
             self._until = time.monotonic() + limit_s + self._grace_s
-            self._what = (
-                f"phase {phase} did not end at its deadline of {limit_s:.0f} s, nor {self._grace_s:.0f} s later"
-            )
+            self._what = f"phase {phase} was still running {self._grace_s:.0f} s after its deadline of {limit_s:.0f} s"
         elif event.kind == "phase_end" and self._until < math.inf:
             self._until = time.monotonic() + self._between_s
-            self._what = f"nothing came for {self._between_s:.0f} s after phase {phase}"
+            self._what = f"the trial reported nothing for {self._between_s:.0f} s after phase {phase}"
 
     def lines(self, pid: int, fd: int) -> Iterator[bytes]:
-        """Yield what the process prints on the pipe, line by line. Raises TrialStuck if it is overdue."""
+        """Yield the lines that the process writes to the pipe. Raises TrialStuck if it is overdue."""
         left = b""
         while True:
             wait_s = None if self._until == math.inf else max(0.0, self._until - time.monotonic())
@@ -317,14 +315,14 @@ class Overdue:
 
 
 def waiting(pid: int) -> str:
-    """Return where the processes below `pid` wait: those in state D first, with the kernel function."""
+    """Return what the child processes of `pid` wait for: those in state D first, each with its kernel function."""
     readable = []
     for child in psutil.Process(pid).children(recursive=True):
         try:
             asleep = child.status() == psutil.STATUS_DISK_SLEEP
             where = Path(f"/proc/{child.pid}/wchan").read_text()
             name = f"{child.name()} (pid {child.pid}{', state D' if asleep else ''})"
-            readable.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} at work"))
+            readable.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} running"))
         except (psutil.Error, OSError):
             continue
-    return "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "no child of it is left"
+    return "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "it has no child processes"

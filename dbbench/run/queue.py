@@ -138,7 +138,7 @@ def _measure_ceiling(folder: Path, run: Run, launcher: Launcher) -> None:
     """Measure the bare device once per run, except for an existing directory. If it fails, the run has no ceiling."""
     if run.plan.device.existing or results.load_ceiling(folder) is not None:
         return
-    _tell_prepare(launcher.emit, "measuring what the bare device can do")
+    _tell_prepare(launcher.emit, "measuring the bare device")
     launcher.run(["ceiling", str(folder)])
 
 
@@ -178,7 +178,7 @@ def _must_be_there(folder: Path) -> None:
 
 
 def _longer(folder: Path, run: Run, emit: Emit) -> Run:
-    """Return the run with additional trials: repeated blocks, and further blocks until the precision is reached.
+    """Return the run with additional trials: repeated blocks, and further blocks to reach the precision is reached.
 
     With a budget, further blocks come first; repeated blocks get the time that is left.
     """
@@ -194,7 +194,7 @@ def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
     if longer is not run:
         results.save_spec(folder, longer)
         more = len(longer.order) - len(run.order)
-        emit(Event("note", {"text": f"{more} trials more: blocks with a suspect trial are repeated as a whole"}))
+        emit(Event("note", {"text": f"{more} more trials: blocks with a suspect trial are repeated as a whole"}))
     return longer
 
 
@@ -211,8 +211,8 @@ def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
         results.save_spec(folder, longer)
     if more := longer.order[len(run.order) :]:
         arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
-        why = "until the precision" if run.precision is not None else "within the budget"
-        emit(Event("note", {"text": f"{len(more)} trials more, block {more[0].block}: {arms}, {why}"}))
+        why = "to reach the precision" if run.precision is not None else "within the budget"
+        emit(Event("note", {"text": f"{len(more)} more trials, block {more[0].block}: {arms}, {why}"}))
     return longer
 
 
@@ -221,7 +221,7 @@ def _concluded(folder: Path, run: Run, emit: Emit) -> Run:
     if run.budget is None:
         return run
     if run.budget.step == 0 and pending(folder, run):
-        raise BudgetUsedUp(f"{folder.name} used {duration_text(run.budget.used_s)}", effect="What is finished is kept.")
+        raise BudgetUsedUp(f"{folder.name} used {duration_text(run.budget.used_s)}", effect="Finished trials are kept.")
     run, aside = concluded(run, results.finished(folder))
     set_aside(folder, aside, "budget")
     results.save_spec(folder, run)

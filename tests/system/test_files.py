@@ -86,7 +86,7 @@ def test_fio_files_are_laid_out_and_cold(done: Any) -> None:
     """Laying out is no part of the window, and what was laid out comes from the device again."""
     found, _ = trial(done, "fio-seqread")
     assert found["io"]["write_bytes"] < 32 * 2**20
-    assert found["space"]["logical_bytes"] == 64 * 2**20 and found["checked"].startswith("1 files are there")
+    assert found["space"]["logical_bytes"] == 64 * 2**20 and found["checked"].startswith("1 files,")
     assert [argv for argv in found["commands"] if "--create_only=1" in argv]
     written, _ = trial(done, "fio-randrw")  # of a load that writes too: it overwrites, and fills no holes
     assert written["space"]["disk_bytes"] >= written["space"]["logical_bytes"] == 64 * 2**20

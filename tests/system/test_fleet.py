@@ -274,7 +274,7 @@ def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Callable[..., 
     ours.orphan()
     assert ours.at_work()
     for words in (("fleet", "status"), ("show",), ("show", "r")):
-        assert "is at work without a coordinator" in ours.dbbench(*words).stdout
+        assert "is running without a coordinator" in ours.dbbench(*words).stdout
     theirs = fleets()
     theirs.until(lambda: "waits for the disk, which is used by" in theirs.said())
     assert str(ours.results) in theirs.said()

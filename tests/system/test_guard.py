@@ -214,7 +214,7 @@ def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -
 
 def test_the_plan_may_name_another_disk(disk: Disk) -> None:
     """An identity in the plan must fit; that it fits permits nothing."""
-    with pytest.raises(DeviceUnusable, match="the plan asks for S5GX"), attached(disk, identity="S5GX"):
+    with pytest.raises(DeviceUnusable, match="the plan requires S5GX"), attached(disk, identity="S5GX"):
         pass
     with attached(disk, identity=devices.identity(disk.path)):
         pass

@@ -192,7 +192,7 @@ def test_ext4_has_the_plain_copy_alone(filled: Filling) -> None:
     with filled(plainly("ext4"), "postgres") as one:
         steps = named(operated(["snapshot", "clone", "grow"], one))
     assert {name for name, step in steps.items() if step.seconds is None} == {"snapshot", "clone by reflink", "grow"}
-    assert steps["clone by copy: query"].text == "16384 rows, all from before"
+    assert steps["clone by copy: query"].text == "16384 rows, all of them acknowledged before"
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "chattr", "fs:btrfs", "engine:postgres")

@@ -28,7 +28,7 @@ def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: N
     dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
     assert {trial["error"] for trial in trials.values()} == {None}
-    why = "neither ext4 nor a layer below it has snapshots; ext4 made so has no reflinks"
+    why = "neither ext4 nor a layer below it has snapshots; ext4 with these options does not support reflinks"
     assert trials["ext4"]["snapshots"]["note"] == why
     assert [w["text"] for w in trials["ext4"]["warnings"] if w["id"] == "W108"] == [why]
     assert trials["ext4"]["summary"]["tps"] > 0

@@ -29,7 +29,7 @@ def test_notes_before_the_json_are_passed_over() -> None:
 @pytest.mark.parametrize("said", ["", "fio: pid=1, err=5\n", "{}", '{"jobs": [{"jobname": "a"}]}'])
 def test_something_else_is_no_ceiling(said: str) -> None:
     """A cut or foreign output is an error of its own, never a row of zeros."""
-    with pytest.raises(ValueError, match="fio printed something else"):
+    with pytest.raises(ValueError, match="the output of fio is not JSON"):
         condition.parsed_ceiling(said)
 
 

@@ -325,7 +325,7 @@ def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
     assert [table.name for table in chosen(TABLES, 9, "fast")] == ["b", "own.c"]
     with pytest.raises(DriverFailed, match=r"no table a in the tablespace fast; there are b, own.c"):
         chosen(TABLES, "a", "fast")
-    with pytest.raises(DriverFailed, match="no table that is not empty"):
+    with pytest.raises(DriverFailed, match="all tables of the dataset are empty"):
         chosen(TABLES[3:], 4, "")
 
 

@@ -51,7 +51,7 @@ def test_names_are_filled_in_and_tables_left_for_later() -> None:
         ("-- step a; quickly\nSELECT 1;", "quickly"),
         ("-- step a\n-- step b\nSELECT 1;", 'step "a" has no statement'),
         ("-- step a; untimed\nSELECT 1;", "no timed step"),
-        ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed one"),
+        ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed step"),
     ],
 )
 def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> None:

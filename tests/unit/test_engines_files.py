@@ -43,7 +43,7 @@ def test_check_looks_at_every_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a").write_bytes(b"12345")
     (tmp_path / "b").write_bytes(b"")
-    assert files.check(tmp_path, {}, Place(tmp_path, tmp_path)) == "2 files are there, 5 bytes"
+    assert files.check(tmp_path, {}, Place(tmp_path, tmp_path)) == "2 files, 5 bytes"
     assert files.data_files(tmp_path / "gone") == []
 
 

@@ -163,7 +163,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
-    assert any("dealt again, whole, 1 of its trials" in str(event.data.get("text")) for event in told)
+    assert any("assigned again in full, 1 of its finished trials" in str(event.data.get("text")) for event in told)
     assert ledger.load(room / "results", "f").gone.keys() == {"h001"}
 
 
@@ -173,7 +173,7 @@ def test_gone_host_of_each_is_an_error(
     """With each, nobody else can drive its trials: the others are finished, then it is said."""
     coordinator, hosts, _ = at_work(2, 2, "each")
     hosts.refuse["h001"] = "no mkfs.xfs"
-    with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials are not home"):
+    with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
         coordinator.work()
     assert results.load_run(room / "results/f-h000").unfinished == []
     assert not ledger.load(room / "results", "f").finished
@@ -321,11 +321,11 @@ ROW = {
 
 
 def test_host_is_a_line() -> None:
-    """Trial, phase and its time, what is home, when it was last heard; what is not known is a dash."""
+    """Trial, phase and its time, what is home, time of the last answer; a dash for unknown values."""
     now = epoch("2026-11-21T18:00:05.000Z")
     shown = dict(zip(control.HOST_HEADER, control.host_cells(ROW, now), strict=True))
     assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == ("db1", "measure", "1:01", "3/10")
-    assert shown["last heard"] == "0:05 ago"
+    assert shown["last answer"] == "0:05 ago"
     waiting = control.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
     assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
 
@@ -333,7 +333,7 @@ def test_host_is_a_line() -> None:
 def test_all_hosts_are_one_line() -> None:
     """What is home of how many, how many hosts are in which phase, and the slowest host's time."""
     other = {**ROW, "host": "db2", "phase": "restore", "done": 2, "eta_s": 30.0}
-    assert standing([ROW, other]) == "5/20 trials home; 1 measure, 1 restore; about 12:30 left"
+    assert standing([ROW, other]) == "5/20 trials collected; 1 measure, 1 restore; about 12:30 left"
 
 
 def test_plain_and_json_progress() -> None:
@@ -353,9 +353,9 @@ def test_plain_and_json_progress() -> None:
                 emit(event)
         told[kind] = stream.getvalue().splitlines()
     assert told["plain"] == told["auto"] == [
-        "fleet f: spread, 2 hosts, 8 trials, 2 of them home before",
+        "fleet f: spread, 2 hosts, 8 trials, 2 already collected",
         "a: xfs postgres w #2: 1 912 tx/s",
-        "fleet f: 8 trials are home",
+        "fleet f: 8 trials collected",
     ]  # fmt: skip
     assert (len(told["json"]), told["none"]) == (4, [])
 
@@ -367,7 +367,7 @@ def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> Non
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with control.renderer("auto", stream) as emit:
-        emit(Event("note", {"text": "blocks 3 of db9 are dealt again, whole"}))
+        emit(Event("note", {"text": "blocks 3 of db9 are assigned again in full"}))
         emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
     drawn = stream.getvalue()
-    assert "blocks 3 of db9" in drawn and "db1" in drawn and "db2" in drawn and "last heard" in drawn
+    assert "blocks 3 of db9" in drawn and "db1" in drawn and "db2" in drawn and "last answer" in drawn

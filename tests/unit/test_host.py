@@ -57,7 +57,7 @@ def test_changes_are_named_with_both_values() -> None:
     before = {"governor": "performance", "thp": "never", "turbo": None}
     assert host.changed(before, dict(before)) == []
     after = {"governor": "powersave", "thp": "never", "turbo": "on"}
-    assert host.changed(before, after) == ["governor: performance -> powersave", "turbo: not there -> on"]
+    assert host.changed(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
 
 
 def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_no_copy_without_its_log(said: Said) -> None:
     log = dataclasses.replace(said.filled.fs, path=Path("/log"))
     filled = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, wal=log))
     facts = operated(["snapshot"], filled)
-    assert facts[0].seconds is None and "log lies elsewhere" in facts[0].text
+    assert facts[0].seconds is None and "log is on another device" in facts[0].text
     assert said.lines == []
 
 

@@ -77,10 +77,10 @@ def test_no_data_files_prove_nothing() -> None:
         (0, 0, 8, 0, True, ""),
         (0, 0, 8, 3, True, ""),
         (0, 0, 8, 8, True, "no less than before"),
-        (0, 0, None, None, True, "nothing of the data files was resident"),
+        (0, 0, None, None, True, "no page of the data files was in memory"),
         (0, 0, 0, 0, False, ""),
         (8, 4096, 0, 0, False, "still resident"),
-        (None, 0, 8, 0, True, "does not tell"),
+        (None, 0, 8, 0, True, "does not report"),
     ],
 )
 def test_a_filesystems_own_cache_counts_for_the_first_proof(

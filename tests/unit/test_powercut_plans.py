@@ -85,7 +85,7 @@ def test_layers_are_not_examined(tmp_path: Path) -> None:
     """What the lab has no disks for is named with its reason."""
     text = postgres_on('["ext4-md1"]', "[device]\ncount = 2")
     found, skipped = targets(cells_of(tmp_path, text), 2)
-    assert (found, skipped) == ([], {"ext4-md1": "layers (md): the lab cuts plain disks"})
+    assert (found, skipped) == ([], {"ext4-md1": "layers (md): the lab supports plain disks only"})
 
 
 @pytest.mark.parametrize("given", [4, 6])

@@ -121,7 +121,7 @@ def test_mysqls_quotes_are_others() -> None:
 @pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b"])
 def test_an_open_quote_is_left_out(text: str) -> None:
     """Nobody can say where it ends."""
-    assert why(text) == "a quote is left open"
+    assert why(text) == "an unterminated quote"
 
 
 # --- hostile text ----------------------------------------------------------------------------------
@@ -265,7 +265,10 @@ def test_the_share_of_calls_is_told() -> None:
         Statement("SELECT 3", 5),
     )), most=2)  # fmt: skip
     assert found.share == pytest.approx(0.75)
-    assert [each.why for each in found.left_out] == ["no statement on rows (BEGIN)", "beyond the 2 called most often"]
+    assert [each.why for each in found.left_out] == [
+        "not a statement on rows (BEGIN)",
+        "not among the 2 most frequent statements",
+    ]
     assert refusal("SELECT 1", tokens_of("SELECT 1", "postgres")) == ""
 
 
@@ -278,7 +281,7 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
         == 0
     )
     said = capsys.readouterr().out
-    assert "99.8 % of the calls" in said and "no statement on rows (BEGIN)" in said and "GUESSED" in said
+    assert "99.8 % of the calls" in said and "not a statement on rows (BEGIN)" in said and "GUESSED" in said
     (tmp_path / "plan.toml").write_text(
         'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "shop"\nscale = 3\n'
     )

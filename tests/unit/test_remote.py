@@ -30,8 +30,8 @@ from tests.unit.test_client import FACTS, SPEC, cells
 @pytest.mark.parametrize(
     ("text", "mode", "told"),
     [
-        ("long-enough\n", 0o640, "can be read by others (mode 640)"),
-        ("long-enough\n", 0o604, "can be read by others (mode 604)"),
+        ("long-enough\n", 0o640, "is readable by other users (mode 640)"),
+        ("long-enough\n", 0o604, "is readable by other users (mode 604)"),
         ("short\n", 0o600, "8 to 100 letters"),
         ('with"quote\n', 0o600, "8 to 100 letters"),
         ("with'quote\n", 0o600, "8 to 100 letters"),
@@ -236,7 +236,7 @@ def test_programs_that_are_missing_there_are_named() -> None:
 def test_address_of_another_machine_cannot_be_listened_on() -> None:
     """192.0.2.10 is for documents alone (RFC 5737)."""
     with (
-        pytest.raises(AddressUnusable, match=r"192\.0\.2\.10 port 15432 cannot be listened on"),
+        pytest.raises(AddressUnusable, match=r"cannot listen on 192\.0\.2\.10 port 15432"),
         networks.answering(SPEC),
     ):
         pass

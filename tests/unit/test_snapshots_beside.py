@@ -141,13 +141,17 @@ def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert timed_snapshots.way(said.filled, said) is said
     assert timed_snapshots.lacks(said, said.filled) is None
     elsewhere = dataclasses.replace(said.filled.fs, wal=said.filled.fs)
-    assert "lies elsewhere" in str(timed_snapshots.lacks(said, dataclasses.replace(said.filled, fs=elsewhere)))
+    assert "log is on another device" in str(
+        timed_snapshots.lacks(said, dataclasses.replace(said.filled, fs=elsewhere))
+    )
     xfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"), layers=(Layer("md", 1),)))
     said.engine = "mariadb"
     how = timed_snapshots.way(xfs, said)
     assert isinstance(how, Reflinked)
     monkeypatch.setattr(copies, "_shares", lambda _: False)
-    assert "nor a layer below it has snapshots; ext4 made so has no reflinks" in str(timed_snapshots.lacks(how, xfs))
+    assert "nor a layer below it has snapshots; ext4 with these options does not support reflinks" in str(
+        timed_snapshots.lacks(how, xfs)
+    )
     monkeypatch.setattr(copies, "_shares", lambda _: True)
     assert "files of a running mariadb" in str(timed_snapshots.lacks(how, xfs))
     said.engine = "postgres"

@@ -128,5 +128,5 @@ def test_latencies_of_kinds_are_counted_by_second(tmp_path: Path) -> None:
 def test_a_kind_or_bucket_that_does_not_exist(line: str, tmp_path: Path) -> None:
     """A damaged file is an error of its own, whatever its numbers."""
     (tmp_path / "events.0").write_text(line + "\n")
-    with pytest.raises(DriverFailed, match=r"events\.0 is not what the event counter writes"):
+    with pytest.raises(DriverFailed, match=r"events\.0 is not a file of the event counter"):
         sysbench.parse([tmp_path / "events.0"], 2)

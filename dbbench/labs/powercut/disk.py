@@ -138,7 +138,7 @@ def _await(program: process.Running, at: Path, output: Path) -> None:
             program.wait(_POLL_S)
         except DeadlinePassed:
             continue
-    raise LabUnavailable(f"the lab's disks are not there after {READY_S:.0f} s: {_said(output)}")
+    raise LabUnavailable(f"the lab's disks did not appear within {READY_S:.0f} s: {_said(output)}")
 
 
 def _said(output: Path) -> str:

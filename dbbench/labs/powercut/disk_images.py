@@ -69,7 +69,7 @@ class Medium:
         """Write the image of that cut into a new file. Raises ValueError for a position before the last one."""
         first = cached_from(self._log, cut.position, self._disk)
         if first < self._done:
-            raise ValueError(f"position {cut.position} lies before what is on the medium already")
+            raise ValueError(f"position {cut.position} is before the data that is already on the medium")
         self._write(self._file, range(self._done, first), None)
         self._done = first
         copied(self._file, image)
@@ -153,7 +153,7 @@ def chosen_cuts(
     chance = random.Random(seed)
     spans = [(begin, end) for begin, end in spans if end - begin > 1]
     if not spans:
-        raise ValueError("nothing was written while there was something to lose")
+        raise ValueError("nothing was written while data could be lost")
     flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
     held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
     commits = [place for place in flushes if held[place] > 0]

@@ -211,7 +211,7 @@ def _hopeless(log: Path) -> None:
     """Raise EngineStartFailed if a starting server has reported unreadable pages."""
     with contextlib.suppress(OSError):
         if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
-            raise EngineStartFailed(f"it does not answer, and its log has: {unreadable[0]}")
+            raise EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
 
 
 @contextmanager
@@ -312,9 +312,9 @@ def examined(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
     with phase("look up"), _told(server, "look up", harms):
         lost = witness.missing(server, acknowledged)
         if lost:
-            harms["lost"] = f"{lost} of {count} acknowledged commits are not there"
+            harms["lost"] = f"{lost} of {count} acknowledged commits are missing"
         if wrong := witness.unequal(server):
-            harms["damaged"] = f"{wrong} balances are not what the ledger says"
+            harms["damaged"] = f"{wrong} balances do not match the ledger"
     if not harms:
         with phase("check"), _told(server, "check", harms):
             ENGINES[server.engine].check_running(server)
@@ -332,7 +332,7 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
         raise
     except Exception as error:  # an error of psycopg2 or mysql.connector
         if not server.alive():
-            raise EngineDied(f"the server died of a question ({what}): {error}") from error
+            raise EngineDied(f"the server died during a query ({what}): {error}") from error
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"
 
 

@@ -121,7 +121,7 @@ class Bench:
             second = recovered(self.lab, ground, left, seen)
         if second.harms:
             return first
-        why = second.invalid or "no harm was found when it was recovered a second time"
+        why = second.invalid or "a second recovery found no damage"
         return replace(first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}")
 
     def _keep(self, ground: Ground, media: Media, cut: Cut, number: int, server_log: Path) -> str:
@@ -306,7 +306,7 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     for image in live.all:
         image.unlink()
     if seen.count < LEAST:
-        raise DbbenchError(f"the witness saw only {seen.count} commits: {_said(lab)}")
+        raise DbbenchError(f"the witness received only {seen.count} commits: {_said(lab)}")
     written, rounds = disk.read_log(folder), seen.rounds()
     spans = [(written.at(first + int(DESTAGE_S * 1e9)), written.at(last)) for first, last in rounds]
     return Recording(written, (written.at(rounds[0][0]), written.at(end)), tuple(spans), seen, tuple(recoveries),

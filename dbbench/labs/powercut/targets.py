@@ -80,12 +80,12 @@ def sized(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = N
 def not_examined(cell: Cell) -> str | None:
     """Return why the lab has no disks for that cell, or None."""
     if cell.engine.name in SERVERLESS:
-        return f"{cell.engine.name}: there is no server that acknowledges commits"
+        return f"{cell.engine.name}: it has no server that acknowledges commits"
     if cell.raw:
-        return "without a filesystem: there is none to be recovered"
+        return "it has no filesystem to recover"
     for setup in (cell.setup, *((cell.wal_setup,) if cell.wal_setup else ())):
         if setup.layers:
-            return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab cuts plain disks"
+            return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports plain disks only"
         if reason := works(setup):
             return reason
     return None
@@ -109,8 +109,8 @@ class Control:
 
 
 _EVERYWHERE: Final = (
-    Control(LYING, "a disk that acknowledges flushes and does nothing", ("drop", "subset")),
-    Control("nobarrier", "ext4 that asks the disk for no flush", ("drop", "subset"), "ext4-nobarrier"),
+    Control(LYING, "a disk that acknowledges flushes without performing them", ("drop", "subset")),
+    Control("nobarrier", "ext4 that never flushes the disk", ("drop", "subset"), "ext4-nobarrier"),
 )
 
 

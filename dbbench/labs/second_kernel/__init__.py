@@ -90,7 +90,7 @@ def run_inside(
         last = "\n  ".join(answer.get("console", [])[-12:]) or "it printed nothing"
         raise RehearsalFailed(
             f"the second kernel ended (status {answer.get('ended')}) before the command did: {last}",
-            effect="Nothing of it is left.",
+            effect="It left nothing behind.",
         )
     return CommandEnd(
         answer["status"], answer["kernel"], answer["boot_s"], answer["command_s"], tuple(answer["faults"])
@@ -138,15 +138,15 @@ def found() -> Path | None:
 def unavailable() -> str | None:
     """Return why a second kernel is not possible here, with what to install; None if it exists or can be built."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"it exists for Linux on x86-64 only, this is {sys.platform} on {platform.machine()}"
+        return f"it requires Linux on x86-64; this is {sys.platform} on {platform.machine()}"
     if os.geteuid() != 0:
-        return "it is built and started in private namespaces, which only root may make"
+        return "root is required, because it is built and run in private namespaces"
     if found() is not None:
         return None
     if missing := [name for name in PROGRAMS if process.find(name) is None]:
         return f"{', '.join(missing)} not installed: {packages.remedy(missing)}"
     if mirror() is None:
-        return "it is built from Debian's packages, and apt knows no Debian mirror here"
+        return "it is built from Debian's packages, but apt has no Debian mirror on this machine"
     return None
 
 
@@ -157,7 +157,9 @@ def small_root(tell: Callable[[str], None]) -> Path:
     """
     if reason := unavailable():
         kind = NotRoot if os.geteuid() != 0 else RehearsalUnavailable
-        raise kind(f"there is no second kernel here: {reason}", effect="Nothing was changed.", remedy="dbbench doctor")
+        raise kind(
+            f"the second kernel is not available: {reason}", effect="Nothing was changed.", remedy="dbbench doctor"
+        )
     if root := found():
         return root
     place = folder()
@@ -191,7 +193,7 @@ def _enough(place: Path) -> None:
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
         raise DiskTooSmall(
-            f"building the second kernel takes {size_text(_BUILD_BYTES)} for some minutes at {place}",
+            f"building the second kernel requires {size_text(_BUILD_BYTES)} of free space at {place}",
             effect="Nothing was changed.",
             remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",
         )

@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dbbench.labs.second_kernel", description=__doc__)
     parser.add_argument("--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ...")
     parser.add_argument("--size", type=bytes_of, default=2**30, help="of each, 1GiB by default")
-    parser.add_argument("--share", type=Path, action="append", default=[], help="a folder that is written for real")
+    parser.add_argument("--share", type=Path, action="append", default=[], help="a folder that the command may write")
     parser.add_argument("--memory", type=bytes_of, default=MEMORY_BYTES)
     parser.add_argument("--limit", type=seconds_of, default=LIMIT_S)
     parser.add_argument("command", nargs="+")

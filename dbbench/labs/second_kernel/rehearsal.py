@@ -112,7 +112,7 @@ def main(argv: list[str]) -> int:
     PLACE.mkdir(parents=True, exist_ok=True)
     for spec in pending(folder, run):
         if reason := filesystems.works(run.cell(spec.cell).setup):
-            lacks = KernelLacks(f"the second kernel cannot do it either: {reason}")
+            lacks = KernelLacks(f"the second kernel does not support it either: {reason}")
             _failed(folder, run, spec, lacks, emit)
     while left := pending(folder, run):
         try:

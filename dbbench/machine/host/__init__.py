@@ -343,7 +343,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
 def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
     """Return the name of the busiest process, unless it used little: the time is then of many, or of ended ones."""
     if not busiest:
-        return "they are not visible from here"
+        return "the processes are not visible"
     first = busiest[0]
     if first.cpu_s < NAMED_SHARE * foreign_cpu_s:
         return f"no running process used more than {first.cpu_s:.1f} s of it"

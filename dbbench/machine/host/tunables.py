@@ -80,7 +80,7 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
 
 
 def _shown(value: object) -> str:
-    return "not there" if value is None else str(value)
+    return "absent" if value is None else str(value)
 
 
 def _turbo(cpu: Path) -> str | None:

@@ -127,8 +127,8 @@ def _refuse_killed(group: MemoryGroup | None, seen_as: Exception | None) -> None
     limit = size_text(group.limit_bytes or 0)
     raise MemoryExceeded(
         f"the kernel killed {kills} of the server's processes, which exceeded the memory limit ({limit})"
-        + (f"\n  seen as: {str(seen_as).splitlines()[0]}" if seen_as else ""),
-        effect="The trial does not count.",
+        + (f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as else ""),
+        effect="The trial is marked failed.",
         remedy="Increase `memory` in the plan, reduce the caches of the server, or use fewer clients.",
     ) from seen_as
 

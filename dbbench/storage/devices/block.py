@@ -79,9 +79,9 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
     """Raise DeviceUnusable if the disk has no medium, or another identity than the plan names."""
     problem = ""
     if sysfs.size_bytes(name) == 0:
-        problem = "has no medium (its size is 0)"
+        problem = "has no medium (size 0)"
     elif expected and expected not in naming.names_of(name):
-        problem = f"is {naming.identity_of(name)}, the plan asks for {expected}"
+        problem = f"is {naming.identity_of(name)}, but the plan requires {expected}"
     if problem:
         raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED, remedy="dbbench doctor")
 

@@ -67,7 +67,9 @@ def discarded(device: Device) -> ConditionFacts:
         try:
             fcntl.ioctl(hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes))
         except OSError as error:
-            what = "does not discard" if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY) else f": {error.strerror}"
+            what = (
+                "does not support discard" if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY) else f": {error.strerror}"
+            )
             raise ConditionImpossible(
                 f"{member.path} {what}",
                 effect="The device was not changed.",
@@ -317,7 +319,7 @@ def ceiling_jobs(printed: str) -> list[dict[str, Any]]:
         document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
         common = document.get("global options", {})
         return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
-    raise ValueError("fio printed something else than its JSON")
+    raise ValueError("the output of fio is not JSON")
 
 
 def parsed_ceiling(printed: str) -> tuple[CeilingRow, ...]:
@@ -325,7 +327,7 @@ def parsed_ceiling(printed: str) -> tuple[CeilingRow, ...]:
     try:
         return tuple(_row(job) for job in ceiling_jobs(printed))
     except (KeyError, TypeError, AttributeError):
-        raise ValueError("fio printed something else than its JSON") from None
+        raise ValueError("the output of fio is not JSON") from None
 
 
 def _row(job: Mapping[str, Any]) -> CeilingRow:

@@ -73,7 +73,7 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             marker = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _refused(directory, f"{folder.name} cannot be made in it: {error.strerror}") from None
+            raise _refused(directory, f"{folder.name} cannot be created in it: {error.strerror}") from None
         stack.callback(os.close, marker)
         try_lock(marker)
         yield _device(folder)
@@ -83,9 +83,9 @@ def checked(directory: Path) -> Path:
     """Return the directory without symlinks if it may be used. Raises DirectoryRefused."""
     real = directory.resolve()
     if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
-        raise _refused(directory, "it is a folder of the system")
+        raise _refused(directory, "it belongs to the operating system")
     if not real.is_dir():
-        raise _refused(directory, "it is not a directory" if real.exists() else "it is not there")
+        raise _refused(directory, "it is not a directory" if real.exists() else "it does not exist")
     try:
         others = sorted({entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)})
     except OSError as error:
@@ -126,7 +126,7 @@ def _remove_left(folder: Path) -> None:
     try:
         marker = os.open(folder / MARKER, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise _refused(folder.parent, f"{folder.name} in it is another user's: {error.strerror}") from None
+        raise _refused(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
     try:
         if not try_lock(marker):
             raise DeviceLocked(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)

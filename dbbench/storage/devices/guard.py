@@ -76,7 +76,7 @@ def opened(path: Path, flags: int) -> int | None:
     """Return a descriptor of a block device, or None if it is busy (EBUSY). Raises DeviceUnusable."""
     try:
         if not path.is_block_device():  # checked before open(2), which would block on a FIFO
-            problem = "not a block device" if path.exists() else "it is not there"
+            problem = "not a block device" if path.exists() else "it does not exist"
         else:
             return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -101,7 +101,7 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
             *used.by_fstab(device, fstab, _tags(fd, name, signatures)),
         ]
     except (OSError, DbbenchError, ValueError, LookupError) as error:
-        texts = [f"who uses it cannot be found out: {error}"]
+        texts = [f"cannot determine which processes use it: {error}"]
     return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
 
 
@@ -124,9 +124,9 @@ def locked_by(fd: int) -> str:
     try:
         lockers = used.by_locks(os.fstat(fd), host_proc())
     except (OSError, ValueError) as error:
-        lockers = [f"who that is cannot be found out: {error}"]
+        lockers = [f"cannot determine which process holds the lock: {error}"]
     shown = [text for text in lockers if not isinstance(text, used.Unseen)] or lockers[:_UNSEEN_SHOWN]
-    return "".join(f"\n  {text}" for text in shown or ["no process that holds it is to be seen"])
+    return "".join(f"\n  {text}" for text in shown or ["the process that holds the lock is not visible"])
 
 
 def signatures_of(fd: int) -> list[Reason]:

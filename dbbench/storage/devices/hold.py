@@ -177,7 +177,7 @@ def changed(*plain: int) -> str | None:
         held = _of(fd)
         now = guard.signatures_of(fd) if held is not None else []
         if held is not None and now != held.content:
-            return ", ".join(reason.text for reason in now) or "nothing that is recognised"
+            return ", ".join(reason.text for reason in now) or "no recognised signature"
     return None
 
 

@@ -130,7 +130,7 @@ def by_loops(device: Target) -> list[str]:
         try:
             status = sysfs.status(name)
         except OSError as error:
-            users.append(f"what is behind {name} cannot be read: {error.strerror}")
+            users.append(f"the backing file of {name} cannot be determined: {error.strerror}")
             continue
         if status is not None and (status.file in device.files or status.number in device.numbers):
             users.append(f"{name} is attached to the same data ({status.file_name})")
@@ -147,7 +147,7 @@ def by_swaps(device: Target, proc: Path) -> list[str]:
         except OSError as error:
             number = sysfs.number_of(Path(area).name)
             if number is None:
-                users.append(f"the swap area {area} cannot be looked at: {error.strerror}")
+                users.append(f"the swap area {area} cannot be examined: {error.strerror}")
             hit = number in device.numbers
         if hit:
             users.append(f"{area} is swap")
@@ -170,7 +170,7 @@ def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
     except OSError as error:
         return [f"{fstab} cannot be read: {error.strerror}"]
     words = [(line.split()[0], line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [f"{fstab} has: {' '.join(line.split())}" for word, line in words if _names(word, device, tags)]
+    return [f"it is listed in {fstab}: {' '.join(line.split())}" for word, line in words if _names(word, device, tags)]
 
 
 def _names(word: str, device: Target, tags: Set[str]) -> bool:

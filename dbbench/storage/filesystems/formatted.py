@@ -273,7 +273,7 @@ class Formatted(Family):
 
 def damaged(tool: str, stored: Stored, text: str) -> DbbenchError:
     """Return the error for damage found by a check; `text` follows the device's path."""
-    return FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}", effect="The trial does not count.")
+    return FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}", effect="The trial is marked failed.")
 
 
 def _must_be_ours(device: Device) -> None:

@@ -17,7 +17,7 @@ from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import directory, loop, sysfs
+from dbbench.storage.devices import condition, directory, loop, sysfs
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, Images
 from tests.support.permit import Permit
@@ -57,6 +57,21 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
+@pytest.mark.parametrize("sector_bytes", [0, 4096, 16384])
+def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) -> None:
+    """Or as large as a page, on a kernel that has none above it; the device is written and read in any case."""
+    image = tmp_path / "image"
+    image.touch(0o600)
+    os.truncate(image, 256 * 2**20)  # large enough for the probe
+    with loop.attached(image, sector_bytes) as device:
+        found = int(sysfs.queue_attributes(device.facts.name)["logical_block_size"])
+        assert found in ({512} if sector_bytes == 0 else {sector_bytes, min(sector_bytes, os.sysconf("SC_PAGE_SIZE"))})
+        assert os.pwrite(device.fd, b"small", 5) == 5
+        os.fsync(device.fd)
+        assert os.pread(device.fd, 5, 5) == b"small"
+        assert condition.probe(device)["fdatasync_ms"] >= 0
+
+
 def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
     """The blocks before and after tell what mkfs with discard does, and that mkfs without it does nothing."""
     image = tmp_path / "image"

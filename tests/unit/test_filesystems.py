@@ -362,11 +362,30 @@ def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(
     assert xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-m", "reflink=0"))) is None
 
 
-def test_ext4_has_no_blocks_above_the_page_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On no kernel."""
+@pytest.mark.parametrize(("option", "sector_bytes"), [("size=16k", 16384), ("size=64k", 16384), ("size=8k", 8192),
+                                                      ("size=4096", 0), ("", 0)])  # fmt: skip
+def test_a_loop_device_below_large_blocks_has_large_sectors(
+    option: str, sector_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As large as the blocks, but not larger than InnoDB's pages; below small blocks they are the driver's."""
+    monkeypatch.setattr(xfs, "PAGE_BYTES", 4096)
+    assert xfs.FAMILY.sector_bytes(setup_of("xfs", mkfs=("-b", option) if option else ())) == sector_bytes
+    assert EXT4.sector_bytes(setup_of("ext4", mkfs=("-b", "16384"))) == 0
+
+
+def test_blocks_of_ext4_above_the_page_size_need_a_kernel_with_this_feature(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """mkfs then needs to be told that they are meant."""
     monkeypatch.setattr(ext, "PAGE_BYTES", 4096)
-    assert "takes no more than the page size" in str(EXT4.lacks(setup_of("ext4", mkfs=("-b", "16384"))))
-    assert EXT4.lacks(setup_of("ext4", mkfs=("-b", "4096"))) is None
+    monkeypatch.setattr(ext, "LARGE_BLOCKS", tmp_path / "blocksize_gt_pagesize")
+    large, small = (setup_of("ext4", mkfs=("-b", size)) for size in ("16384", "4096"))
+    assert "are not supported by the ext4 driver of this kernel" in str(EXT4.lacks(large))
+    assert EXT4.lacks(small) is None
+    (tmp_path / "blocksize_gt_pagesize").write_text("supported")
+    assert EXT4.lacks(large) is None
+    assert "-F" in filesystems.commands(large, ("/dev/a",), "/m")[0]
+    assert "-F" not in filesystems.commands(small, ("/dev/a",), "/m")[0]
 
 
 def test_a_checksum_that_the_kernel_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

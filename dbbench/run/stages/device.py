@@ -19,6 +19,7 @@ from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, hold, loop
 from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import family_of
 
 _STATE = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
 
@@ -27,6 +28,9 @@ _STATE = "state"  # entry of the journal: host and block layer at the beginning 
 def attached(job: Job) -> Iterator[Device]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     spec, images = filesystem.without_wal(job.cell, job.run.plan.device, job.images)
+    if images is not None:
+        sector_bytes = family_of(job.cell.setup).sector_bytes(job.cell.setup)
+        images = dataclasses.replace(images, sector_bytes=sector_bytes)
     permit, spare = RunPermit(job.wipe, job.journal), writes.spares(job.run.plan, job.cell.setup)
     asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
     with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):

@@ -62,13 +62,13 @@ def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, mos
           ) -> AbstractContextManager[Device]:  # fmt: skip
     if images is None:
         raise DeviceUnusable("a loop device requires an image file", effect="Nothing was changed.")
-    return over(Images(images.data[:most], images.wal))
+    return over(dataclasses.replace(images, data=images.data[:most]))
 
 
 def over(images: Images) -> AbstractContextManager[Device]:
     """Attach loop devices over these images as one device, with that of the log next to it. See `loop.attached`."""
     wal = loop.attached(images.wal) if images.wal else None
-    return joint([loop.attached(image) for image in images.data], wal)
+    return joint([loop.attached(image, images.sector_bytes) for image in images.data], wal)
 
 
 def _block(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int

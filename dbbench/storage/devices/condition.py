@@ -188,7 +188,7 @@ def endurance_share(found: WearFacts | None, written_bytes: int) -> float | None
 
 
 def probe(target: Device | Path) -> dict[str, float]:
-    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time) and fdatasync_ms (median of 8 with 4 KiB).
+    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time) and fdatasync_ms (median of 8 with 16 KiB).
 
     `target`: a locked device, or a directory in which a file is written and removed. Disk values are omitted if direct
     I/O is refused or there is no space; nothing is raised for that.
@@ -231,7 +231,7 @@ def _written(fd: int, begin: int) -> dict[str, float]:
     with mmap.mmap(-1, _MIB) as page:  # direct I/O needs aligned memory
         page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
         whole = memoryview(page)
-        small = whole[:4096]
+        small = whole[:16384]  # a multiple of every sector size, which direct I/O requires
         try:
             seconds = _timed(lambda: _write_all(fd, whole, begin))
             flushes = [_timed(lambda: _write_through(fd, small, begin)) for _ in range(_FLUSHES)]

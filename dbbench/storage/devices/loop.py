@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -34,9 +35,10 @@ _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, whi
 
 
 @contextlib.contextmanager
-def attached(image: Path) -> Iterator[Device]:
+def attached(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     """Attach a locked loop device over `image` within the block; at the end, wait until the driver has released it.
 
+    Sectors above the page size need Linux 6.15 or so; an older kernel gives the device sectors of its page size.
     `facts.direct_io` is read back from the driver: True, or False if the image's filesystem does not support direct
     I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceLocked,
     LoopFailed; afterwards LoopFailed if something still holds it.
@@ -50,7 +52,7 @@ def attached(image: Path) -> Iterator[Device]:
         stack.callback(os.close, file)
         _is_free(image, file)
         before = image_facts(image)
-        name, fd = _bound(file, direct)
+        name, fd = _bound(file, direct, sector_bytes)
         sequence = sysfs.read(sysfs.folder(name) / "diskseq")
         stack.enter_context(afterwards(lambda: _wait_until_cleared(name, sequence)))
         stack.callback(os.close, fd)
@@ -96,7 +98,7 @@ def _is_free(image: Path, file: int) -> None:
         )
 
 
-def _bound(file: int, direct: bool) -> tuple[str, int]:
+def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
     """Bind a free loop device to the image; return its name and a descriptor that keeps it bound."""
     flags = sysfs.LO_FLAGS_AUTOCLEAR | (sysfs.LO_FLAGS_DIRECT_IO if direct else 0)
     problem = ""
@@ -108,11 +110,14 @@ def _bound(file: int, direct: bool) -> tuple[str, int]:
             raise LoopFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev does not open a locked device
-            sysfs.configure(fd, file, flags)
+            sysfs.configure(fd, file, flags, sector_bytes)
             return name, fd
         except OSError as error:
             os.close(fd)
             problem = f"/dev/{name}: {error.strerror}"
+            if error.errno == errno.EINVAL and sector_bytes > mmap.PAGESIZE:
+                sector_bytes = mmap.PAGESIZE
+                continue
             if error.errno not in (errno.EBUSY, errno.EAGAIN):
                 break
             time.sleep(_RETRY_S)

@@ -57,6 +57,7 @@ class Images:
 
     data: tuple[Path, ...]
     wal: Path | None = None
+    sector_bytes: int = 0  # of the loop devices for data; 0: the driver's default, 512
 
     @property
     def all(self) -> tuple[Path, ...]:

@@ -185,6 +185,7 @@ LO_FLAGS_DIRECT_IO: Final = 16
 _LOOP_CTL_GET_FREE: Final = 0x4C82
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
+_BLKBSZSET: Final = 0x40081271
 _INFO: Final = struct.Struct("=5Q4I64s64s32s2Q")  # struct loop_info64
 _CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
 
@@ -207,12 +208,16 @@ def free_number() -> int:
         os.close(control)
 
 
-def configure(device: int, file: int, flags: int) -> None:
-    """Bind an open file to an open loop device with these flags atomically. OSError EBUSY: another process
-    was faster."""
+def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:
+    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes) atomically.
+
+    OSError EBUSY: another process was faster. EINVAL: the kernel has no such sectors.
+    """
     name = os.fsencode(Path(f"/proc/self/fd/{file}").readlink())[:63]
     info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
-    fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, 0, info, *[0] * 8))
+    fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, sector_bytes, info, *[0] * 8))
+    if sector_bytes:  # until the next first open, the page cache of the device would still have smaller blocks
+        fcntl.ioctl(device, _BLKBSZSET, struct.pack("=i", sector_bytes))
 
 
 def is_bound(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
 
 
+LARGE_BLOCKS: Final = Path("/sys/fs/ext4/features/blocksize_gt_pagesize")  # since Linux 6.19, with huge pages
+
+
 class Ext(Formatted):
     """What the three have in common. Pages can tear, with data=journal too."""
 
@@ -35,24 +39,26 @@ class Ext(Formatted):
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mke2fs without -F: it asks about old signatures only on a terminal, and still refuses a mounted
-        device.
+        device. Blocks above the page size require it, and one -F still refuses a mounted device.
 
         Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
         value is later and takes effect.
         """
         rest, extended = _split_extended(formatted.vintage_options(setup.mkfs))
-        return [f"mkfs.{self.name}", "-q", *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
+        force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
+        return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return block and inode size, journal, features, and groups with unwritten inode tables (dumpe2fs)."""
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return that blocks are larger than the page size, which the driver refuses, or None."""
-        block = option_value(setup.mkfs.options, "-b")
-        if block and block.isdigit() and int(block) > PAGE_BYTES:
-            return f"blocks of {block} bytes: the ext4 driver takes no more than the page size, {PAGE_BYTES} here"
-        return None
+        """Return that blocks above the page size are not a feature of this kernel's ext4 driver, or None."""
+        size = _block_bytes(setup)
+        if size <= PAGE_BYTES or (self.name == "ext4" and LARGE_BLOCKS.exists()):
+            return None
+        return (f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, are not supported by the {self.name} "
+                f"driver of this kernel ({os.uname().release}); that of ext4 has them since Linux 6.19")  # fmt: skip
 
     def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
         """Return has_journal and data_mode of the mounted filesystem. Raises KernelLacks if the kernel does not report
@@ -116,6 +122,12 @@ class Ext4(Ext3):
 
 
 FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
+
+
+def _block_bytes(setup: FsSetup) -> int:
+    """Return the block size in the setup's options; 0 if they have none."""
+    option = option_value(setup.mkfs.options, "-b") or ""
+    return int(option) if option.isdigit() else 0
 
 
 @process.understood("dumpe2fs")

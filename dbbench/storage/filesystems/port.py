@@ -234,6 +234,10 @@ class Family:
         """Return what the setup requires and this kernel, page size or driver does not support, or None."""
         return None
 
+    def sector_bytes(self, setup: FsSetup) -> int:
+        """Return the sector size that a loop device for the setup should have; 0 for the driver's default."""
+        return 0
+
     def packages(self, setup: FsSetup) -> tuple[str, ...]:
         """Return Debian packages of a setup, if they do not follow from its programs."""
         return ()

@@ -20,6 +20,7 @@ from dbbench.units import bytes_of
 FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
                    "metadir", "parent", "zoned")  # fmt: skip
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that supports blocks larger than its page size
+LARGEST_SECTOR: Final = 16384  # of a loop device: one page of InnoDB
 
 
 class Xfs(Formatted):
@@ -47,12 +48,19 @@ class Xfs(Formatted):
 
     def lacks(self, setup: FsSetup) -> str | None:
         """Return that blocks above the page size need Linux 6.12, or None."""
-        block_size = option_value(setup.mkfs.options, "-b") or ""
-        size = bytes_of(block_size.removeprefix("size=").upper()) if block_size.startswith("size=") else 0
+        size = _block_bytes(setup)
         if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
             return None
         release = os.uname().release
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
+
+    def sector_bytes(self, setup: FsSetup) -> int:
+        """Return the size of a block above the page size, at most that of InnoDB's pages.
+
+        mkfs.xfs uses the sectors of the device. InnoDB could not write pages with direct I/O if they were larger.
+        """
+        size = _block_bytes(setup)
+        return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
         """Return the free extents from xfs_spaceman."""
@@ -73,6 +81,12 @@ class Xfs(Formatted):
 
 
 FAMILY: Final = Xfs("xfs")
+
+
+def _block_bytes(setup: FsSetup) -> int:
+    """Return the block size in the setup's options; 0 if they have none."""
+    option = option_value(setup.mkfs.options, "-b") or ""
+    return bytes_of(option.removeprefix("size=").upper()) if option.startswith("size=") else 0
 
 
 @process.understood("xfs_info")

@@ -46,7 +46,7 @@ SELECT lower(i.VARIABLE_NAME), v.VARIABLE_VALUE FROM performance_schema.variable
 JOIN performance_schema.global_variables v USING (VARIABLE_NAME)
 WHERE i.VARIABLE_SOURCE NOT IN ('COMPILED', 'COMMAND_LINE') ORDER BY 1""",
     features=(*innodb.PROFILE.features, "innodb_use_fdatasync", "innodb_log_writer_threads",
-              "innodb_log_write_ahead_size", "innodb_redo_log_capacity"),
+              "innodb_log_write_ahead_size", "innodb_redo_log_capacity", "innodb_extend_and_initialize"),
     by_log={"innodb_redo_log_capacity": LOG_BYTES},
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
 )  # fmt: skip

@@ -299,7 +299,7 @@ class Profile:
     copying: str = ""  # the command, shown to the user, that copies a running server's data directory
     changed_settings: str = ""  # the query for those settings of a running server that differ from its defaults
     # Settings
-    versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for defaults that some versions lack
+    versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for those that some versions lack
     features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results
     settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
     switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that set several settings

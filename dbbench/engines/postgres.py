@@ -68,6 +68,8 @@ PROFILE: Final = Profile(
         "io_workers": Versions((18,), (18,)),  # version 19 has two limits instead
         "io_min_workers": Versions((19,)),
         "io_max_workers": Versions((19,)),
+        "file_copy_method": Versions((18,)),
+        "file_extend_method": Versions((18, 2), backported=((16, 12), (17, 8))),
     },
     plan="""
 [[engine]]

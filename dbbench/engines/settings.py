@@ -26,13 +26,17 @@ _SIZE: Final = re.compile(r"([0-9]+)\s*([kKmMgGtT])i?[bB]")
 class Versions:
     """The versions of a server that have a feature: from `first` to `last`, inclusive.
 
-    Each has as many numbers as matter; `last` is None if there is no later version yet.
+    Each has as many numbers as matter; `last` is None if there is no later version yet. `backported`: the first minor
+    releases of earlier branches that have it too.
     """
 
     first: tuple[int, ...] = ()
     last: tuple[int, ...] | None = None
+    backported: tuple[tuple[int, ...], ...] = ()
 
     def __contains__(self, version: tuple[int, ...]) -> bool:
+        if any(minor[:1] == version[:1] and minor <= version for minor in self.backported):
+            return True
         return self.first <= version and (self.last is None or version[: len(self.last)] <= self.last)
 
 

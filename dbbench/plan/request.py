@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from dbbench.engines import profile_of
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.settings import numbers_of
 from dbbench.errors import PlanInvalid
-from dbbench.model import Arm, Plan
+from dbbench.model import Arm, Cell, Plan
 from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
 from dbbench.plan.arms import written
 from dbbench.plan.catalog import Catalog, catalog
@@ -110,12 +111,13 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
 
 
 def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
-    """Return the arms that this machine cannot make, and the levels of factors that its kernel refuses ("io_method=
-    io_uring"), with what it lacks for each."""
+    """Return the arms that this machine cannot make or whose tuning its servers lack, and the levels of factors that
+    its kernel refuses ("io_method=io_uring"), with the reason for each."""
     plan, known = wanted.plan, catalog(paths)
     arms = () if plan.device.existing else plan.fs_setups
+    untuned = {cell.arm: reason for cell in wanted.expanded.cells if (reason := _untunable(cell))}
     lacking = {arm.label: reason for arm in arms if (reason := _lacking(arm, plan, known))}
-    return {**lacking, **_refused_levels(plan)}
+    return {**untuned, **lacking, **_refused_levels(plan)}
 
 
 def _refused_levels(plan: Plan) -> dict[str, str]:
@@ -130,6 +132,16 @@ def _refused_levels(plan: Plan) -> dict[str, str]:
     }
     reason = host.without_io_uring() if refused else None
     return dict.fromkeys(refused, reason) if reason else {}
+
+
+def _untunable(cell: Cell) -> str | None:
+    """Return the setting of the setup's tuning that the installed version of the server does not have, or None."""
+    profile, tuning = profile_of(cell.engine.name), cell.setup.tuning.get(cell.engine.name, {})
+    if not (known := [name for name in tuning if name in profile.versions]):
+        return None
+    version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+    absent = [name for name in known if version and numbers_of(version) not in profile.versions[name]]
+    return f"{profile.title} {version} has no setting {absent[0]}" if absent else None
 
 
 def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:

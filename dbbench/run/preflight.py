@@ -139,21 +139,23 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
 
 
 def _settings(expanded: Expanded) -> Iterator[DbbenchError]:
-    """Yield an error for each factor that the installed server does not have, and each setting that requires io_uring
-    where the kernel refuses it."""
+    """Yield an error for each factor and each setting of an fs setup that the installed server does not have, and each
+    setting that requires io_uring where the kernel refuses it."""
     from dbbench.engines import ENGINES
     from dbbench.engines.settings import numbers_of
     from dbbench.machine import host
 
-    remedy = "Change the setting or the factor in the plan."
+    remedy = "Change the setting, the factor or the fs setup in the plan."
     problems: dict[str, DbbenchError] = {}
     for cell in expanded.cells:
         engine, bin_ = ENGINES[cell.engine.name], Path(cell.engine.bin) if cell.engine.bin else None
-        absent = [name for name in cell.levels if name in engine.PROFILE.versions]
-        version = engine.installed(bin_) if absent else None
-        for name in absent:
+        origins = dict.fromkeys(cell.levels, "a factor of the plan")
+        origins |= dict.fromkeys(cell.setup.tuning.get(cell.engine.name, ()), f"which {cell.setup.name} sets")
+        some = [name for name in origins if name in engine.PROFILE.versions]
+        version = engine.installed(bin_) if some else None
+        for name in some:
             if version is not None and numbers_of(version) not in engine.PROFILE.versions[name]:
-                text = f"{engine.PROFILE.title} {version} has no setting {name}, a factor of the plan"
+                text = f"{engine.PROFILE.title} {version} has no setting {name}, {origins[name]}"
                 problems[text] = PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
         settings = settings_of(cell) if engine.PROFILE.io_uring else {}
         wanted = [name for name, value in engine.PROFILE.io_uring.items()

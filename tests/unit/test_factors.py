@@ -168,6 +168,42 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
     refused = [error.evidence for error in preflight.lacking(plan, expand(plan, known), tmp_path)]
     assert "io_method = io_uring is not possible: refused by a test" in refused
     assert "PostgreSQL 15.18 has no setting io_method, a factor of the plan" in refused
+    text = """
+name = "x"
+fs_setups = ["btrfs-zstd-writezeros"]
+[engine]
+name = "postgres"
+[workload]
+name = "bulk-insert"
+"""
+    (tmp_path / "plan.toml").write_text(text)
+    tuned = load(tmp_path / "plan.toml", known)
+    refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, known), tmp_path)]
+    assert "PostgreSQL 15.18 has no setting file_extend_method, which btrfs-zstd-writezeros sets" in refused
+
+
+@pytest.mark.parametrize(("version", "lacks"), [("15.18", True), ("16.12", False), ("17.7", True), ("19beta1", False)])
+def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
+    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch, version: str, lacks: bool
+) -> None:
+    """With the setting and the version, also in minor releases; the server would refuse to start."""
+    monkeypatch.setattr(postgres, "installed", lambda bin=None: version)
+    text = """
+name = "x"
+fs_setups = ["btrfs-zstd", "btrfs-zstd-writezeros"]
+[device]
+kind = "dir"
+paths = { btrfs-zstd = "/a", btrfs-zstd-writezeros = "/b" }
+[engine]
+name = "postgres"
+[workload]
+name = "bulk-insert"
+"""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    wanted = able(of_plan(text, load(path, known), known), [])
+    said = {"btrfs-zstd-writezeros": f"PostgreSQL {version} has no setting file_extend_method"}
+    assert wanted.skipped == (said if lacks else {})
 
 
 @pytest.mark.parametrize(("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")])

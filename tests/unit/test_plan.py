@@ -112,6 +112,7 @@ ONLY_TUNED = {
     "btrfs-nodoublewrite": ("btrfs", {"files"}),
     "btrfs-tuned": ("btrfs", {"files"}),
     "btrfs-nowalrecycle": ("btrfs", {"mariadb", "mysql", "files"}),
+    "btrfs-zstd-prealloc": ("btrfs-zstd", {"postgres", "mariadb", "files"}),
     "btrfs-zstd-writezeros": ("btrfs-zstd", {"mariadb", "mysql", "files"}),
     "zfs-8k-nofpw": ("zfs-8k", {"mariadb", "mysql", "files"}),
     "zfs-16k-nodoublewrite": ("zfs-16k", {"postgres", "files"}),

@@ -157,3 +157,8 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
 def listed(words: list[str]) -> str:
     """Return "a", "a and b" or "a, b and c"."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")
+
+
+def level_text(value: object) -> str:
+    """Return a value as it is written in a plan: true and false in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -99,10 +99,6 @@ def _memory(trial: Trial) -> str | None:
     return f"{size_text(memory.effective_bytes)}, {limit}"
 
 
-def _cache(trial: Trial) -> str | None:
-    return trial.memory.direct if trial.memory else None
-
-
 def _cores(trial: Trial) -> str | None:
     return f"server {trial.cores.server}, load generator {trial.cores.client}" if trial.cores else None
 
@@ -152,17 +148,13 @@ def _binary_log(trial: Trial) -> str | None:
     return f"on, sync_binlog = {settings.get('sync_binlog')}" if on else "off"
 
 
-def _huge_pages(trial: Trial) -> str | None:
-    return trial.effective_settings.get("huge_pages_status")
-
-
 CONDITIONS: Final[dict[str, Told]] = {
     "number of devices": _devices,
     "settings profile": _profile,
     "binary log": _binary_log,
-    "huge pages": _huge_pages,
+    "huge pages": lambda trial: trial.effective_settings.get("huge_pages_status"),
     "memory": _memory,
-    "effective cache": _cache,
+    "effective cache": lambda trial: trial.memory.direct if trial.memory else None,
     "cores": _cores,
     "place of the load generator": _client,
     "online discard": _discard,

@@ -132,15 +132,14 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
             ]
     limited = {cell.row.fs_setup for cell in cells if cell.row.verdict == LIMITED}
     contrasts = _contrasts(differences, limited)
-    return [
-        _judged(
-            Interaction(engine, workload, variant, factor, baseline,
-                        tuple(dict.fromkeys(of[factor] for of in planned)), "inconclusive",
-                        tuple(contrast for name, contrast in contrasts if name == factor),
-                        _ratios({key: guess for key, guess in guesses.items() if key[0] == factor}, limited, metric))
-        )
+    interactions = [
+        Interaction(engine, workload, variant, factor, baseline,
+                    tuple(dict.fromkeys(of[factor] for of in planned)), "inconclusive",
+                    tuple(contrast for name, contrast in contrasts if name == factor),
+                    _ratios({key: guess for key, guess in guesses.items() if key[0] == factor}, limited, metric))
         for factor in planned[0]
     ]  # fmt: skip
+    return [replace(about, verdict=_verdict(about)) for about in interactions]
 
 
 def _mean(rows: Sequence[Row], *, complete: bool) -> LogRatio:
@@ -203,11 +202,6 @@ def _ratios(
         low, high = (None, None) if bounds is None else map(math.exp, bounds)
         ratios.append(LevelRatio(arm, level, math.exp(guess.mean), low, high, verdict))
     return tuple(ratios)
-
-
-def _judged(about: Interaction) -> Interaction:
-    """Return the interaction with its verdict."""
-    return replace(about, verdict=_verdict(about))
 
 
 def _verdict(about: Interaction) -> Verdict:

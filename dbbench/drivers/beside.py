@@ -13,7 +13,7 @@ import json
 import math
 import statistics
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
@@ -105,7 +105,9 @@ def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) ->
     """Return the effect of the statement; seconds are those of the load's clock, and the window is `warm` to
     `whole`."""
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
-    before, around = (_known(outcome.series["tps"][a:b]) for a, b in ((warm, first), (first, last)))
+    before, around = (
+        [value for value in outcome.series["tps"][a:b] if value is not None] for a, b in ((warm, first), (first, last))
+    )
     usual = statistics.median(before) if before else 0.0
     seen = outcome.between(first, last) if outcome.between is not None and last > first else None
     return {
@@ -114,7 +116,3 @@ def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) ->
         "during_p999_ms": seen.histogram.percentile_ms(99.9) if seen is not None else None,
         "during_max_ms": seen.longest_ms if seen is not None else None,
     }
-
-
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]

@@ -26,7 +26,7 @@ from dbbench.metrics.clock import Clock
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Column, Series
-from dbbench.model import Cell, Scalar
+from dbbench.model import Cell
 from dbbench.storage.devices import condition
 
 INTERVAL_S: Final = 0.5  # seconds per log entry; short, because fio omits an incomplete interval at its end
@@ -80,11 +80,8 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
 
 def _variables(cell: Cell) -> dict[str, str]:
     """Return the workload's parameters as a job file reads them."""
-    return {name.upper(): _word(value) for name, value in {**cell.workload.options, **cell.parameters}.items()}
-
-
-def _word(value: Scalar) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    values = {**cell.workload.options, **cell.parameters}
+    return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
 
 
 def _live(line: str, clock: Clock, begin_utc: float) -> Live | None:

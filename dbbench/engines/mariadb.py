@@ -17,7 +17,7 @@ from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.serving import own, put
 from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
-from dbbench.model import Durability, Scalar, Settings, merged
+from dbbench.model import Scalar, Settings, merged
 
 BOOTSTRAP_S: Final = 120.0
 BUILD_LOG: Final = 96 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
@@ -62,6 +62,7 @@ account = innodb.account
 check_running = innodb.check_running
 data_bytes = innodb.data_bytes
 data_files = innodb.data_files
+durability = innodb.durability
 log_files = innodb.log_files
 move_data = innodb.move_data
 move_log = innodb.move_log
@@ -143,11 +144,6 @@ def backup(server: Server, room: Path) -> list[str] | str:
     (work := room / "backup").mkdir(exist_ok=True)
     return [program, "--no-defaults", "--backup", "--stream=xbstream", f"--socket={server.socket}",
             f"--user={server.user}", f"--target-dir={work}"]  # fmt: skip
-
-
-def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the durability flags of the settings. See `innodb.durability`."""
-    return innodb.durability(effective, tears)
 
 
 def _system_tables(program: Mysqld) -> str:

@@ -66,8 +66,8 @@ def answer(question: Question) -> Answer:
             case See():
                 return _see(question)
             case Chunk():
-                return merging.read(_trial(question.run, question.trial) / merging.inner(question.file),
-                                   HERE.results, question.offset, CHUNK)  # fmt: skip
+                folder = _folder(question.run) / "trials" / merging.checked_name(question.trial)
+                return merging.read(folder / merging.inner(question.file), HERE.results, question.offset, CHUNK)
             case Halt():
                 _halt(question)
                 return None
@@ -82,10 +82,6 @@ def answer(question: Question) -> Answer:
 
 def _folder(run: str) -> Path:
     return HERE.results / merging.checked_name(run)
-
-
-def _trial(run: str, trial: str) -> Path:
-    return _folder(run) / "trials" / merging.checked_name(trial)
 
 
 def _deal(question: Deal) -> Dealt:

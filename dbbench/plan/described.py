@@ -39,7 +39,7 @@ from dbbench.storage import filesystems
 from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
-from dbbench.units import size_text
+from dbbench.units import level_text, size_text
 
 _ALIAS: Final = (
     "keeps each factor apart from all pairs of factors, but not from the joint effect of all other two-level factors."
@@ -277,7 +277,7 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
         factors = factors_of(plan.factors, engine)
         if not factors:
             continue
-        each = "; ".join(f"{name} {', '.join(map(_level, levels))}" for name, levels in factors.items())
+        each = "; ".join(f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items())
         number, half = len(combinations(plan, engine)), plan.half_fraction and halved(plan, engine)
         which = "half of the combinations" if half else "combinations"
         yield f"Factors of {engine.name}: {each}. Each setup runs with {number} {which}."
@@ -289,7 +289,3 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
         without = [engine.name for engine in plan.engine if name not in factors_of(plan.factors, engine)]
         if without:
             yield f"{name} is not a factor of {' and '.join(without)}."
-
-
-def _level(level: Scalar) -> str:
-    return str(level).lower() if isinstance(level, bool) else str(level)

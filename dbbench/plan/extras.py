@@ -292,17 +292,13 @@ def check_factors(document: Document, plan: Plan | None, engines: Mapping[Key, E
         if not knowing and engines:
             known = [other for engine in engines.values() for other in factor_names(engine)]
             hint = did_you_mean(name, known) or '; if a server has such a setting, list it in its "settings" too'
-            document.flaw(key, f'factor "{name}" is not known to {_either(engines.values())}{hint}')
+            either = " or ".join(f'engine "{engine.name}"' for engine in engines.values())
+            document.flaw(key, f'factor "{name}" is not known to {either}{hint}')
         for engine in knowing:
             _check_levels(document, engine, name, levels)
     if plan.half_fraction and not any(halved(plan, engine) for engine in engines.values()):
         text = f'"half_fraction" requires {HALVED_FROM} factors with two levels on one engine'
         document.flaw(("half_fraction",), text)
-
-
-def _either(engines: Iterable[EngineSpec]) -> str:
-    names = [f'engine "{engine.name}"' for engine in engines]
-    return " or ".join(names)
 
 
 def _check_levels(document: Document, engine: EngineSpec, name: str, levels: Iterable[Scalar]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import re
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.compare.remarks import texts
+from dbbench.metrics.clock import epoch
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status
 from dbbench.model.expanded import titled
@@ -214,7 +214,7 @@ def openmetrics(report: Report) -> str:
                          lambda entry: float(entry.state in FAILS))  # fmt: skip
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
-              f"dbbench_last_run_timestamp_seconds {_epoch(report.created)}"]  # fmt: skip
+              f"dbbench_last_run_timestamp_seconds {epoch(report.created)}"]  # fmt: skip
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
@@ -233,10 +233,6 @@ def _family(
 
 def _escaped(words: str) -> str:
     return words.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _epoch(created: str) -> float:
-    return datetime.datetime.fromisoformat(created).timestamp()
 
 
 FORMATS: Final[dict[str, Callable[[Report], str]]] = {

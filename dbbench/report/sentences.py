@@ -13,8 +13,8 @@ from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import Kind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED
 from dbbench.metrics.table import Metric
-from dbbench.model import Run, Scalar, titled
-from dbbench.units import GROUP, change, count, duration_text, interval, listed
+from dbbench.model import Run, titled
+from dbbench.units import GROUP, change, count, duration_text, interval, level_text, listed
 
 Part = tuple[str, bool]  # (text, whether it is bold)
 Parts = tuple[Part, ...]
@@ -200,11 +200,6 @@ def _changes(about: Interaction) -> str:
         f": the largest change is that of {widest.fs_setup} to {about.baseline}, {change(widest.change)} from "
         f"{level_text(widest.reference)} to {level_text(widest.level)} (CI {interval(widest.lo, widest.hi)})"
     )
-
-
-def level_text(level: Scalar) -> str:
-    """Return a level of a factor as it is written in a plan."""
-    return str(level).lower() if isinstance(level, bool) else str(level)
 
 
 def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:

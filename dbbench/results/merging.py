@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Cell, Run, TrialSpec
+from dbbench.model import Cell, Run
 from dbbench.model.base import NAME
 from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
 from dbbench.results.runs import CEILING, create_run, folders, load_spec, locked, save_spec
@@ -76,7 +76,7 @@ def united(ours: Run, theirs: Run) -> Run:
     for spec in theirs.order:
         if specs.setdefault(spec.id, spec) != spec:
             raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs", effect=UNCHANGED)
-    order = sorted(specs.values(), key=_rank)
+    order = sorted(specs.values(), key=lambda spec: (spec.position, spec.attempt, spec.id))
     return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
 
 
@@ -117,10 +117,6 @@ def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
             write_text(script, content)
         elif _text(folder, f"scripts/{name}") != content:
             raise ImportRefused(f"{script} exists already and has other contents", effect=UNCHANGED)
-
-
-def _rank(spec: TrialSpec) -> tuple[int, int, str]:
-    return spec.position, spec.attempt, spec.id
 
 
 def _plain_folder(source: Path) -> Path:

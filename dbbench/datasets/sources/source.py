@@ -100,7 +100,8 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
     if not source_release:
         return
     if source.physical and source_release != ours:
-        raise _foreign(source, f"made by {engine} {_dotted(source_release)}, but the server is version {version}",
+        theirs = ".".join(map(str, source_release))
+        raise _foreign(source, f"made by {engine} {theirs}, but the server is version {version}",
                        "Name the programs of that version as `bin` in [[engine]], or use a dump.")  # fmt: skip
     if source_release > ours:
         raise _foreign(source, f"made by {engine} {source.version}, which is newer than the server ({version})",
@@ -152,10 +153,6 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _foreign(source: Source, why: str, remedy: str) -> DbbenchError:
     return SourceForeign(f"{source.path} ({source.form}) is {why}", effect=UNTOUCHED, remedy=remedy)
-
-
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
 
 
 # Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes) and the versions of

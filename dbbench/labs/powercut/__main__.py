@@ -14,7 +14,7 @@ from dbbench import __version__, results
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import Order, disk_images
 from dbbench.labs.powercut.ground import Lab
-from dbbench.labs.powercut.lab import Bench, Tally, Tell, control, examine
+from dbbench.labs.powercut.lab import Bench, Tally, control, examine
 from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
 from dbbench.metrics.clock import iso
@@ -44,7 +44,7 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     lab_targets, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     lab = Lab(workdir, Journal(folder / "journal.jsonl"))
-    bench = Bench(lab, folder, order.seed, _telling(emit), lying=order.lying)
+    bench = Bench(lab, folder, order.seed, lambda what: emit(Event("prepare", {"what": what})), lying=order.lying)
     teeth: list[ControlFacts] = []
     tallies: list[Tally] = []
 
@@ -82,10 +82,6 @@ def _disk() -> dict[str, int | float | str | bool]:
         "sector_bytes": disk_images.SECTOR,
         "block_bytes": disk_images.BLOCK,
     }
-
-
-def _telling(emit: Emit) -> Tell:
-    return lambda what: emit(Event("prepare", {"what": what}))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def _furnish(order: BootOrder, control: Path) -> None:
     mount("proc", Path("/proc"), "proc")
     if "devtmpfs" not in {entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")}:
         mount("dev", Path("/dev"), "devtmpfs")
-    _modprobe(small, "overlay")
+    process.run([*boot.small_command(small, "modprobe"), "overlay"], note=False)
     mount("/dev/ubda", room, "ext4")
     for name in ("upper", "work", "root"):
         (room / name).mkdir()
@@ -93,10 +93,6 @@ def _furnish(order: BootOrder, control: Path) -> None:
     process.run(["ip", "link", "set", "lo", "up"], ok=range(256), note=False)
     for module in _EARLY:
         process.run(["modprobe", module], note=False)
-
-
-def _modprobe(small: Path, module: str) -> None:
-    process.run([*boot.small_command(small, "modprobe"), module], note=False)
 
 
 def _programs(small: Path) -> None:

@@ -77,7 +77,9 @@ def confined(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterat
     give_back(journal)  # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     with contextlib.ExitStack() as stack:
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
-        stack.enter_context(process.placing({"server": _entering(group, chosen), "client": _on(chosen)}))
+        stack.enter_context(
+            process.placing({"server": _entering(group, chosen), "client": lambda: on_cores(chosen.client)})
+        )
         try:
             yield Confined(chosen, group, reason, asked)
         except Exception as error:
@@ -108,10 +110,6 @@ def _entering(group: MemoryGroup | None, chosen: Cores) -> Callable[[], contextl
             yield
 
     return enter
-
-
-def _on(chosen: Cores) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    return lambda: on_cores(chosen.client)
 
 
 def _affinity(pid: int) -> str | None:

@@ -20,6 +20,7 @@ from dbbench.errors import StudyImpossible, UnknownName
 from dbbench.model import EngineName, Scalar
 from dbbench.model.base import STRICT
 from dbbench.plan.tomlfile import did_you_mean, read, typed
+from dbbench.units import level_text
 
 SCALES: Final = ("tiny", "laptop", "full")
 DEFAULT: Final = "laptop"
@@ -149,7 +150,7 @@ def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) ->
     """
     if scale not in found.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}', effect="Nothing was changed.")
-    places = {name: _written(value) for name, value in found.scales[scale].values.items()}
+    places = {name: level_text(value) for name, value in found.scales[scale].values.items()}
     bins = {engine: _bin(folders) for engine, folders in servers.items()}
     engine, bin = next(iter(bins.items()))
     tables = "\n\n".join(f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items())
@@ -175,10 +176,6 @@ def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
 def _bin(folders: Sequence[str]) -> str:
     given = [folder for folder in folders if folder]
     return f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
-
-
-def _written(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _folder() -> Path:

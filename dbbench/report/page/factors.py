@@ -13,8 +13,8 @@ from dbbench.model import titled
 from dbbench.report.page.axes import Frame, Line, LinePlot, padded, polyline
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import Parts, interaction, level_text
-from dbbench.units import change, interval, round_change
+from dbbench.report.sentences import Parts, interaction
+from dbbench.units import change, interval, level_text, round_change
 
 FRAME: Final = Frame(460, 250, 60, 440, 10, 206)
 LEAST_SPAN: Final = 0.16  # shortest vertical axis, so that differences below 1 % do not look large

@@ -24,7 +24,6 @@ from dbbench.model import (
     DrainFacts,
     GrowthFacts,
     IoFacts,
-    OperationFacts,
     Phase,
     Settings,
     SourceChangeKind,
@@ -82,7 +81,8 @@ def judge(trial: Record, observed: Observed) -> None:
     _window_warnings(trial, observed.meter)
     trial.warn(*work.scan_wrote(trial.cell, observed.meter))
     _machine_warnings(trial, observed)
-    trial.warn(*_failed_operations(trial.facts.operations))
+    failed = (operation for operation in trial.facts.operations if operation.failed)
+    trial.warn(*(TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in failed))
     if (aged := trial.facts.age_engine) is not None and aged.note:
         trial.warn(TrialWarning("W113", aged.note))
     trial.warn(*(TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
@@ -248,10 +248,6 @@ def _window_warnings(trial: Record, meter: Meter) -> None:
         trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
     if drain_s > DRAIN_SHARE * window.measure_s:
         trial.warn(TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s"))
-
-
-def _failed_operations(operations: tuple[OperationFacts, ...]) -> list[TrialWarning]:
-    return [TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in operations if operation.failed]
 
 
 def _machine_warnings(trial: Record, observed: Observed) -> None:

@@ -45,7 +45,7 @@ def identity_of(name: str) -> str:
     for word, all_words in ((serial(disk), map(serial, sysfs.disks())), (wwn(disk), map(wwn, sysfs.disks()))):
         if word and list(all_words).count(word) == 1:
             return word + part
-    return (_by_id(disk) or _for_this_boot(disk)) + part
+    return (next(iter(_links(disk)), "") or _for_this_boot(disk)) + part
 
 
 def names_of(name: str) -> frozenset[str]:
@@ -102,10 +102,6 @@ def _links(name: str) -> list[str]:
     if not BY_ID.is_dir():
         return []
     return sorted(link.name for link in BY_ID.iterdir() if link.exists() and link.stat().st_rdev == number)
-
-
-def _by_id(name: str) -> str:
-    return next(iter(_links(name)), "")
 
 
 def _for_this_boot(name: str) -> str:

@@ -215,7 +215,11 @@ def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float
         compressed_share=_share(ends, "compressed_bytes") if _compresses(fs) else None,
         restored_share=restored,
         preallocated_share=_share(ends, "preallocated_bytes"),
-        largest=tuple(sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=_order)[:SHOWN_GROWN]),
+        largest=tuple(
+            sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path))[
+                :SHOWN_GROWN
+            ]
+        ),
     )
 
 
@@ -236,10 +240,6 @@ def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
         )
         for number, path in enumerate(first)
     ]
-
-
-def _order(file: GrownFile) -> tuple[int, str]:
-    return -file.grown_bytes, file.path
 
 
 def _extents(path: Path, offset: int) -> Extents | None:

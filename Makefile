@@ -30,7 +30,7 @@ help:
 
 # Checked before anything is built.
 root:
-	@test -z "$(SUDO)" || command -v sudo >/dev/null || { echo 'error E202: the demo makes and mounts filesystems, which only root may; you are not root, and there is no sudo'; echo '  Nothing was changed. As root:  make demo'; exit 2; } >&2
+	@test -z "$(SUDO)" || command -v sudo >/dev/null || { echo 'error E202: $(REASON); you are not root, and there is no sudo'; echo '  Nothing was changed. $(REMEDY)'; exit 2; } >&2
 # Lists what it installs first; removes nothing, creates no cluster, starts no service.
 packages:
 	@$(PYTHON) dbbench/packages.py run
@@ -47,14 +47,19 @@ $(VENV)/.done-test: requirements-test.lock $(VENV)/.done | test-packages
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
 	@touch $@
 
+demo: REASON := the demo makes and mounts filesystems, which only root may
+demo: REMEDY := As root:  make demo
 demo: root packages $(VENV)/.done
 	@plan=$$($(PYTHON) dbbench/packages.py --demo docs/plans/demo.toml) && $(SUDO) $(BIN)/dbbench run "$$plan" --name demo
 
 # A link in PATH, also for other users and for the systemd units.
-install: own-link packages $(VENV)/.done
+install uninstall: SUDO := $(shell [ "$$(id -u)" = 0 ] || { at="$(PREFIX)"; while [ ! -e "$$at" ]; do at=$$(dirname "$$at"); done; [ -w "$$at" ]; } || echo sudo)
+install uninstall: REASON := $(PREFIX) belongs to another user
+install uninstall: REMEDY := As root, or for yourself alone:  make $(MAKECMDGOALS) PREFIX="$$HOME/.local"
+install: root own-link packages $(VENV)/.done
 	$(SUDO) install -d "$(PREFIX)/bin"
 	$(SUDO) ln -sfn "$(CURDIR)/$(BIN)/dbbench" "$(LINK)"
-uninstall: own-link
+uninstall: root own-link
 	$(SUDO) rm -f "$(LINK)"
 # Refuse to replace or remove a file that `make install` did not create.
 own-link:

@@ -328,14 +328,22 @@ def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.needs("make")
 @pytest.mark.starts_processes
-def test_the_demo_says_at_once_that_it_needs_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "reason", "remedy"),
+    [
+        ("demo", "the demo makes and mounts filesystems", "As root:  make demo"),
+        ("install", "/usr/local belongs to another user", 'for yourself alone:  make install PREFIX="$HOME/.local"'),
+        ("uninstall", "/usr/local belongs to another user", "make uninstall PREFIX="),
+    ],
+)
+def test_a_target_says_at_once_that_it_needs_root(tmp_path: Path, target: str, reason: str, remedy: str) -> None:
     """Without root and sudo, before a virtual environment is built."""
     make = shutil.which("make")
     assert make is not None
-    argv = [make, "-C", Path(__file__).parents[2], "demo", "SUDO=sudo", f"VENV={tmp_path}/venv", "PYTHON=false"]
+    argv = [make, "-C", Path(__file__).parents[2], target, "SUDO=sudo", f"VENV={tmp_path}/venv", "PYTHON=false"]
     done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "error E202: the demo makes and mounts filesystems" in done.stderr
+    assert f"error E202: {reason}" in done.stderr and remedy in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

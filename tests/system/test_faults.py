@@ -132,6 +132,11 @@ def kill_trial(pid: int) -> None:
     server.children()[0].kill()
 
 
+def kill_fork_server(pid: int) -> None:
+    """The process that the run's trials are forked from."""
+    psutil.Process(pid).children()[0].kill()
+
+
 def remounted(*options: str) -> Callable[[int], None]:
     """Somebody remounts the filesystem with another option."""
     return lambda pid: within(pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt")
@@ -173,6 +178,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),
+    "fork-server-killed": ("ext4", kill_fork_server, "failed", {"E348"}),
     "server-stopped": ("ext4", stopped("postgres"), "suspect", {"W129"}),
     "load-generator-stopped": ("ext4", stopped("pgbench"), "suspect", {"W129"}),
     "trial-stopped": ("ext4", stop_trial, "suspect", {"W129"}),

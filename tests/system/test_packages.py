@@ -136,7 +136,7 @@ def test_three_commands_lead_to_a_verdict(
     """Those of docs/install.md in a bare root. The seconds are printed; a busy machine takes longer."""
     (deb,) = dist.glob("*.deb")
     text = (ROOT / "docs/install.md").read_text()
-    (block,) = re.findall(r"^## From nothing to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^## From a bare machine to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     commands = block.splitlines()
     assert len(commands) == 3
     with releases.entered(releases.bare(release), tmp_path) as inside:

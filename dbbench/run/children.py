@@ -132,20 +132,13 @@ class Child:
 class Launcher:
     """Runs work in separate processes, one at a time, and forwards their events. A context manager.
 
-    `log` is the file for their stderr, `env` is added to their environment, and `module` is what the fork server runs:
-    it calls `serve`.
+    `module` is what the fork server runs: it calls `serve`. `log` is the file for stderr of the processes, and `env` is
+    added to their environment.
     """
 
-    def __init__(
-        self,
-        log: Path,
-        emit: Emit,
-        stop: Stop,
-        env: Mapping[str, str] | None = None,
-        module: str = "dbbench.run.worker",
-    ) -> None:
+    def __init__(self, module: str, log: Path, emit: Emit, stop: Stop, env: Mapping[str, str] | None = None) -> None:
         self.log, self.emit = log, emit
-        self._stop, self._env, self._module = stop, env or {}, module
+        self._module, self._stop, self._env = module, stop, env or {}
         self._stack = ExitStack()
         self._server: tuple[process.Running, socket.socket] | None = None
 

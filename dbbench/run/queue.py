@@ -29,10 +29,10 @@ from dbbench.results import Draft, pending
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers, set_aside
+from dbbench.run import worker
 from dbbench.run.adaptive import charged, concluded, fits, further, may_begin
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
-from dbbench.run.worker import WIPE
 from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import image
 from dbbench.units import duration_text
@@ -67,7 +67,7 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
     with (
         results.locked(folder),
         stoppable() as stop,
-        Launcher(folder / LOG, emit, stop, {WIPE: "\n".join(wipe)}) as launcher,
+        Launcher(worker.__name__, folder / LOG, emit, stop, {worker.WIPE: "\n".join(wipe)}) as launcher,
     ):
         began = time.monotonic()
         run = results.load_spec(folder)

@@ -167,7 +167,7 @@ serve(main)
 def launcher_of(module: str, folder: Path, told: list[Event], stop: Stop) -> Launcher:
     """Return a launcher of a module in `folder`."""
     paths = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
-    return Launcher(folder / "log", told.append, stop, {"PYTHONPATH": paths}, module)
+    return Launcher(module, folder / "log", told.append, stop, {"PYTHONPATH": paths})
 
 
 @pytest.mark.starts_processes
@@ -244,6 +244,6 @@ def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
     with (
         pytest.raises(ResultsUnwritable, match="log cannot be written"),
         stoppable() as stop,
-        Launcher(tmp_path / "log", lambda event: None, stop) as launcher,
+        Launcher("dbbench.run.worker", tmp_path / "log", lambda event: None, stop) as launcher,
     ):
         launcher.run([])

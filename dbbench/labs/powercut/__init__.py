@@ -95,7 +95,7 @@ def examined(folder: Path, order: Order, emit: Emit) -> None:
         )
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
-    with stoppable() as stop, Launcher(folder / LOG, emit, stop, module="dbbench.labs.powercut") as launcher:
+    with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:
         status = launcher.run([str(folder), order.text])
     if status != 0:
         raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")

@@ -279,8 +279,8 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
             continue
         each = "; ".join(f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items())
         number, half = len(combinations(plan, engine)), plan.half_fraction and halved(plan, engine)
-        which = "half of the combinations" if half else "combinations"
-        yield f"Factors of {engine.name}: {each}. Each setup runs with {number} {which}."
+        which = ", half of all" if half else ""
+        yield f"Factors of {engine.name}: {each}. Each setup runs with {number} combinations{which}."
         if half:
             yield f"The half fraction of {engine.name} {_ALIAS}"
         elif halved(plan, engine):

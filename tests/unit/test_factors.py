@@ -104,6 +104,7 @@ def test_a_half_fraction_is_balanced(tmp_path: Path, known: Catalog) -> None:
     plan = load(written(tmp_path, FOUR), known)
     assert any("half_fraction = true in the plan runs only 8" in text for text in plan_sentences(plan))
     half = load(written(tmp_path, f"half_fraction = true\n{FOUR}"), known)
+    assert any("Each setup runs with 8 combinations, half of all." in text for text in plan_sentences(half))
     cells = [cell for cell in expand(half, known).cells if cell.engine.name == "postgres" and cell.arm == "xfs"]
     assert len(cells) == 8
     names = list(half.factors)

@@ -224,7 +224,8 @@ def run(
         time.monotonic() - began,
     )
     if done.returncode not in ok:
-        last_lines = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-8:]
+        printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
+        last_lines = printed.partition("\nUsage:")[0].splitlines()[-8:]  # mkfs.xfs prints its usage after the reason
         raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(last_lines))
     return done
 

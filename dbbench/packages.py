@@ -236,21 +236,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Install what is missing. Return 0 if everything is installed, 2 with an error if that is not possible."""
     parser = argparse.ArgumentParser(prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
-    parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the servers that are here")
+    parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the installed servers")
     parser.add_argument("--without", action="append", default=[], choices=("postgres", "mariadb"))
-    parser.add_argument("--dry-run", action="store_true", help="list, install nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the packages without installing them")
     given = parser.parse_args(argv)
     if given.demo:
         print(demo(given.demo))
         return 0
     if not given.groups:
-        parser.error("say which: run, test or both")
+        parser.error("name the group of packages: run, test or both")
     # Run the `finally` blocks, which remove temporary files.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     try:
         return _provide(missing(given.groups, given.without), given.dry_run)
     except KeyboardInterrupt:
-        print("interrupted: what apt-get had finished is installed; the same command goes on", file=sys.stderr)
+        print(
+            "interrupted. Completed packages stay installed; run the same command again to continue.", file=sys.stderr
+        )
         return 130
 
 
@@ -278,7 +280,7 @@ def _provide(tools: list[Tool], dry_run: bool) -> int:
     with _no_cluster(), _no_services():
         _install(wanted)
     if names := ", ".join(name for tool in tools for name in tool.missing()):
-        _fail("E201", f"{names} is still missing after apt-get", "dbbench doctor  says more.", changed=True)
+        _fail("E201", f"{names} is still missing after apt-get", "Run dbbench doctor for details.", changed=True)
     return 0
 
 
@@ -411,10 +413,10 @@ def _judge(plan: Simulation, wanted: list[str]) -> None:
     harm, line = _harm(plan), " ".join(wanted)
     if not harm:
         return
-    remedy = f"Settle this with apt, then the same command again:  apt-get --simulate install {line}"
+    remedy = f"Resolve this conflict with apt, then run the same command again:  apt-get --simulate install {line}"
     if not plan.removed and not plan.error:
         servers = " ".join(name for name in plan.upgraded if _SERVERS.match(name))
-        remedy = f"Upgrade it when it suits:  apt-get install {servers}  Then the same command again."
+        remedy = f"Upgrade the server first:  apt-get install {servers}  Then run the same command again."
     _fail("E205", f"installing {line} {harm}", remedy)
 
 
@@ -458,7 +460,7 @@ def _no_cluster(path: Path = _CLUSTER) -> Iterator[None]:
     made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.write_text(f"# {_MARK}: taken away after the installation\ncreate_main_cluster = false\n")
+        path.write_text(f"# {_MARK}: removed after the installation\ncreate_main_cluster = false\n")
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -477,9 +479,13 @@ def _ours(path: Path) -> bool:
 def _install(packages: list[str]) -> None:
     done = _apt(["--yes", *packages], check=False, quiet=False)
     if done.returncode != 0 and locked():
-        _fail("E201", f"another process still holds {_LOCK} after five minutes", "Run it again when that has ended.")
+        _fail(
+            "E201",
+            f"another process still holds {_LOCK} after five minutes",
+            "Run the same command again when that process has ended.",
+        )
     if done.returncode != 0:  # outdated package lists name files that the archive no longer has
-        print("apt-get update, and once more", flush=True)
+        print("The package lists may be old: running apt-get update, then the installation again", flush=True)
         _checked(["apt-get", "update", "-q"])
         plan = simulate(_apt(["--simulate", *packages], check=False))
         _judge(plan, packages)
@@ -518,7 +524,8 @@ def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> sub
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, check=False)
     if check and done.returncode != 0:
         _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
-              "Its lines above say why. Run it again when no other process holds apt's lock. A machine without a "
+              "The lines above show the cause. If another process holds apt's lock, run the same command again "
+              "later. A machine without a "
               "network needs a bundle, see docs/install.md.", True)  # fmt: skip
     return done
 

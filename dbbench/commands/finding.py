@@ -43,7 +43,7 @@ def folder_of(results_folder: Path, name: str) -> Path:
     if os.path.lexists(Path(name, "run.json")):
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
-    hint = did_you_mean(name, names) if names else f"; {results_folder} holds no run"
+    hint = did_you_mean(name, names) if names else f"; {results_folder} contains no run"
     raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 

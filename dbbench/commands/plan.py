@@ -85,8 +85,10 @@ def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance 
         f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
-    put(f"the bytes of the load are those of earlier runs here for {look.remembered} of {count(len(cells), 'cell')}; "
-        "the others are assumed")  # fmt: skip
+    put(
+        f"bytes of the load: from earlier runs for {look.remembered} of {count(len(cells), 'cell')}, assumed for "
+        "the others"
+    )
     if allowance is not None:
         put(allowance.text)
     put(expected.text)

@@ -129,7 +129,7 @@ def _put(lab: LabFacts, folder: Path, page: Path) -> None:
     put_table(heads, rows, right="----rrrrrr-")
     put()
     for control in lab.controls:
-        verdict = "lost too little: the test is blind" if control.blind else "lost data, as expected"
+        verdict = "lost too little: the test cannot detect a loss" if control.blind else "lost data, as expected"
         note = f": {control.note}" if control.note else ""
         put(f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts damaged data; "
             + verdict + note)  # fmt: skip
@@ -157,6 +157,9 @@ def _judge(lab: LabFacts) -> None:
         )
     if lab.blind:
         names = [f"{control.name} ({control.engine})" for control in lab.controls if control.blind]
-        raise LabBlind(f"the controls {', '.join(names)} lost data too rarely", effect=kept + " They confirm nothing.")
+        raise LabBlind(
+            f"the controls {', '.join(names)} lost data too rarely",
+            effect=kept + " Without them the test proves nothing.",
+        )
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
         raise LabInvalid(f"too few valid cuts for {', '.join(few)}", effect=kept)

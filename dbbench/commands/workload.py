@@ -105,7 +105,7 @@ def _ruled(found: Sorted, socket: Path | None, user: str | None, database: str |
 
 def _dataset(options: Options, data_of: str | None) -> str:
     if data_of is None:
-        return '# Your own data: in the plan, beside its name,  source = "PATH"\ndataset = { kind = "none" }'
+        return '# Your own data: add to [[workload]] in the plan:  source = "PATH"\ndataset = { kind = "none" }'
     values = catalog(options.paths).workload(data_of).dataset
     return f"dataset = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
 

@@ -76,7 +76,7 @@ _TEXTS: Final = {
     Kind.MORE_UNEQUAL: "{settings} more settings of the host or the block layer differ",
     Kind.DEVICE_LIMITED: "device-limited: this setup and the baseline both reached the ceiling of the device",
     Kind.SCAN_WROTE: "the scan also wrote (W118): part of this is the cost of writing",
-    Kind.UNCOMPRESSED: "what grew during the load was not compressed (W152)",
+    Kind.UNCOMPRESSED: "data written during the load was not compressed (W152)",
     Kind.RATE_MISSED: "the required rate of inserts was missed in {missed} of {trials} trials (W153)",
     Kind.ONE_DISK: "its devices are on one physical disk (W119): RAID or a separate log gains nothing there",
     Kind.UNPAIRED: "unpaired (Welch): includes everything else that differs between the runs",

@@ -363,8 +363,7 @@ def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], 
         raise DriverFailed(
             f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, its histogram of the "
             f"whole run {whole_run.total()}",
-            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate`, or install sysbench "
-            "1.0.",
+            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate` or install it.",
         )
     counts.latencies[:], counts.longest_us[:] = 0, 0
     for end_s, histogram in intervals.items():

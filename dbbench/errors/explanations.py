@@ -25,7 +25,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     "E004": (
         "The name has characters that a directory name cannot have, or a run with this name exists that was made "
         "from another plan, on another machine or by another version of dbbench.",
-        "Choose another name with `--name`, or move the old run away.",
+        "Choose another name with `--name`, or rename the folder of the old run.",
     ),
     "E005": (
         "dbbench does not overwrite plans, certificates or images that it did not make during this run.",
@@ -275,8 +275,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Correct the line that the message names. docs/workloads.md describes the format.",
     ),
     "E340": (
-        "None of the database servers of the study is installed, or only releases that are too old for it. Or a folder "
-        "that was given with `--bin` has no server that the study runs; most studies run one engine.",
+        "None of the database servers of the study is installed, the installed releases are too old for it, or a "
+        "folder "
+        "given with `--bin` contains no server that the study supports. Most studies use a single engine.",
         "Install one of the servers that the message names, or name the folder of its programs with "
         "`dbbench study run NAME --bin DIR`.",
     ),
@@ -459,7 +460,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "E836": (
         "The host ran its blocks until the budget of the plan was over. The coordinator drops the block that the host "
-        "could not finish, and goes on.",
+        "could not finish, and continues.",
         "Nothing needs to be done. A larger `budget` gives more blocks.",
     ),
     "E900": (

@@ -489,7 +489,7 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         True,
     ),
     "W152": WarningKind(
-        "what grew was not compressed",
+        "data that grew was not compressed",
         "The filesystem compresses, and the restored files are compressed, but the new ends of files that grew during "
         "the load are not. PostgreSQL 16 and later allocate space before they write it (posix_fallocate), and btrfs "
         "does not compress what is written into allocated space.",

@@ -120,7 +120,7 @@ def _unreadable(socket: Path, error: Exception) -> DbbenchError:
     return LiveServerUnreadable(
         f"{socket}: {' '.join(str(error).split())}",
         effect="Nothing was written.",
-        remedy="A role that may read its settings is enough: --user NAME, or as the server's account:  "
+        remedy="Connect as a role that may read the settings: --user NAME. Or run dbbench as the server's account:  "
         "sudo -u postgres dbbench ...",
     )
 
@@ -218,21 +218,21 @@ FREE: Final = 2.5  # size of the device ÷ size of the data: space for the copy,
 LEAST_BYTES: Final = 8 * 2**30
 
 _PLAN: Final = """\
-# Made from {engine} {version} on {socket}, read at one moment and without changing anything.
-# The same question on other filesystems:   dbbench plan {file}
+# Written from {engine} {version} on {socket}, which was only read.
+# To see what a run on other filesystems would do:   dbbench plan {file}
 name = "{name}"
 
-# The data lies on {ground}.
+# The data directory is on {ground}.
 fs_setups = [{setups}]
 baseline = "{baseline}"{unsure}
 
 blocks = 5
 warmup = "60s"
 measure = "120s"
-# memory = "{memory}"      # this machine's; the kernel then holds server and page cache within it
+# memory = "{memory}"      # that of this machine; with this key the kernel limits server and page cache to it
 
 [device]
-kind = "loop"             # better a disk like the server's own: kind = "block", path = "/dev/disk/by-id/..."
+kind = "loop"             # a disk like the server's own is better: kind = "block", path = "/dev/disk/by-id/..."
 size = "{device}"
 
 [[engine]]
@@ -248,10 +248,10 @@ name = "{engine}"
 def setup_of(facts: ServerFacts, catalog: Catalog) -> tuple[str, str]:
     """Return the fs setup that is closest to the mount of the data directory, and in which respects it may differ."""
     if facts.mount is None:
-        return "ext4", f"this role may not see where {facts.engine}'s data lies: name the setup yourself"
+        return "ext4", f"this role cannot read the path of {facts.engine}'s data directory; choose the setup yourself"
     family = facts.mount.fstype
     if family.startswith("zfs"):
-        return "zfs", "record size and compression are no mount options: `zfs get all` tells which zfs setup is nearest"
+        return "zfs", "choose the nearest zfs setup: `zfs get all` shows record size and compression"
     best: tuple[int, str] | None = None
     for name in catalog.setups:
         try:
@@ -263,7 +263,7 @@ def setup_of(facts: ServerFacts, catalog: Catalog) -> tuple[str, str]:
         if setup.mkfs.family == family and not special and options <= _options(facts):
             best = max(best or (-1, ""), (len(options), name), key=lambda each: (each[0], -len(each[1])))
     if best is None:
-        return "ext4", f"no setup is of {facts.mount.fstype}: name the nearest yourself"
+        return "ext4", f"no fs setup uses {facts.mount.fstype}; choose the nearest one yourself"
     return best[1], ""
 
 
@@ -279,9 +279,7 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
     setups = dict.fromkeys((baseline, *OTHERS))
     size = facts.data_bytes or 0
     mount = facts.mount
-    ground = (
-        f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "a filesystem that is not known"
-    )
+    ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
     return _PLAN.format(
         engine=facts.engine,
         version=_plain(facts.version),
@@ -312,7 +310,7 @@ def _settings(settings: dict[str, str]) -> str:
 
 def _tables(facts: ServerFacts) -> str:
     lines = [f"#   {size_text(size):>10}  {_plain(name)}" for name, size in facts.tables]
-    whole = "an amount that this role may not see" if facts.data_bytes is None else size_text(facts.data_bytes)
+    whole = "data of unknown size" if facts.data_bytes is None else size_text(facts.data_bytes)
     return "\n".join([f"# It holds {whole}; its largest tables, with their indexes:", *lines])
 
 
@@ -334,7 +332,7 @@ def _workload(live: LiveServer, facts: ServerFacts) -> str:
     )  # fmt: skip
     return "\n".join([
         *lines, "clients = 8",
-        "# The server's own data in its place, and its own statements (dbbench workload from-statements):",
+        "# To use the server's own data instead (for its own statements: dbbench workload from-statements):",
         f"#   {_plain(command)}",
         f'# source = "{copy}"',
     ])  # fmt: skip

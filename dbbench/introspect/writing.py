@@ -18,9 +18,9 @@ WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled: pg
 Ruled = tuple[Kept, tuple[Rule, ...]]  # a statement with a rule per parameter
 
 _TOML: Final = """\
-# Made of {source}: {kept} statements of {all}, {share:.1%} of the calls.
-# Each is a transaction of its own: which of them were one is not recorded. Weights are calls.
-# Parameters are drawn by the rules in the script{plural}; those marked GUESSED are yours to edit.
+# Written from {source}: {kept} statements of {all}, {share:.1%} of the calls.
+# Each statement is a transaction of its own, because the recording has no transactions. Weights are numbers of calls.
+# Parameters are drawn by the rules in the script{plural}. Edit those that are marked GUESSED.
 title   = "Statements recorded from {source}"
 driver  = "{driver}"
 engines = [{engines}]
@@ -31,33 +31,33 @@ script  = "{script}"
 type    = "integer"
 default = 4
 min     = 1
-help    = "sessions"
+help    = "number of sessions"
 
 [parameters.rate]
 type    = "integer"
 default = 0
 min     = 0
-help    = "statements a second by schedule, latency counts from it (open loop); 0 = as fast as they go"
+help    = "scheduled statements per second, latency measured from the schedule (open loop); 0 = as fast as possible"
 """
 _PGBENCH: Final = """
 [parameters.threads]
 type    = "integer"
 default = 2
 min     = 1
-help    = "threads of pgbench itself (at most one a client)"
+help    = "number of pgbench threads (at most one per client)"
 
 [parameters.protocol]
 type    = "string"
 default = "prepared"
 choices = ["extended", "prepared"]
-help    = "how statements are sent; values have no type of their own, so not as plain text"
+help    = "protocol for sending statements; `simple` is not possible, because the parameters are untyped"
 """
 _LUA: Final = """\
--- Made of {source} for sysbench: each event is one of these statements, drawn by its weight.
+-- Written from {source} for sysbench: each event is one of these statements, drawn by its weight.
 
 local con
 
--- A whole number of [least, most], as text: there are more than an integer of sysbench holds.
+-- An integer in [least, most] as text, because sysbench's own integers are smaller.
 local function whole(least, most)
    return string.format("%.0f", least + math.floor(sysbench.rand.uniform_double() * (most - least + 1)))
 end

@@ -29,12 +29,14 @@ Item = TypeVar("Item", FsSetup, Workload)
 MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
 
 _SIZE: Final = {
-    "size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"), help="of the dataset, by the memory")
+    "size": Parameter(
+        "string", "", choices=("", "cached", "edge", "io-bound"), help="size of the dataset, relative to the memory"
+    )
 }
 
 
 _PACKED: Final = {
-    "compressibility": Parameter("number", min=0, max=1, help="of the dataset: the share that compresses away")
+    "compressibility": Parameter("number", min=0, max=1, help="share of the dataset that compression removes")
 }
 
 
@@ -88,7 +90,7 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
 def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
     implied = {
-        name: Parameter(type=_type_of(value), default=value, help="of the dataset")
+        name: Parameter(type=_type_of(value), default=value, help="parameter of the dataset")
         for name, value in workload.dataset.items()
         if name != "kind"
     }

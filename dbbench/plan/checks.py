@@ -364,7 +364,7 @@ def _check_arm(document: Document, key: Key, arm: Arm, setup: FsSetup, device: D
     asked = document.data.get("operations")
     copies = [name for name in ("snapshot", "clone") if isinstance(asked, list) and name in asked]
     if copies and (elsewhere or volume):
-        text = f'"{" and ".join(copies)}" cannot copy "{arm.label}": its log lies apart from its data'
+        text = f'"{" and ".join(copies)}" cannot copy "{arm.label}", because its log is on another device'
         document.flaw(key, text)
 
 

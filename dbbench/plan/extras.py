@@ -100,7 +100,7 @@ def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec, fixed:
     if asked.every_s < 1:
         document.flaw(("snapshots", "every"), f'"every" must be 1 s or more, not {asked.every_s:g} s')
     elif fixed and asked.every_s >= plan.measure_s:
-        text = f'"every" must be less than the window of {plan.measure_s:g} s, or none is taken'
+        text = f'"every" must be less than the window of {plan.measure_s:g} s; otherwise no snapshot is taken'
         document.flaw(("snapshots", "every"), text)
     if asked.keep < 1:
         document.flaw(("snapshots", "keep"), f'"keep" must be 1 or more, not {asked.keep}')
@@ -293,7 +293,7 @@ def check_factors(document: Document, plan: Plan | None, engines: Mapping[Key, E
             known = [other for engine in engines.values() for other in factor_names(engine)]
             hint = did_you_mean(name, known) or '; if a server has such a setting, list it in its "settings" too'
             either = " or ".join(f'engine "{engine.name}"' for engine in engines.values())
-            document.flaw(key, f'factor "{name}" is not known to {either}{hint}')
+            document.flaw(key, f'factor "{name}" is not supported by {either}{hint}')
         for engine in knowing:
             _check_levels(document, engine, name, levels)
     if plan.half_fraction and not any(halved(plan, engine) for engine in engines.values()):

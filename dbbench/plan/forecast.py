@@ -48,7 +48,7 @@ class Forecast:
     def text(self) -> str:
         """Return the forecast in words, with the source of the scatter."""
         if self.difference is None:
-            return f"{self.blocks} blocks are too few for an interval; {LEAST_BLOCKS} are the least"
+            return f"{self.blocks} blocks are too few for an interval; at least {LEAST_BLOCKS} are needed"
         source = (
             f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
         )

@@ -158,7 +158,7 @@ def _why_not(value: Any) -> str:
         return "" if math.isfinite(value) else "is not a number"
     if isinstance(value, int):
         return "" if -(2**63) <= value < 2**63 else "is a number beyond 64 bits"
-    return "is a date or a time of day, which no key takes"
+    return "is a date or a time of day, which no key accepts"
 
 
 def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:

@@ -244,7 +244,7 @@ def budget_text(run: Run) -> str:
     reason = {
         "": "the run is not finished",
         "time": "another block would not fit",
-        "cut": "the time was over within another block, which does not count",
+        "cut": "the time ended during another block, which does not count",
         "first": "the first blocks took longer, and fewer give no interval",
         "precision": "the requested precision was reached",
         "most": "a run cannot have more blocks",

@@ -106,7 +106,7 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     if not facts.how:
         yield f"  snapshots {asked}: not possible: {facts.note}"
         return
-    cost = f"; the load kept {facts.cost_ratio:.3f} of its rate meanwhile" if facts.cost_ratio is not None else ""
+    cost = f"; rate of the load during ÷ between them: {facts.cost_ratio:.3f}" if facts.cost_ratio is not None else ""
     yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
     for snapshot in facts.taken:
         dropped = f", the oldest dropped in {duration_text(snapshot.drop_s)}" if snapshot.drop_s is not None else ""
@@ -127,7 +127,7 @@ def _wear(trial: Trial) -> Iterator[str]:
             yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
     for scan in trial.age_engine.scans:
         if scan.mb_per_s is not None:
-            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', not proved cold'}"
+            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', cache not verified as cold'}"
     for step in trial.age_engine.repairs:
         took = "not possible" if step.seconds is None else duration_text(step.seconds)
         yield f"  {step.name}: {took}; {step.text}"

@@ -126,7 +126,7 @@ def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
 def text(question: Question) -> str:
     """Describe the state of a question."""
     if question.kind == "given-up":
-        return "given up: one of its arms failed in every block"
+        return "given up: one of its setups failed in every block"
     half = question.half_width
     width = "" if half is None else f": ±{100 * half:.1f} % at {100 * LEVEL:.0f} %"
     return f"{question.kind} after {question.pairs} pairs{width}"

@@ -131,7 +131,7 @@ def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> Path | None
             "on another host"
         ),
         effect="Nothing was changed.",
-        remedy=f"Choose another name with --name, or move the old run away: mv {folder} {folder}-old",
+        remedy=f"Choose another name with --name, or rename the folder of the old run: mv {folder} {folder}-old",
     )
 
 

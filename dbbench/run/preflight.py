@@ -189,7 +189,7 @@ def _memory(expanded: Expanded) -> Iterator[DbbenchError]:
             texts.append(f"memory = {size_text(limit)}, but only {size_text(usable)} is available here")
         if most is not None and cache > most:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
-            texts.append(f"{what}, but {size_text(most)} is all that the server may use")
+            texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
             if text not in named:
                 yield MemoryMissing(text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan.")
@@ -310,7 +310,7 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
     aged = int(plan.age.fill * size) if plan.age else 0
     if dataset + logs + aged > size * (USABLE if aged else 1):
-        beside = f" beside {size_text(aged)} of aged files" if aged else ""
+        beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         yield DiskTooSmall(
             (
@@ -357,7 +357,7 @@ def _device(plan: Plan) -> Iterator[DbbenchError]:
     if device.real:
         for path in _disks(plan):
             if not path.is_block_device():
-                what = "not a block device" if path.exists() else "not there"
+                what = "not a block device" if path.exists() else "missing"
                 remedy = "List the devices with: dbbench doctor"
                 yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
     elif device.existing and isinstance(device.paths, dict):

@@ -147,7 +147,7 @@ class Counters:
         log.write(json.dumps(line) + "\n")
         log.flush()
         if counters is None and not self._server.alive():
-            self._fault, self._fatal = f"the server is gone ({self._fault})", True
+            self._fault, self._fatal = f"the server died ({self._fault})", True
             return False
         return True
 

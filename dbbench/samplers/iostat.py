@@ -56,7 +56,7 @@ def _read(document: Path, disk: str) -> SysstatDocument:
     except OSError as error:
         return SysstatDocument(fault=str(error))
     disk_rows = parse(text, disk)
-    return disk_rows if disk_rows.whole else disk_rows._replace(fault=f"{document.name} is cut off")
+    return disk_rows if disk_rows.whole else disk_rows._replace(fault=f"{document.name} is truncated")
 
 
 class _WithLog:

@@ -410,8 +410,8 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("memory", "cache", "expected"), [
-    ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is all"]),
-    ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["the cache of postgres has 5 GiB, but 4 GiB is all"]),
+    ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is the most"]),
+    ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["has 5 GiB, but 4 GiB is the most"]),
     ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but only 8 GiB is available here"]),
 ])  # fmt: skip
 def test_memory_that_is_not_there(memory: str, cache: str, expected: list[str], tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     said = capsys.readouterr().out
     assert [part for part in (
         "ext4-prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
-        "E211", "E213", f"{tmp_path}/a is not there", f"{tmp_path}/b is not there",
+        "E211", "E213", f"{tmp_path}/a is missing", f"{tmp_path}/b is missing",
     ) if part not in said] == []  # fmt: skip
     assert cli.run(["plan", str(path), "--results", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -42,10 +42,10 @@ def test_the_baseline_is_the_nearest_setup(fstype: str, options: str, setup: str
 
 def test_an_unknown_filesystem_is_told() -> None:
     """Never passed over: the plan says that the baseline is yours to name."""
-    assert "no setup is of overlay" in setup_of(on("overlay", "rw"), catalog())[1]
+    assert "no fs setup uses overlay" in setup_of(on("overlay", "rw"), catalog())[1]
     assert setup_of(on("zfs", "rw,xattr"), catalog())[0] == "zfs"
     assert "zfs get" in setup_of(on("zfs", "rw,xattr"), catalog())[1]
-    assert "may not see" in setup_of(FACTS, catalog())[1]
+    assert "cannot read the path" in setup_of(FACTS, catalog())[1]
 
 
 def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:

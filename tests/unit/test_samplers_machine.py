@@ -191,7 +191,7 @@ def test_a_server_that_makes_no_step_is_reported(state: str, expected: list[str]
     sampler.series(began, 30)
     assert [warning.id for warning in sampler.warnings()] == expected
     if expected:
-        assert sampler.warnings()[0].text == f"the server (pid {SERVER}) made no step for about 2 s"
+        assert sampler.warnings()[0].text == f"the server (pid {SERVER}) made no progress for about 2 s"
 
 
 def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:

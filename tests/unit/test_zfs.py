@@ -60,8 +60,8 @@ def test_what_is_not_as_asked_is_named() -> None:
     """ "8K" is 8192; another value, and a property that is not there, are differences."""
     found = {"recordsize": "8192", "compression": "off"}
     assert driver.differences({"recordsize": "8K", "compression": "off"}, found) == []
-    assert driver.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, 16K was asked"]
-    assert driver.differences({"sync": "always"}, found) == ["sync is not there, always was asked"]
+    assert driver.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, expected 16K"]
+    assert driver.differences({"sync": "always"}, found) == ["sync is missing, expected always"]
 
 
 def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:

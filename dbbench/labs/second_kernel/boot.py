@@ -73,8 +73,8 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         raise RehearsalBuildFailed(
             f"the second kernel could not be built: {failure}",
             effect="Nothing was kept.",
-            remedy="dbbench -v rehearse PLAN  says more. Its packages are Debian unstable's, which moves: try again "
-            "in a few days.",
+            remedy="Run dbbench -v rehearse PLAN for details. The packages come from Debian unstable, which changes "
+            "daily: try again in a few days.",
         ) from failure
     finally:
         with contextlib.suppress(OSError):

@@ -116,7 +116,7 @@ def _against(group: Group, row: Row) -> str:
 
 
 def _no_pair(group: Group) -> str:
-    return f"No block in which {group.baseline} has a usable trial too."
+    return f"No block in which {group.baseline} also has a usable trial."
 
 
 def _lead(others: list[Row], same: list[str], unsettled: list[str]) -> str:

@@ -119,7 +119,7 @@ COLUMNS: Final[tuple[tuple[str, Of, Callable[[float | None], str]], ...]] = (
     ("extents of the largest file", of_summary("largest_file_extents"), number),
     ("mean free extent", lambda t: _mean_free(t.space.free) if t.space is not None else None, _bytes),
     ("mean free extent after ageing", lambda t: _mean_free(t.age.after) if t.age is not None else None, _bytes),
-    ("owed at the end", lambda t: t.drain.debt_bytes if t.drain is not None else None, _bytes),
+    ("unwritten at the end", lambda t: t.drain.debt_bytes if t.drain is not None else None, _bytes),
     ("drain s", lambda t: t.drain.drain_s if t.drain is not None else None, number),
 )
 

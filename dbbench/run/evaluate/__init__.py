@@ -295,7 +295,9 @@ def _filesystem_warnings(trial: Record) -> None:
     facts = trial.facts.filesystem
     tunables = facts.tunables
     if groups := facts.geometry.get("uninitialised_groups"):
-        trial.warn(TrialWarning("W028", f"{groups} groups of the new filesystem were left to the kernel"))
+        trial.warn(
+            TrialWarning("W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize")
+        )
     if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
         trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
     if others := tunables.get("other_pools"):

@@ -209,7 +209,7 @@ def warnings(facts: ClientFacts | None) -> Iterator[TrialWarning]:
         return
     drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
-        text = f"the offset of the clocks changed by {drift:.3f} s during the load, and is known to {error:.3f} s"
+        text = f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to {error:.3f} s"
         yield TrialWarning("W103", text, suspect=True)
     if facts.tool_here and release(facts.tool) != release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")

@@ -145,7 +145,7 @@ def _points(
             warm_s = 0.0
             if course.written_bytes - before < LEAST_BYTES:
                 wrote = course.written_bytes - before
-                yield f"the load wrote {wrote} bytes in {window.measure_s:.0f} s: it ages nothing"
+                yield f"the load wrote {wrote} bytes in {window.measure_s:.0f} s, which does not age the tables"
                 return
         filesystems.sync(filled.fs.path)
         shape_now = _shape(filled)

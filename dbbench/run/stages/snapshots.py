@@ -43,7 +43,7 @@ def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None
     how = way(filled, server)
     facts = SnapshotFacts(asked.every_s, asked.keep)
     if trial.cell.engine.name in SERVERLESS:
-        why: str | None = "without a server there is nothing to start on a copy"
+        why: str | None = "this engine has no server that could be started on a copy"
     else:
         why = lacks(how, filled)
     if why is not None:
@@ -60,7 +60,8 @@ def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None
         trial.warn(TrialWarning("W109", snapshots.fault))
     if snapshots.late:
         text = (
-            f"{snapshots.late} of {len(snapshots.taken)} took longer than {asked.every_s:g} s, and the next began late"
+            f"{snapshots.late} of {len(snapshots.taken)} took longer than {asked.every_s:g} s, so the next one "
+            "started late"
         )
         trial.warn(TrialWarning("W110", text))
 

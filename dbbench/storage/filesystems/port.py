@@ -21,8 +21,8 @@ from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded,
 
 FreeExtent = tuple[int, int, int]  # least size in bytes, number of extents, their total bytes
 
-IN_PLACE: Final = "overwriting goes on"
-COPIED: Final = "overwriting needs free space too"
+IN_PLACE: Final = "existing blocks can be overwritten"
+COPIED: Final = "overwriting also needs free space"
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,10 @@ class _LvmSnapshots:
         """
         facts = _facts(stored)
         if not facts["snapshot"]:
-            return "the volume takes the whole group: a setup with `snapshot` leaves room"
+            return "the volume fills its group; use a setup with `snapshot`, which leaves free space"
         if stored.tag:  # a snapshot during the load, which already uses the setup's own volume
             thin = facts["snapshot"] == "thin"
-            return None if thin else "the group's room is taken by the snapshot that the setup holds"
+            return None if thin else "the group's free space is used by the snapshot that the setup holds"
         lvm.still_held(facts)
         lvm.drop(facts, lvm.HELD)
         return None
@@ -108,7 +108,7 @@ class _LvmGrowing:
         lvm.extend(_facts(stored), spare)
         if stored.journal is not None:
             note_made(spare, stored.journal)
-        return "the volume goes on where it ended"
+        return "the volume was extended onto it"
 
     def rebalance(self, stored: Stored) -> str:
         """Grow the filesystem; existing data stays where it is."""
@@ -129,7 +129,7 @@ class _MdGrowing:
         """Wait until it has finished; then grow the filesystem if there is more space (RAID1 has none)."""
         array = md.until_idle(_facts(stored))
         if int(array["size_bytes"]) <= int(_facts(stored)["size_bytes"]):
-            return f"{array['devices']} devices, one copy more"
+            return f"{array['devices']} devices, one more copy"
         return f"{array['devices']} devices; {_resized(stored)}"
 
 

@@ -93,7 +93,7 @@ def let_go(device: Device) -> Iterator[None]:
         os.close(again)
         fcntl.flock(device.fd, fcntl.LOCK_EX)
         if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
-            raise LayerStuck(f"{device.path} now is another device", effect="It was left alone.")
+            raise LayerStuck(f"{device.path} is now another device", effect="It was not changed.")
         hold.regained(device.fd)
 
 

@@ -80,7 +80,7 @@ class Datasets:
 
     def lacks(self, stored: Stored) -> str | None:
         """Return why no snapshot is possible: dbbench did not make the pool (an existing directory), or None."""
-        return None if stored.fs.pool is not None else "the pool is not one that was made for this trial"
+        return None if stored.fs.pool is not None else "the pool was not created for this trial"
 
     def snapshot(self, stored: Stored) -> None:
         """Take snapshots of all datasets in one transaction group."""
@@ -140,7 +140,7 @@ class Members:
         """Wait until a mirror has its copy. In other pools ZFS moves no data: only new writes use all devices."""
         name = _pool(stored).name
         if stored.setup.mkfs.topology != "mirror":
-            return "ZFS leaves what is there where it is: only what is written from now on is spread"
+            return "ZFS does not move existing data: only new data is spread over all devices"
         while "resilver in progress" in _status(name):
             time.sleep(_POLL_S)
         return "resilvered"

@@ -69,13 +69,13 @@ class ZfsDriver:
     def refusal(self, setup: FsSetup) -> str | None:
         """Return why this driver cannot make a setup's pool, or None if it can."""
         native_only = "zfs" in setup.needs.kernel and not self.native
-        return self.lacks(setup) or ("it asks for the kernel's own ZFS" if native_only else None)
+        return self.lacks(setup) or ("it requires OpenZFS in the kernel" if native_only else None)
 
     def _lacking(self, asked: dict[str, str]) -> Iterator[str]:
         release = tuple(int(word) for word in re.findall(r"\d+", self.version)[:2])
         for name, value in asked.items():
             if not self.native and _is_newer(name, value):
-                yield f"{name}={value} needs OpenZFS in the kernel; {self} does not know it"
+                yield f"{name}={value} needs OpenZFS in the kernel; {self} does not support it"
             for key, values, least in _SINCE:
                 if self.native and release and name == key and re.fullmatch(values, value) and release < least:
                     yield f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is {self}"
@@ -100,7 +100,7 @@ def works(setup: FsSetup) -> str | None:
     if driver is not None:
         lack = driver.refusal(setup)
         return f"{lack}: {packages.install(install(setup))}" if lack and not driver.native else lack
-    missing = "/dev/fuse is not there" if process.find("zfs-fuse") else "zfs-fuse is not installed"
+    missing = "/dev/fuse does not exist" if process.find("zfs-fuse") else "zfs-fuse is not installed"
     return f"this kernel has no zfs and {missing}: {packages.install(install(setup))}"
 
 
@@ -257,7 +257,7 @@ def same(asked: str, found: str) -> bool:
 
 def differences(asked: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Describe properties that differ from the setup."""
-    return [f"{name} is {found.get(name, 'not there')}, {value} was asked"
+    return [f"{name} is {found.get(name, 'missing')}, expected {value}"
             for name, value in asked.items() if not same(value, found.get(name, ""))]  # fmt: skip
 
 

@@ -248,7 +248,7 @@ class Daemon:
         )
         wait_while(lambda: not _SOCKET.exists() and program.poll() is None, _START_S, 0.01)
         if not _SOCKET.exists():
-            output = _LOG.read_text(errors="replace").strip() or "it said nothing"
+            output = _LOG.read_text(errors="replace").strip() or "it printed nothing"
             raise ZfsUnavailable(
                 f"zfs-fuse did not start: {output}",
                 remedy="Check that /dev/fuse exists and that dbbench runs as root.",

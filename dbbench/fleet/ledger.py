@@ -21,8 +21,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from dbbench import results
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
 from dbbench.fleet.room import HostSeen, HostState
@@ -30,7 +28,7 @@ from dbbench.metrics.clock import iso
 from dbbench.model import Run, TrialSpec
 from dbbench.model.base import NAME
 from dbbench.plan import blocks
-from dbbench.results.fileio import plain_file, read_bytes, sound_json, try_lock, write_json, writing
+from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json, try_lock, write_json, writing
 from dbbench.results.merging import Incoming
 from dbbench.run.adaptive import another, further
 
@@ -69,14 +67,8 @@ def save(results_folder: Path, fleet: Fleet) -> None:
 def load(results_folder: Path, name: str) -> Fleet:
     """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
     path = folder_of(results_folder, name) / "fleet.json"
-    try:
-        written = read_bytes(path, results_folder)
-        sound_json(written)
-        fleet = TypeAdapter(Fleet).validate_json(written)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunMissing(f'no fleet "{name}" in {results_folder}', remedy="dbbench fleet status") from None
-    except (OSError, ValidationError, ValueError) as error:
-        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    missing = RunMissing(f'no fleet "{name}" in {results_folder}', remedy="dbbench fleet status")
+    fleet = read_as(Fleet, path, results_folder, missing)
     for word in (fleet.name, *fleet.dealing):
         if not NAME.fullmatch(word) or fleet.name != name:  # these words become names of files and folders
             raise ResultDamaged(f"{path} cannot be read: {word!r} is not the name of this fleet or of a host")

@@ -20,13 +20,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from dbbench.errors import DbbenchError, ResultDamaged, ResultTooLarge, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Run, Trial, TrialSpec
-from dbbench.results.fileio import plain_file, read_bytes, sound_json, write_text
+from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json, write_text
 from dbbench.results.runs import (
     create_run,
     drivable,
@@ -72,7 +70,6 @@ __all__ = [
 
 
 _MOST_TOLD: Final = 5  # damaged trials, or damaged files of a trial, that an error lists
-_TRIAL: TypeAdapter[Trial] | None = None
 
 
 @dataclass(frozen=True)
@@ -218,16 +215,7 @@ def _trial(folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool) -> Trial 
 
 def load_trial(folder: Path) -> Trial:
     """Read trial.json."""
-    global _TRIAL
-    if _TRIAL is None:
-        _TRIAL = TypeAdapter(Trial)
-    path = folder / "trial.json"
-    try:
-        written = read_bytes(path, results_of(folder))
-        sound_json(written)
-        return _TRIAL.validate_json(written)
-    except (OSError, ValidationError, ValueError) as error:
-        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    return read_as(Trial, folder / "trial.json", results_of(folder))
 
 
 def runs(results: Path) -> list[Path]:

@@ -16,7 +16,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from dbbench.errors import (
     DbbenchError,
@@ -25,6 +27,7 @@ from dbbench.errors import (
     InputNotRegular,
     InputTooLarge,
     PlanInvalid,
+    ResultDamaged,
     ResultNotRegular,
     ResultsUnwritable,
     ResultTooLarge,
@@ -53,6 +56,8 @@ RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools
 _MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text
 _MOST_VALUES: Final = 2_000_000
 _LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and seeds are smaller
+_T = TypeVar("_T")
+_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
 _SUM: Final = b',\n "sha256": "'
 
 
@@ -248,6 +253,28 @@ def sound_json(written: bytes) -> Any:
                           object_pairs_hook=_distinct)  # fmt: skip
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def read_as(kind: type[_T], path: Path, below: Path, missing: DbbenchError | None = None) -> _T:
+    """Read a JSON file in the results folder `below` as this dataclass.
+
+    Raises `missing` if the file does not exist, ResultDamaged, and what `read_bytes` raises.
+    """
+    try:
+        return parsed_as(kind, read_summed(path, below))
+    except (OSError, ValueError) as error:
+        if missing is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise missing from None
+        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def parsed_as(kind: type[_T], written: bytes) -> _T:
+    """Return the content of a JSON file of the results as this dataclass. Raises ValueError."""
+    sound_json(written)
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)  # this takes tens of ms
+    value: _T = _ADAPTERS[kind].validate_json(written)
+    return value
 
 
 def _no_number(word: str) -> float:

@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.model import (
     CeilingFacts,
@@ -34,11 +32,11 @@ from dbbench.model import (
 from dbbench.model.base import NAME
 from dbbench.results.fileio import (
     exclusive,
+    parsed_as,
+    read_as,
     read_bytes,
-    read_summed,
     real_folder,
     sha256,
-    sound_json,
     sync,
     write_json,
     write_summed,
@@ -47,7 +45,6 @@ from dbbench.results.fileio import (
 )
 from dbbench.results.trials import SUMS, damage
 
-_RUN: TypeAdapter[Run] | None = None
 CEILING = "ceiling.json"
 
 
@@ -94,16 +91,9 @@ def written_spec(run: Run) -> bytes:
 
 def load_spec(folder: Path) -> Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
-    path = folder / "run.json"
-    try:
-        written = read_summed(path, folder.parent)
-        sound_json(written)
-        run = parsed_spec(written)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show") from None
-    except (OSError, ValidationError, ValueError) as error:
-        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-    _check_order(path, run)
+    missing = RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show")
+    run = _with_questions(read_as(Run, folder / "run.json", folder.parent, missing))
+    _check_order(folder / "run.json", run)
     return run
 
 
@@ -118,11 +108,11 @@ def _check_order(path: Path, run: Run) -> None:
 
 
 def parsed_spec(written: bytes) -> Run:
-    """Parse what `written_spec` returned. Raises ValidationError."""
-    global _RUN
-    if _RUN is None:  # creating the adapter takes tens of ms
-        _RUN = TypeAdapter(Run)
-    run = _RUN.validate_json(written)
+    """Parse what `written_spec` returned. Raises ValueError."""
+    return _with_questions(parsed_as(Run, written))
+
+
+def _with_questions(run: Run) -> Run:
     return run if run.questions else dataclasses.replace(run, questions=questions(run.settled))
 
 
@@ -173,17 +163,13 @@ def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
 def load_ceiling(folder: Path) -> CeilingFacts | None:
     """Read ceiling.json; None if the device has not been measured. Raises ResultDamaged."""
     path = folder / CEILING
-    try:
-        written = read_summed(path, folder.parent)
-        sound_json(written)
-        return TypeAdapter(CeilingFacts).validate_json(written)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return None
-    except (OSError, ValidationError, ValueError) as error:
-        raise ResultDamaged(
-            f"{path} cannot be read: {str(error).splitlines()[0]}",
-            remedy=f"Remove the file to measure the device again: rm {path}",
-        ) from error
+    try:
+        return read_as(CeilingFacts, path, folder.parent)
+    except ResultDamaged as error:
+        error.remedy = f"Remove the file to measure the device again: rm {path}"
+        raise
 
 
 @contextlib.contextmanager
@@ -203,8 +189,6 @@ def locked(folder: Path) -> Iterator[None]:
 LAB: Final = "powercut.json"
 KEPT: Final = "powercut"  # directory of disk images and logs
 
-_LAB: TypeAdapter[LabFacts] | None = None
-
 
 def save_lab(folder: Path, lab: LabFacts) -> None:
     """Write powercut.json and the checksums atomically."""
@@ -218,24 +202,16 @@ def save_lab(folder: Path, lab: LabFacts) -> None:
 
 def load_lab(folder: Path, *, verify: bool = True) -> LabFacts | None:
     """Read powercut.json; None without a power-loss lab. Raises ResultDamaged with the files that were changed."""
-    global _LAB
     path = folder / LAB
     if not os.path.lexists(path):
         return None
-    if _LAB is None:
-        _LAB = TypeAdapter(LabFacts)
     if verify and (faults := damage(folder, folder.parent, LAB)):
         raise ResultDamaged(
             f"{folder}: " + "; ".join(faults),
             effect="Nothing was changed.",
             remedy="Restore the folder from a copy, or run the command again with another --name.",
         )
-    try:
-        written = read_bytes(path, folder.parent)
-        sound_json(written)
-        lab = _LAB.validate_json(written)
-    except (OSError, ValidationError, ValueError) as error:
-        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    lab = read_as(LabFacts, path, folder.parent)
     rows = (replace(row, conclusion=row.conclusion or conclusion(row.statement)) for row in lab.rows)
     return replace(lab, rows=tuple(rows))
 

@@ -1,8 +1,8 @@
 """Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`.
 
-It runs before anything is installed, so it needs nothing but Python, imports nothing of dbbench, and is the one
-file beside `process.py` that starts programs. It must not harm a machine that serves databases already: what is
-there is neither upgraded nor removed, no cluster is created, no service started, and everything that will be
+It runs before anything is installed, so it needs nothing but Python, imports nothing of dbbench, and is, with
+`process.py`, the only file that starts programs. It must not harm a machine that already serves databases: installed
+packages are neither upgraded nor removed, no cluster is created, no service is started, and everything that will be
 installed is listed first.
 """
 

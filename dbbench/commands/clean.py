@@ -27,7 +27,7 @@ _TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # kinds of the 
 
 
 class Left(NamedTuple):
-    """Something that may be removed, and what it is."""
+    """Something that may be removed, with a description of it."""
 
     what: str
     path: Path

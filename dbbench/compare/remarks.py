@@ -1,4 +1,4 @@
-"""Remarks about a row, next to its figures: kinds with values. Their words are here and nowhere else."""
+"""Remarks about a row, shown next to its figures: kinds with values. Only this module has their texts."""
 
 from __future__ import annotations
 

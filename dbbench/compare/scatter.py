@@ -1,4 +1,4 @@
-"""How much the pairs of a run scatter, shared between them: with three blocks, a pair alone hardly knows its variance.
+"""How much the pairs of a run scatter. It is estimated from all pairs, because three blocks say little about one pair.
 
 The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical Applications in Genetics
 and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; scatter

@@ -1,6 +1,6 @@
-"""Arms of different runs against each other: kernels, engine versions. Nothing pairs them, so Welch's t on logarithms.
+"""Compare arms of different runs (kernels, engine versions), which are not paired, by Welch's t on logarithms.
 
-What else differed between the runs is in the ratio too; every row says so.
+The ratio includes everything else that differed between the runs; every row says so.
 
 The ratios of each host, and whether the hosts agree.
 

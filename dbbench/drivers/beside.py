@@ -102,7 +102,7 @@ class _Beside:
 
 
 def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
-    """Return the effect of the statement; seconds are those of the load's clock, and the window is `warm` to
+    """Return the metrics of the statement's effect; seconds are those of the load's clock, and the window is `warm` to
     `whole`."""
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
     before, around = (

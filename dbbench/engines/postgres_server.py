@@ -373,7 +373,7 @@ STATED: Final = ("wal_level", "archive_mode", SLOT, "huge_pages", "huge_pages_st
 def archiving(settings: Settings, datadir: Path, owner: User) -> dict[str, Scalar]:
     """Return the private settings of a local archive if the settings ask for one without naming their own command.
 
-    The archive is a directory beside the data, on the filesystem under test.
+    The archive is a directory next to the data, on the filesystem under test.
     """
     own_command = not {"archive_command", "archive_library"}.isdisjoint(settings)
     if own_command or not switched_on(settings, "archive_mode"):

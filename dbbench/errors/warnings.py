@@ -193,8 +193,9 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W038": WarningKind(
         "the kernel does not limit the memory",
         "The caches of the server fit the `memory` of the plan, but the page cache may grow beyond it, so reads that "
-        "should come from the disk may come from memory. Traeger and others surveyed 106 papers in 2008 and criticize "
-        "that many do not report how large the cache was in relation to the data.",
+        "should come from the disk may come from memory. Traeger and others surveyed 106 papers "
+        '("A Nine Year Study of File System and Storage Benchmarking", 2008) and found that many of them do not show '
+        "the true performance.",
         "Run as root on a system with cgroup v2 or the memory controller of v1.",
     ),
     "W039": WarningKind(
@@ -484,7 +485,7 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "few flushes or little log for the commits",
         "Commits of temporary or unlogged tables need neither flushes nor log; commits of other tables would not "
         'survive a power loss. Zheng and others ("Understanding the Robustness of SSDs under Power Fault", 2013) '
-        "tested 15 SSDs, of which 13 lost or damaged data.",
+        "tested 15 SSDs, of which 13 failed, for example by corrupting data.",
         "If the tables are permanent, look for what discards fsync.",
         True,
     ),

@@ -46,7 +46,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class See:
-    """Ensure that the host's blocks are run; answer with the first result that is not in `taken`.
+    """A question: ensure that the host's blocks are run; answer with the first result that is not in `taken`.
 
     After `patience_s` the answer comes without one, so that nothing waits for a coordinator that has ended.
     """

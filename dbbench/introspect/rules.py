@@ -155,7 +155,7 @@ Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; rais
 
 
 def told(ask: Ask, kept: Kept) -> list[ParameterType]:
-    """Return the parameters' types and ranges, in the order of `kept.parameters`. Raises the server's own error."""
+    """Return the types and ranges of `kept.parameters`, queried from the server. Raises the server's own error."""
     ask(f"PREPARE dbbench_asked AS {kept.text}")
     try:
         found = ask("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'")

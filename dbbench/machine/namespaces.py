@@ -327,7 +327,7 @@ class Mount:
 
 
 def mounts_of(process: Path) -> tuple[Mount, ...]:
-    """Return the mounts that a process sees, in mount order; `process` is its directory in /proc. Raises OSError."""
+    """Return the mounts in the namespace of a process (its directory in /proc), in mount order. Raises OSError."""
     return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
 
 

@@ -12,7 +12,9 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 from dbbench.model import EngineAgeFacts, FilesystemFacts, IoFacts, OperationFacts, SpaceFacts, Window
 
-SHORT_WINDOW_S: Final = 60.0  # below, neither checkpoints nor the filesystem's own periods are seen
+SHORT_WINDOW_S: Final = (
+    60.0  # a shorter window contains neither a checkpoint cycle nor the filesystem's commit intervals
+)
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
 SCAN_OF_CLONE: Final = "scan: clone"
 STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall

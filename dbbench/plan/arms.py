@@ -1,7 +1,7 @@
 """The arms of a plan: their labels, and lists of which each value becomes a separate cell.
 
-Arms are compared only within the same values. Of the plan's factors, each engine has those that it knows: `profile`, a
-word of its `switches` such as `binlog`, and server settings. It runs every combination of their levels.
+Arms are compared only within the same values. Of the plan's factors, each engine uses those that it supports:
+`profile`, a word of its `switches` such as `binlog`, and server settings. It runs every combination of their levels.
 """
 
 from __future__ import annotations

@@ -249,8 +249,8 @@ def _only_reads(script: str) -> bool:
 
 
 def once(plan: Plan) -> dict[str, int]:
-    """Return the bytes that a run writes to its devices besides its trials, by cause: the measurement of the bare
-    device, the image files, preconditioning."""
+    """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the
+    image files, preconditioning."""
     sizes = device_bytes(plan)
     if not sizes:
         return {}

@@ -1,4 +1,4 @@
-"""The verdict tables: one an engine and workload, each by that workload's own metric."""
+"""The verdict tables: one for each engine and workload, by that workload's primary metric."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def serving(lab: Lab, ground: Ground, datadir: Path) -> Iterator[Server]:
 
 
 def end(server: Server) -> None:
-    """Send SIGKILL to its process; its other processes end with its block."""
+    """Kill the server's first process with SIGKILL; its other processes end with its block."""
     if server.pid is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.pid, signal.SIGKILL)
@@ -246,7 +246,7 @@ _TORN: Final = re.compile(
 
 @dataclass(frozen=True)
 class Recovery:
-    """The result. `lost`: acknowledged commits that are missing. `harms` {}: nothing is missing."""
+    """The result of a recovery. `lost`: acknowledged commits that are missing. `harms` {}: nothing is missing."""
 
     acknowledged: int
     lost: int = 0

@@ -1,4 +1,4 @@
-"""What is compared with what: one group for each run, engine, workload and variant, with its arms' figures."""
+"""The groups of cells that are compared: one for each run, engine, workload and variant, with its arms' figures."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def of_summary(name: str) -> Of:
 
 
 def reason(trial: Trial) -> str:
-    """Return in a few words why a trial does not count."""
+    """Return in a few words why a trial is excluded."""
     if trial.error is not None:
         return f"{trial.error.id} in phase {trial.error.phase or 'unknown'}"
     if trial.status is Status.FAILED:

@@ -1,7 +1,7 @@
-"""From the page model to one HTML file: templates, styles, scripts and data in it, and a policy that allows no more.
+"""From the page model to one HTML file with its styles, scripts and data, and a policy that allows nothing else.
 
 All text goes through jinja2's autoescape. The scripts are allowed by their SHA-256, connections are not allowed
-at all; JSON stands in a block of its own with `<` written as \\u003c, so that no name can end it.
+at all; JSON is in a separate block with `<` written as \\u003c, so that no name can end it.
 """
 
 from __future__ import annotations

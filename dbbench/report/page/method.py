@@ -1,4 +1,4 @@
-"""Section "Method": how it was measured, what the plan asked for, and the command that repeats it."""
+"""Section "Method": how the run was measured, its plan, and the command that repeats it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The page as a value: everything that the templates say, a pure function of the results.
+"""The page as a value: everything that the templates show, as a pure function of the results.
 
-The same results give the same model, and the same model the same bytes: no clock, no chance, no order of a set.
+The same results give the same model, and the same model gives the same bytes: neither depends on the time, on random
+numbers or on the order of a set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Section "Nights": each series of a plan's nights as points with intervals, and the levels between its change points.
 
-Geometry only, in pixels; it needs no script and prints. A night without a figure is a gap, never a point.
+Geometry only, in pixels, so that the chart needs no script and can be printed. A night without a result is a gap,
+never a point.
 """
 
 from __future__ import annotations

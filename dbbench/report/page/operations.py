@@ -1,7 +1,7 @@
 """Operations after the load, and snapshots during it: one row for each step, one column for each arm.
 
-Tables aged by their engine: throughput and pieces against bytes written, and the scans before and after
-repair. Geometry only, in pixels; it needs no script and prints.
+Tables aged by their engine: throughput and extents as a function of the bytes written, and the scans before and after
+repair. Geometry only, in pixels, so that the charts need no script and can be printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a page may not tell: names of hosts and disks, paths, parameters. Taken out before the page is built."""
+"""Redaction of a page: names of hosts and disks, paths or parameters are removed before it is built."""
 
 from __future__ import annotations
 

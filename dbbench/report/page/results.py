@@ -1,4 +1,4 @@
-"""The results table: one row an arm, one column a metric that was measured, and a small curve of the run."""
+"""The results table: one row per arm, one column per measured metric, and a small curve of the throughput."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section "then and now" of a run that is a scale of a published study: its figures beside those measured here."""
+"""Section "Then and now" of the run of a published study: the published figures next to those of the run."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Why:
 
     @property
     def told(self) -> bool:
-        """Return whether there is a difference to explain; the other panels are folded."""
+        """Return whether the panel has a difference to explain; other panels are folded on the page."""
         return self.row.verdict in (*AHEAD, *BEHIND)
 
 

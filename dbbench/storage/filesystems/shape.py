@@ -36,9 +36,9 @@ def sync(path: Path) -> None:
 def healthy(fs: Mounted) -> str | None:
     """Return why the filesystem is no longer reliable, or None.
 
-    Besides changed mount options there are two signs, because neither works for all: a failing fsync (xfs after a
-    shutdown still says rw), and the superblock options ro, emergency_ro or shutdown. The kernel log is checked
-    elsewhere.
+    Changed mount options are one sign. There are two more, because neither works for all filesystems: a failing
+    fsync (xfs still reports rw after a shutdown), and the superblock options ro, emergency_ro or shutdown. The kernel
+    log is checked elsewhere.
     """
     now = mount_of(fs.path).options
     before = [option for option in fs.options_effective if option not in fs.properties]

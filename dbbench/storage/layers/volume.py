@@ -172,20 +172,20 @@ class LayerKind(Protocol):
         ...
 
     def end(self, name: str) -> None:
-        """Remove what was made under that name, in whatever state, and erase it from its devices. Do nothing if
+        """Remove the layer with that name, in whatever state it is, and erase it from its devices. Do nothing if
         nothing exists."""
         ...
 
 
 class Holding(Protocol):
-    """A kind that can hold something during the measurement: a snapshot."""
+    """A kind of layer that can hold a snapshot during the measurement."""
 
     def holding(self, layer: Layer) -> list[tuple[str, ...]]:
-        """Return the commands for that, after the restore, as a person would type them."""
+        """Return the commands that take the snapshot after the restore, as a user would type them."""
         ...
 
     def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Take it, given the facts of the volume; return the facts with what was read back."""
+        """Take the snapshot; return the facts of the volume with what was read back."""
         ...
 
 

@@ -20,9 +20,8 @@ from dbbench.machine.host.proc import (
     ProcessTimes,
     content,
     cpu_times,
-    pids,
     processes,
-    task,
+    tasks,
     threads,
     times_run,
     tree,
@@ -228,10 +227,7 @@ class TaskClock:
 
     def read(self) -> None:
         """Read all threads once, and the memory of each process of the server."""
-        listed = pids(self._proc)
-        self._foreign &= listed
-        tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
-        table = {process.pid: process for process in tasks if process is not None}
+        table = tasks(self._proc, self._foreign)
         ours = below(self._roots, table.values())
         self._foreign |= table.keys() - ours
         at, switches = time.monotonic(), dict[tuple[int, int], int]()

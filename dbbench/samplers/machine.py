@@ -29,7 +29,7 @@ from typing import Final
 
 from dbbench.machine import host, threads
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, Scheduled, Task, content, described, pids, scheduled, task, times_run
+from dbbench.machine.host.proc import PROC, Scheduled, Task, content, described, scheduled, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.namespaces import Mount
 from dbbench.machine.namespaces import mount_holding as holding
@@ -297,10 +297,7 @@ class Processes:
 
     def read(self) -> None:
         """Read the table of processes."""
-        listed = pids(self._proc)
-        self._foreign &= listed
-        tasks = (task(f"{self._proc}/{pid}") for pid in listed - self._foreign)
-        table = {process.pid: process for process in tasks if process is not None}
+        table = proc_files.tasks(self._proc, self._foreign)
         alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
         self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
         self._ours = {pid: process.started for pid, process in self._now.items()}

@@ -225,6 +225,14 @@ def pids(proc: Path = PROC) -> set[int]:
     return {int(name) for name in names if name.isdigit()}
 
 
+def tasks(proc: Path, without: set[int]) -> dict[int, Task]:
+    """Return the processes by pid, except for those in `without`; pids that are gone are removed from it."""
+    listed = pids(proc)
+    without &= listed
+    read = (task(f"{proc}/{pid}") for pid in listed - without)
+    return {process.pid: process for process in read if process is not None}
+
+
 def threads(process: Task, proc: Path = PROC) -> list[Task]:
     """Return the threads of a process; the process itself is the first one."""
     if process.threads <= 1:

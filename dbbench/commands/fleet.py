@@ -271,7 +271,7 @@ def record_of(results_folder: Path, name: str) -> bool:
 
 
 def put_stopped(here: list[Any]) -> None:
-    """Stop these supervisors of this machine and print what became of each."""
+    """Stop these supervisors of this machine and print the outcome of each."""
     from dbbench.fleet import remains
 
     left = remains.stop(here)

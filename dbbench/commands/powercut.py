@@ -45,8 +45,8 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Runs each filesystem setup with each engine on simulated disks in memory, cuts their power, recovers the server and
     looks for every acknowledged commit. The plan's device is not used.
 
-    Controls that must lose data run first; if they lose none, the test proves nothing and says so. Exit status 1: the
-    result contradicts a setup's durability class.
+    Controls that must lose data run first; if they lose none, the lab draws no conclusion and reports this. Exit
+    status 1: the result contradicts a setup's durability class.
     """
     request = able(asked(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
@@ -159,7 +159,7 @@ def _judge(lab: LabFacts) -> None:
         names = [f"{control.name} ({control.engine})" for control in lab.controls if control.blind]
         raise LabBlind(
             f"the controls {', '.join(names)} lost data too rarely",
-            effect=kept + " Without them the test proves nothing.",
+            effect=kept + " Without them, the lab cannot draw a conclusion.",
         )
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
         raise LabInvalid(f"too few valid cuts for {', '.join(few)}", effect=kept)

@@ -56,7 +56,7 @@ class Load(Protocol):
         ...
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until the tool has ended by itself. Its exit status proves nothing; see `outcome`."""
+        """Block until the tool has ended by itself. Its exit status is not sufficient; see `outcome`."""
         ...
 
     def outcome(self) -> Outcome:

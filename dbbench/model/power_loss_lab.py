@@ -68,7 +68,7 @@ class LabRow:
 
 @dataclass(frozen=True)
 class ControlFacts:
-    """A control that must lose data. `blind`: it did not, so the lab proves nothing for that engine."""
+    """A control that must lose data. `blind`: it did not, so the lab draws no conclusion about that engine."""
 
     name: str
     engine: str

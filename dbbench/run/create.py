@@ -79,7 +79,7 @@ def refine(folder: Path, precision: float | None, budget_s: float | None) -> Non
 
 
 def killed(run: LoadedRun) -> list[str]:
-    """Return the ids of trials that failed because their process died, which says nothing about the filesystem."""
+    """Return the ids of trials that failed because their process died, which is not evidence about the filesystem."""
     return [trial.id for trial in run.trials if trial.error is not None and trial.error.id == TrialDied.id]
 
 

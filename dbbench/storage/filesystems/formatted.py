@@ -80,7 +80,7 @@ class Formatted(Family):
         return {}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-        """Return what an fsync does not guarantee. Barriers are on if the kernel says nothing."""
+        """Return what an fsync does not guarantee. Barriers are on unless the kernel reports `nobarrier`."""
         return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
 
     def attributes(self, path: Path) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class Formatted(Family):
             self.mount(stored.setup, stored.volume, stored.fs.path)
 
     def remount(self, stored: Stored, *options: str) -> None:
-        """Mount again with additional options: another subvolume in the place of the filesystem."""
+        """Mount again with additional options: another subvolume instead of the filesystem."""
         self.unmount(stored.fs.path, stored.volume)
         self.mount(stored.setup, stored.volume, stored.fs.path, *options)
 

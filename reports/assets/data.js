@@ -58,19 +58,3 @@ function thinned(values, width) {
   }
   return means;
 }
-
-// The stretches of seconds in which a used trial of the arm has no value of `key`: [from, to, block].
-function gaps(group, key, arm) {
-  const { every, rows } = column(group, key), found = [];
-  const mine = group.trials.map((trial, r) => [trial, rows[r]]).filter(([trial]) => trial.arm === arm && trial.used);
-  for (const [trial, row] of mine) {
-    let begin = null;
-    const end = Math.ceil(trial.length / every);
-    for (let i = 0; i <= end; i++) {
-      const missing = i < end && row[i] !== row[i];
-      if (missing && begin === null) begin = i;
-      if (!missing && begin !== null) { found.push([begin * every, i * every, trial.block]); begin = null; }
-    }
-  }
-  return found;
-}

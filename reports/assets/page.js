@@ -46,10 +46,9 @@ const drawn = new Map(); // box -> { busy, again }
 function draw(box) {
   const known = drawn.get(box) || { busy: false, again: false };
   if (known.busy && !printing) { known.again = true; return; }
-  const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart), dark = isDark();
+  const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart);
   const width = printing ? 690 : Math.max(280, box.clientWidth);
-  const view = { state, width, dark, look: PAGE.looks[dark ? "dark" : "light"], shown: shownArms(group), narrow: width < 620 };
-  const { data, layout } = figure(group, chart, view), first = !drawn.has(box);
+  const { data, layout } = figure(group, chart, { state, width, dark: isDark(), shown: shownArms(group) }), first = !drawn.has(box);
   drawn.set(box, known);
   known.busy = true;
   (first ? Plotly.newPlot : Plotly.react)(box, data, layout, CONFIG).then(() => {
@@ -66,9 +65,9 @@ const CONFIG = {
 };
 
 function savePicture(box, format) {
-  const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart), look = PAGE.looks[isDark() ? "dark" : "light"];
-  const title = { text: escaped(`${chart.title} · ${group.title} · ${PAGE.about}`), font: { size: 13, color: look.ink }, x: 0.01, xanchor: "left" };
-  const layout = { ...box.layout, title, paper_bgcolor: look.ground, height: box.layout.height + 40, margin: { ...box.layout.margin, t: box.layout.margin.t + 40 } };
+  const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart), added = coloured(PAGE.picture, isDark());
+  added.title.text = escaped(`${chart.title} · ${group.title} · ${PAGE.about}`);
+  const layout = { ...box.layout, ...added, height: box.layout.height + 40, margin: { ...box.layout.margin, t: box.layout.margin.t + 40 } };
   Plotly.downloadImage({ data: box.data, layout }, { format, width: layout.width, height: layout.height, scale: format === "png" ? 2 : 1, filename: "dbbench-" + group.id + "-" + chart.id });
 }
 
@@ -129,7 +128,7 @@ function label() {
   const shown = new Set(shownArms(group).map((arm) => group.arms[arm]));
   for (const chip of $$("[data-arm]")) { chip.hidden = !group.arms.includes(+chip.dataset.arm); chip.setAttribute("aria-pressed", shown.has(+chip.dataset.arm)); }
   for (const button of $$("[data-switch]")) button.setAttribute("aria-pressed", state[button.dataset.switch]);
-  $('[data-switch="relative"]').textContent = "Relative to " + PAGE.arms[group.arms[group.baseline]].name;
+  $('[data-switch="relative"]').textContent = group.relative;
   $("#range").textContent = !group.seconds ? "" : state.range ? `${state.range[0]}–${state.range[1]} s of ${group.seconds}` : `0–${group.seconds} s`;
 }
 

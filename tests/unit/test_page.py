@@ -261,6 +261,38 @@ def test_stalls_are_those_of_the_trials(demo: LoadedRun) -> None:
         assert seen > 0
 
 
+def test_figures_refer_to_columns_that_exist(tmp_path: Path) -> None:
+    """Every trace names an arm and packed columns of its group; in each plot every arm has a line that no button hides.
+    An arm with two used trials has a line for each, an excluded trial is only among "Each trial".
+    """
+    page = model(tmp_path, Shape(work=TPCB, blocks=2, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), gaps=(8, 12)))
+    group = page.drawing["groups"][0]
+    for chart in group["charts"]:
+        always: dict[str, set[int]] = {}
+        for trace in chart["data"]:
+            meta = trace["meta"]
+            columns = {meta["key"]} if "key" in meta else set(meta.get("keys", ()))
+            assert columns <= set(group["series"]) and (columns or meta["of"] in ("stalls", "checkpoints"))
+            assert all(group["trials"][row]["arm"] == meta["arm"] for row in meta.get("rows", ()))
+            if meta["of"] in ("median", "rows", "sum") and "trials" not in meta:
+                always.setdefault(trace["yaxis"], set()).add(meta["arm"])
+        every = {arm for arms in always.values() for arm in arms}
+        assert every == {0, 1, 2}
+        assert chart["id"] == "cpu" or all(arms == every for arms in always.values())
+    lines = [t for t in group["charts"][0]["data"] if t["meta"]["arm"] == 1 and t["meta"]["of"] == "rows"]
+    assert [(t["name"], "trials" in t["meta"]) for t in lines] == [
+        ("xfs block 1", False), ("xfs block 2, excluded", True), ("xfs block 2", False)
+    ]  # fmt: skip
+
+
+def test_every_colour_of_a_figure_has_a_dark_one(demo: LoadedRun) -> None:
+    """The dark look leaves no colour of the light one."""
+    drawing = build([demo]).drawing
+    text = json.dumps([drawing["template"], drawing["picture"], [group["charts"] for group in drawing["groups"]]])
+    colors = set(re.findall(r"#[0-9a-f]{6,8}|rgba\([^)]*\)", text)) - {"rgba(0,0,0,0)"}
+    assert len(colors) > 15 and colors <= set(drawing["dark"])
+
+
 def test_excluded_trials_are_hollow_and_have_a_reason(tmp_path: Path) -> None:
     """A suspect block is repeated: its points stay, hollow, with the reason in their title."""
     page = model(tmp_path, Shape(work=TPCB, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), measure_s=60))

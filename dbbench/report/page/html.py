@@ -26,7 +26,7 @@ from dbbench.report.page.power_loss import HEADINGS
 LIBRARY: Final = "plotly-cartesian.min.js"
 # The page has these scripts in this order in a single function, so a file can use the declarations of earlier files,
 # and none of them is global.
-SCRIPTS: Final = ("data.js", "figures.js", "charts.js", "page.js", "pictures.js")
+SCRIPTS: Final = ("data.js", "figures.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
 
 

@@ -17,6 +17,7 @@ from dbbench.report.page.choose import Choose, choose
 from dbbench.report.page.dots import DotPlot, dot_plots
 from dbbench.report.page.environment import Environment, environment
 from dbbench.report.page.factors import FactorPlot, factor_plots
+from dbbench.report.page.figures import RELATIVE, figures, picture
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import Verdict, verdict
@@ -30,7 +31,7 @@ from dbbench.report.page.results import ResultTable, result_table
 from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.telemetry import telemetry
-from dbbench.report.page.theme import DARK, LIGHT, Mark, template
+from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
 from dbbench.report.page.timeline import Timeline, timeline
 from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun
@@ -47,6 +48,7 @@ class GroupView:
     dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
     whys: tuple[Why, ...]
     timeline: Timeline
+    figures: list[dict[str, Any]]  # the charts of the timelines, for the script
 
 
 @dataclass(frozen=True)
@@ -130,19 +132,21 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
 
 def _comparison(group: Group) -> GroupView:
     seconds = telemetry(group)
+    lines = timeline(group, seconds)
     return GroupView(
-        group, result_table(group, seconds), dot_plots(group), whys(group, seconds), timeline(group, seconds)
-    )
+        group, result_table(group, seconds), dot_plots(group), whys(group, seconds), lines,
+        figures(group, seconds, lines)
+    )  # fmt: skip
 
 
 def _drawing(marks: Sequence[Mark], comparisons: Sequence[GroupView], about: str) -> dict[str, Any]:
     return {
         "about": about,
-        "arms": [{"name": m.name, "light": m.light, "dark": m.dark, "dash": m.dash} for m in marks],
-        "looks": {
-            name: plain(look) | {"template": template(look)} for name, look in (("light", LIGHT), ("dark", DARK))
-        },
-        "groups": [c.timeline.data | {"table": c.table.raw()} for c in comparisons],
+        "template": template(LIGHT),
+        "dark": dark_colors(marks),
+        "relative": RELATIVE,
+        "picture": picture(),
+        "groups": [c.timeline.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
     }
 
 

@@ -5,7 +5,8 @@ A hue means an fs setup and nothing else anywhere on the page; dash and shape sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 # (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour blindness. Colours
@@ -20,6 +21,8 @@ HUES: Final = (
     ("#7a6f00", "#f0e442"),  # yellow
     ("#4d5661", "#c3ccd5"),  # grey in place of black
 )
+BAND: Final = ("26", "33")  # opacity of a band on white and on black, in hexadecimal: 15 and 20 %
+PALE: Final = "8c"  # 55 %
 # Pixels on, off; 5 dashes and 8 hues have no common factor, so 40 arms differ.
 DASHES: Final = ((), (7, 3), (2, 3), (9, 3, 2, 3), (13, 4))
 SHAPES: Final = (
@@ -71,6 +74,16 @@ class Mark:
         return HUES[self.index % len(HUES)][1]
 
     @property
+    def band(self) -> str:
+        """Return the light colour of a band."""
+        return self.light + BAND[0]
+
+    @property
+    def pale(self) -> str:
+        """Return the light colour of a trial around the median."""
+        return self.light + PALE
+
+    @property
     def dasharray(self) -> str:
         """Return the dashes for SVG: "7 3"; "" is a solid line."""
         return " ".join(map(str, DASHES[self.index % len(DASHES)]))
@@ -83,6 +96,15 @@ class Mark:
     @property
     def path(self) -> str:
         return SHAPES[self.index % len(SHAPES)][1]
+
+
+def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
+    """Return the dark colour for each light one, for furniture and marks."""
+    light, dark = (astuple(look) for look in (LIGHT, DARK))
+    colors = dict(zip((*light[:-1], *light[-1]), (*dark[:-1], *dark[-1]), strict=True))
+    for mark in marks:
+        colors |= {mark.light: mark.dark, mark.band: mark.dark + BAND[1], mark.pale: mark.dark + PALE}
+    return colors
 
 
 def template(look: Look) -> dict[str, Any]:

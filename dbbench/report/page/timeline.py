@@ -1,5 +1,5 @@
 """The timelines: their charts, the columns of each, and their captions (a chart is one entry); and the data of a group
-for the script: packed seconds, trials, stalls, warnings with their second.
+for the script: packed seconds, and the trials with stalls, checkpoints and missing data. `figures.py` draws them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from dbbench.model import Trial
 from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values
 from dbbench.units import GROUP, count, listed, number
@@ -22,10 +23,23 @@ MOST_VALUES: Final = 40_000
 
 
 @dataclass(frozen=True)
+class Events:
+    """What the strip above a large chart shows, by trial, and the labels above it. `missing`: the seconds without a
+    value by trial and column, as [first, after the last].
+    """
+
+    warnings: list[tuple[str, int, int]]  # ID, second, arm
+    stalls: dict[str, list[int]]
+    checkpoints: dict[str, list[int]]
+    missing: dict[str, dict[str, list[list[int]]]]
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """`charts` in the order of the page; `data` is what the script reads."""
+    """`charts` in the order of the page; `data` is what the script reads, other than the figures."""
 
     charts: tuple[DrawnChart, ...]
+    events: Events
     data: dict[str, Any]
 
 
@@ -42,23 +56,25 @@ def timeline(group: Group, seconds: Telemetry) -> Timeline:
             rows = [coarse(column(seconds, trial.id, panel), every) for trial in trials]
             series[panel.panel.key] = [every, length, *packed(rows, length)]
     place = {arm: index for index, arm in enumerate(group.arms)}
-    return Timeline(charts, {
+    events = Events(
+        sorted({(w.id, w.second, place[t.fs_setup]) for t in trials for w in t.warnings
+                if w.second is not None and 0 <= w.second < seconds.seconds}, key=lambda warning: warning[1:]),
+        {t.id: seconds.stalls(t) for t in trials},
+        {t.id: seconds.checkpoints(t) for t in trials},
+        {t.id: _missing(charts, t, seconds) for t in trials},
+    )  # fmt: skip
+    return Timeline(charts, events, {
         "id": group.ident,
         "title": group.title,
         "arms": [group.marks[arm].index for arm in group.arms],
         "baseline": place.get(group.baseline, 0),
+        "relative": f"Relative to {group.baseline}",
         "seconds": seconds.seconds,
         "warmup": seconds.warmup,
-        "charts": [_chart(drawn) for drawn in charts if drawn.panels],
         "trials": [
-            {"arm": place[t.fs_setup], "block": t.block, "attempt": t.attempt, "used": t.id in group.used,
-             "length": seconds.series[t.id].seconds, "stalls": seconds.stalls(t),
-             "checkpoints": seconds.checkpoints(t)}
+            {"arm": place[t.fs_setup], "block": t.block, "used": t.id in group.used, "stalls": events.stalls[t.id],
+             "checkpoints": events.checkpoints[t.id], "missing": events.missing[t.id]}
             for t in trials
-        ],
-        "warnings": [
-            [w.id, w.second, place[t.fs_setup], t.block]
-            for t in trials for w in t.warnings if w.second is not None and 0 <= w.second < seconds.seconds
         ],
         "series": series,
     })  # fmt: skip
@@ -76,17 +92,17 @@ def coarse(values: Values, every: int) -> Values:
     return np.where(count > 0, means, np.nan)
 
 
-def _chart(drawn: DrawnChart) -> dict[str, Any]:
-    return {
-        "id": drawn.chart.ident,
-        "kind": drawn.chart.kind,
-        "title": drawn.chart.title,
-        "panels": [
-            {"key": p.panel.key, "title": p.panel.title, "unit": p.panel.unit, "digits": p.panel.digits,
-             "note": p.note}
-            for p in drawn.panels
-        ],
-    }  # fmt: skip
+def _missing(charts: Sequence[DrawnChart], trial: Trial, seconds: Telemetry) -> dict[str, list[list[int]]]:
+    """Return the seconds in which a trial has no throughput, no p95 or no CPU, as [first, after the last]."""
+    panels = [panel for drawn in charts for panel in drawn.panels if panel.panel.key in ("tps", "p95", "user")]
+    return {panel.panel.key: gaps(column(seconds, trial.id, panel)) for panel in panels}
+
+
+def gaps(values: Values) -> list[list[int]]:
+    """Return the stretches without a value, each as [first, after the last]."""
+    edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
+    stretches: list[list[int]] = edges.reshape(-1, 2).tolist()
+    return stretches
 
 
 # --- columns of numbers as short text: 16-bit scaled integers, little-endian, in base64 -------------

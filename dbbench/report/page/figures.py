@@ -1,0 +1,309 @@
+"""The timelines as plotly figures without their values: traces, axes, shapes and annotations, in the light colours.
+
+The page's script (`reports/assets/figures.js`) fills them with the packed seconds. What it has to know of a trace is in
+its `meta`: `arm` is the index of its fs setup, `key` or `keys` are its columns, and `of` is one of
+
+    median, band       of the used trials of the arm, in each second (band: from p10 to p90)
+    rows               the values of the trials `rows`, one trial after the other
+    area, sum          of the last of `keys`, on top of the others: the area itself, and its line with the hover text
+    stalls, checkpoints, missing    in the row `row` of the strip
+
+With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of a shape or annotation
+has the words that the script looks for: "arm 2" belongs to this arm, "absolute" and "relative" to that view, "empty" to
+a plot without data, "marked" to the marked second, "end" to the end of a line; to "means" it adds their length.
+
+The script decides only what depends on zoom, width and the selected setups and view: values (and of how many seconds a
+point is the mean), the ranges of the axes with the ticks of logarithmic ones, the heights of the names at the ends of
+the lines, and the number of columns of small multiples. For the dark look it exchanges colours (`theme.dark_colors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from dbbench.model import Trial
+from dbbench.report.page.groups import Group
+from dbbench.report.page.telemetry import LEAST_TRIALS, Telemetry
+from dbbench.report.page.theme import LIGHT, Mark, template
+from dbbench.report.page.timeline import DrawnChart, DrawnPanel, Events, Timeline
+from dbbench.units import GROUP
+
+POINTS: Final = 120  # most points of a line in a small multiple; more are not legible
+COLUMNS: Final = (520, 860)  # small multiples have a second and a third column from these widths, px
+GAP: Final = 52  # px between two rows of small multiples: ticks, and the title of the next plot
+ROW: Final = 13  # height of a row of the strip, px
+MOST_WARNINGS: Final = 8  # labels of warnings above a chart
+CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
+SMALL: Final = {"size": 11}
+HATCHED: Final = {"shape": "/", "fgcolor": LIGHT.kinds[1], "bgcolor": LIGHT.kinds[2], "size": 5, "solidity": 0.28}
+KINDS: Final = {  # of CPU time: fill, hatching, sign in the key and its colour
+    "user": (LIGHT.kinds[0], None, "■", LIGHT.kinds[0]),
+    "system": (LIGHT.kinds[1], None, "■", LIGHT.kinds[1]),
+    "iowait": (LIGHT.kinds[2], HATCHED, "▨", LIGHT.kinds[1]),
+    "steal": (LIGHT.kinds[3], None, "■", LIGHT.kinds[3]),
+}
+RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}  # of traces and axes in that view
+
+
+def figures(group: Group, seconds: Telemetry, timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the charts of a group for the script: id, title, and the figure as JSON without its template, which is
+    that of all figures. A headline has a second layout, `narrow`, for phones.
+    """
+    return [
+        {"id": drawn.chart.ident, "title": drawn.chart.title, **_figure(drawn, group, seconds, timeline.events)}
+        for drawn in timeline.charts if drawn.panels
+    ]  # fmt: skip
+
+
+def _figure(drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events) -> dict[str, Any]:
+    if drawn.chart.kind == "stack":
+        traces = [trace for arm in range(len(group.arms)) for trace in _areas(drawn.panels, arm)]
+        return _plain(traces, _stack(drawn, group, seconds))
+    traces = [t for n, panel in enumerate(drawn.panels, 1) for t in _lines(panel, group, seconds, n)]
+    if drawn.chart.kind == "grid":
+        return _plain(traces, _grid(drawn, group, seconds))
+    strip = _strip(drawn, group, seconds, events)
+    wide, narrow = (_headline(drawn, group, seconds, events, strip, phone) for phone in (False, True))
+    return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
+
+
+def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
+    layout.template = template(LIGHT)  # without one, plotly adds its own
+    plain: dict[str, Any] = go.Figure(traces, layout).to_plotly_json()
+    del plain["layout"]["template"]
+    return plain
+
+
+def picture() -> dict[str, Any]:
+    """Return the layout that is added to a chart when it is saved as a picture."""
+    title = {"font": {"size": 13, "color": LIGHT.ink}, "x": 0.01, "xanchor": "left"}
+    plain: dict[str, Any] = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
+    return plain
+
+
+# --- lines: medians with bands, and trials -----------------------------------------------------------
+
+
+def _axes(n: int) -> tuple[str, str]:
+    """Return the axes of the n-th plot as plotly writes them: x and y, x2 and y2."""
+    return ("x", "y") if n == 1 else (f"x{n}", f"y{n}")
+
+
+def _lines(drawn: DrawnPanel, group: Group, seconds: Telemetry, n: int) -> list[go.Scatter]:
+    """Return the traces of a panel. An arm with one or two used trials has a line for each instead of a median."""
+    traces = []
+    for index, arm in enumerate(group.arms):
+        rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
+        used = [row for row, trial in rows if trial.id in group.used]
+        line = _Lines(drawn, group.marks[arm], index, *_axes(n))
+        if 0 < len(used) < LEAST_TRIALS:
+            traces += [line.trial(row, trial, trial.id in group.used, 1.6) for row, trial in rows]
+        else:
+            excluded = [line.trial(row, trial, False, 1.1) for row, trial in rows if trial.id not in group.used]
+            traces += [line.band(), line.trials(used), *excluded, line.median()]
+    return traces
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of one arm in one panel."""
+
+    drawn: DrawnPanel
+    mark: Mark
+    arm: int
+    x: str
+    y: str
+
+    def _trace(self, meta: dict[str, Any], **rest: Any) -> go.Scatter:
+        return go.Scatter(meta={"key": self.drawn.panel.key, "arm": self.arm, **meta}, xaxis=self.x, yaxis=self.y,
+                          mode="lines", **rest)  # fmt: skip
+
+    @property
+    def _hover(self) -> str:
+        panel = self.drawn.panel
+        return f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"
+
+    def median(self) -> go.Scatter:
+        return self._trace({"of": "median"}, name=_text(self.mark.name), hovertemplate=self._hover,
+                           line={"color": self.mark.light, "width": 2, "dash": self.mark.dash})  # fmt: skip
+
+    def band(self) -> go.Scatter:
+        return self._trace({"of": "band", "trials": False}, hoverinfo="skip", line={"width": 0}, fill="toself",
+                           fillcolor=self.mark.band)  # fmt: skip
+
+    def trials(self, rows: Sequence[int]) -> go.Scatter:
+        """Return the used trials around a median: one pale trace, without a hover text."""
+        return self._trace({"of": "rows", "rows": list(rows), "trials": True}, hoverinfo="skip",
+                           line={"color": self.mark.pale, "width": 1.1, "dash": self.mark.dash})  # fmt: skip
+
+    def trial(self, row: int, trial: Trial, used: bool, width: float) -> go.Scatter:
+        meta = {"of": "rows", "rows": [row]} | ({} if used else {"trials": True})
+        name = f"{_text(self.mark.name)} block {trial.block}{'' if used else ', excluded'}"
+        dash = self.mark.dash if used else "2px,2px"
+        return self._trace(meta, name=name, hovertemplate=self._hover,
+                           line={"color": self.mark.light, "width": width, "dash": dash})  # fmt: skip
+
+
+# --- headline: large lines, and above them a row for each arm with stalled seconds or missing data -------
+
+
+def _headline(
+    drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events, strip: Sequence[go.Scatter], narrow: bool
+) -> go.Layout:
+    rows = len({trace.meta["row"] for trace in strip})
+    plot = 280 if drawn.chart.ident == "tps" else 220
+    height = ROW * rows + 14 if rows else 0
+    top = 38 if events.warnings else 22
+    longest = max(map(len, group.arms))
+    cut = plot / (plot + height)
+    left = max(56.0, 12 + 6.4 * min(longest, 20)) if rows and not narrow else 56
+    right = 8 if narrow else 14 + 7.6 * min(longest, 24)
+    above: dict[str, Any] = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom"}
+    font = {"size": 11.5, "color": LIGHT.muted}
+    labels = [{**above, "x": seconds.warmup - 0.5, "xanchor": "left", "text": "window", "font": font}]
+    if seconds.warmup:
+        labels.append(labels[0] | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
+    labels += [{**above, "name": f"arm {arm}", "x": second, "xanchor": "center", "yshift": 16,
+                "text": f"▾ {_text(warning)}", "font": SMALL | {"color": LIGHT.warn}}
+               for warning, second, arm in events.warnings[:MOST_WARNINGS]]  # fmt: skip
+    ends = [{"name": f"end arm {index}", "xref": "x domain", "yref": "y domain", "x": 1, "y": 0, "xanchor": "left",
+             "xshift": 7, "yanchor": "middle", "text": _text(arm),
+             "font": {"size": 12.5, "color": group.marks[arm].light}}
+            for index, arm in enumerate(group.arms)]  # fmt: skip
+    layout = go.Layout(
+        height=plot + height + top + 30,
+        margin={"l": left, "r": right, "t": top, "b": 30},
+        xaxis={"anchor": "y", "nticks": 5 if narrow else 9, "unifiedhovertitle": {"text": "second %{x}"}},
+        yaxis={"domain": [0, cut], "anchor": "x"},
+        shapes=_shapes(1, seconds),
+        annotations=[*labels, _empty(1), *([] if narrow else ends)],
+        meta={},
+    )
+    if rows:
+        layout.yaxis2 = {"type": "category", "domain": [cut + (1 - cut) * 0.12, 1], "range": [rows - 0.4, -0.6],
+                         "dtick": 1, "tickfont": SMALL, "showline": False, "ticks": "", "anchor": "x"}  # fmt: skip
+    return layout
+
+
+def _strip(drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events) -> list[go.Scatter]:
+    """Return the traces above a headline chart: the rows of the arms, then that of the checkpoints."""
+    keys = [drawn.panels[0].panel.key, "user"]  # columns of the load generator and of sar
+    traces, checkpoints = [], []
+    for index, arm in enumerate(group.arms):
+        mark, used = group.marks[arm], [trial.id for trial in seconds.trials if trial in seconds.used(arm)]
+        row = {"arm": index, "row": _text(arm)}
+        if any(events.missing[trial].get(key) for trial in used for key in keys):
+            traces.append(go.Scatter(meta={"of": "missing", "keys": keys, **row}, xaxis="x", yaxis="y2", mode="lines",
+                                     hoverinfo="skip", opacity=0.75,
+                                     line={"color": LIGHT.kinds[2], "width": 8}))  # fmt: skip
+        if any(events.stalls[trial] for trial in used):
+            traces.append(_ticks({"of": "stalls", **row}, arm, "stalled, block %{text}", mark.light))
+        if any(events.checkpoints[trial] for trial in used):
+            hover = f"begins, {_text(arm)} block %{{text}}"
+            meta = {"of": "checkpoints", "arm": index, "row": CHECKPOINT}
+            checkpoints.append(_ticks(meta, CHECKPOINT, hover, LIGHT.muted))
+    return traces + checkpoints
+
+
+def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatter:
+    marker = {"symbol": "line-ns", "size": 9, "line": {"width": 1.8, "color": color}}
+    return go.Scatter(meta=meta, xaxis="x", yaxis="y2", mode="markers", name=_text(name), hovertemplate=hover,
+                      marker=marker)  # fmt: skip
+
+
+# --- small multiples: a plot for each panel, or for each arm ------------------------------------------
+
+
+def _grid(drawn: DrawnChart, group: Group, seconds: Telemetry) -> go.Layout:
+    layout = _cells(len(drawn.panels), 178, 26, seconds)
+    titles = []
+    for n, part in enumerate(drawn.panels, 1):
+        panel, note = part.panel, f", {part.note}" if part.note else ""
+        unit = panel.unit if panel.title else ""
+        for view, scale in (("absolute", unit), ("relative", f"% of {group.baseline}")):
+            titles.append(_title(n, f"{view} means", panel.title or drawn.chart.title, scale + note))
+        titles.append(_empty(n))
+    layout.annotations = titles
+    return layout
+
+
+def _stack(drawn: DrawnChart, group: Group, seconds: Telemetry) -> go.Layout:
+    layout = _cells(len(group.arms), 150, 46, seconds, by_arm=True)
+    for n in range(1, len(group.arms) + 1):
+        layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
+    signs = (f'<span style="color:{KINDS[p.panel.key][3]}">{KINDS[p.panel.key][2]}</span> {p.panel.title}'
+             for p in drawn.panels)  # fmt: skip
+    key = {"name": "means", "xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom",
+           "yshift": 22, "text": "   ".join(signs), "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
+    arms = [item for index, arm in enumerate(group.arms)
+            for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))]  # fmt: skip
+    layout.annotations = [key, *arms]
+    return layout
+
+
+def _cells(plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False) -> go.Layout:
+    """Return the layout of `plots` plots of this height. The script chooses the number of columns by `meta`."""
+    layout = go.Layout(
+        margin={"l": 50, "r": 14, "t": top, "b": 30},
+        grid={"xgap": 0.16, "ygap": GAP / (height + GAP)},
+        shapes=[shape for n in range(1, plots + 1) for shape in _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")],
+        meta={"columns": COLUMNS, "height": height, "gap": GAP, "points": POINTS},
+    )
+    for n in range(1, plots + 1):
+        x, y = _axes(n)
+        layout[f"xaxis{n}"] = {"anchor": y, "nticks": 5, "unifiedhovertitle": {"text": "around second %{x:.0f}"}}
+        layout[f"yaxis{n}"] = {"anchor": x, "nticks": 5}
+    return layout
+
+
+def _areas(panels: Sequence[DrawnPanel], arm: int) -> list[go.Scatter]:
+    """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of its seconds."""
+    x, y = _axes(arm + 1)
+    keys = [drawn.panel.key for drawn in panels]
+    traces = []
+    for n, drawn in enumerate(panels, 1):
+        fill, pattern, _, _ = KINDS[drawn.panel.key]
+        meta = {"keys": keys[:n], "arm": arm}
+        traces += [
+            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=drawn.panel.title,
+                       hoverinfo="skip", line={"width": 0}, fill="toself", fillcolor=fill, fillpattern=pattern),
+            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=drawn.panel.title,
+                       hovertemplate=f"%{{customdata:.1f}}{GROUP}%", line={"width": 0, "color": fill}),
+        ]  # fmt: skip
+    return traces
+
+
+# --- parts of all charts --------------------------------------------------------------------------------
+
+
+def _text(name: str) -> str:
+    """Return a name for plotly, which interprets some tags."""
+    return escape(name, quote=False)
+
+
+def _title(n: int, name: str, title: str, scale: str) -> dict[str, Any]:
+    x, y = _axes(n)
+    return {"name": name, "xref": f"{x} domain", "yref": f"{y} domain", "x": 0, "y": 1, "xanchor": "left",
+            "yanchor": "bottom", "yshift": 4, "text": f"<b>{_text(title)}</b> {_text(scale)}",
+            "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
+
+
+def _empty(n: int, arm: str = "") -> dict[str, Any]:
+    x, y = _axes(n)
+    return {"name": f"empty{arm}", "xref": f"{x} domain", "yref": f"{y} domain", "x": 0.5, "y": 0.5, "text": "no data"}
+
+
+def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
+    """Return the shaded warm-up and the line at the marked second of the n-th plot."""
+    x, y = _axes(n)
+    upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
+    warmup = {"name": arm, "type": "rect", "x0": -0.5, "x1": seconds.warmup - 0.5, "fillcolor": LIGHT.shade,
+              "line": {"width": 0}, "layer": "below"}  # fmt: skip
+    marked = {"name": f"marked {arm}", "type": "line", "x0": 0, "x1": 0, "line": {"color": LIGHT.warn, "width": 1.6},
+              "layer": "above"}  # fmt: skip
+    return [upright | shape for shape in ((warmup, marked) if seconds.warmup else (marked,))]

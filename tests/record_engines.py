@@ -1,8 +1,8 @@
-"""Record what servers of one release answer, for tests/fixtures/engines: their counters around a small load.
+"""Record what servers of a release return, for tests/fixtures/engines: their counters before and after a small load.
 
     python -m tests.record_engines postgres-18 mariadb-11.8 ...
 
-"postgres", "mariadb" and "mysql" without a release stand for the installed ones.
+"postgres", "mariadb" and "mysql" without a release are the installed ones.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def record(name: str, folder: Path) -> None:
 
 
 def settings_of(kind: str) -> Settings:
-    """The defaults, with checkpoints that come soon."""
+    """Return the default settings, with frequent checkpoints."""
     small = {"checkpoint_timeout": "30s", "max_wal_size": "32MB", "min_wal_size": "32MB", "track_wal_io_timing": True}
     return merged(("default", ENGINES[kind].defaults(None)), ("plan", small if kind == "postgres" else {}))
 
 
 def load(server: Server) -> None:
-    """Some thousand rows at once, then single commits."""
+    """Insert some thousand rows at once, then commit single rows."""
     if server.engine == "postgres":
         execute(server, f"INSERT INTO t SELECT n, repeat('a', 1500) FROM generate_series(1, {ROWS}) n")
     else:
@@ -104,7 +104,7 @@ def answers(server: Server) -> Any:
 
 
 def has_counted(row: dict[str, Any]) -> bool:
-    """Whether a row has any count: most rows of pg_stat_io have none."""
+    """Return whether a row has any count; most rows of pg_stat_io have none."""
     return any(value for name, value in row.items() if isinstance(value, int | float) and name != "op_bytes")
 
 
@@ -114,7 +114,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def lines(value: Any, depth: int) -> str:
-    """JSON with line breaks down to that depth."""
+    """Return JSON with line breaks down to that depth."""
     if depth == 0 or not isinstance(value, dict | list) or not value:
         return json.dumps(value)
     if isinstance(value, dict):

@@ -1,11 +1,11 @@
-"""A tiny plan with another release's servers and tools: what do its trials lack that Debian 12's have?
+"""Run a tiny plan with the servers and tools of another release; list what its trials lack compared with Debian 12.
 
     make releases RELEASE=debian13
     sudo .venv/bin/python -m tests.releases ubuntu2604 --command "make demo"
 
 A bare root of the release is built once, by debootstrap, and kept in the user's cache; a damaged or outdated one is
-built again. Everything runs in a mount namespace of its own: nothing is left mounted, and the kept root stays as it is,
-as trials run on an overlay of it. `--command` runs a command in a fresh clone of this checkout in a copy of the bare
+built again. Everything runs in a private mount namespace, so nothing stays mounted. Trials run on an overlay of the
+kept root, which does not change. `--command` runs a command in a fresh clone of this checkout in a copy of the bare
 root, as a new user would.
 """
 
@@ -86,7 +86,7 @@ STRANGE: Final = ("W013", "W140", "W141")  # what a program printed was not unde
 
 
 class Release(NamedTuple):
-    """How debootstrap makes its root."""
+    """A release, and how debootstrap makes its root."""
 
     suite: str
     ubuntu: bool = False
@@ -109,18 +109,18 @@ class Broken(Exception):
 
 
 def folder() -> Path:
-    """dbbench/releases in the XDG cache."""
+    """Return dbbench/releases in the XDG cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "releases"
 
 
 def bare(name: str) -> Path:
-    """The root of a release with what the README asks a new user for, built now where it is missing or damaged."""
+    """Return the root of a release with the packages that the README names; build it if it is missing or damaged."""
     return _kept(folder() / name, FIRST, lambda making: _bare(making, RELEASES[name]))
 
 
 def equipped(name: str) -> Path:
-    """The same with the packages and the virtual environment that trials need; outdated when their lists change."""
+    """Return the root with the packages and the virtual environment of trials, built from the current lists."""
     lists = (repr(TOOLS), (CHECKOUT / "requirements.lock").read_text())
     recipe = hashlib.sha256("".join(lists).encode()).hexdigest()
     return _kept(folder() / f"{name}-run", recipe, lambda making: _equipped(making, bare(name)))
@@ -144,7 +144,7 @@ def _kept(root: Path, recipe: str, make: Callable[[Path], None]) -> Path:
 
 
 def _content(root: Path) -> str:
-    """A digest of names, sizes and times of all files: what was removed, cut or written shows without being read."""
+    """Return a digest of names, sizes and times of all files, which detects changes without reading the files."""
     found = hashlib.sha256()
     for path, folders, files in os.walk(root):
         folders.sort()
@@ -244,7 +244,7 @@ class Found(NamedTuple):
 
 
 def trials(name: str, work: Path) -> Found:
-    """Run PLAN in a release's root, and read what it left."""
+    """Run PLAN in a release's root, and read its results."""
     with entered(equipped(name), work) as inside:
         (work / "tmp/plan.toml").write_text(PLAN)
         inside("env", "PYTHONPATH=/mnt", f"{VENV}/bin/python", "-m", "dbbench", "run", "/tmp/plan.toml", "--name", "r",
@@ -277,7 +277,7 @@ def _of_trial(trial: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(found: Any, path: str = "") -> Iterator[str]:
-    """The paths of all values of a document that are not null, and not empty."""
+    """Return the paths of all values of a document that are neither null nor empty."""
     if path in DIFFERENT:
         return
     if isinstance(found, dict):
@@ -291,7 +291,7 @@ def _facts(found: Any, path: str = "") -> Iterator[str]:
 
 
 def lost(reference: Found, release: Found) -> list[str]:
-    """Columns that are empty and facts that are null in a release's trials only, and what else is wrong with them."""
+    """Return columns that are empty and facts that are null only in a release's trials, and other problems of them."""
     if trials := {trial for trial, _ in reference.facts} - {trial for trial, _ in release.facts}:
         return [*release.problems, f"no trial of {', '.join(sorted(trials))}"]
     columns = [f"column {name} of {engine} is empty" for engine, name in sorted(reference.columns - release.columns)
@@ -321,7 +321,7 @@ def as_a_new_user(name: str, command: str, work: Path) -> None:
 
 
 def main() -> int:
-    """0 where nothing is lost, 1 otherwise."""
+    """Return 0 if nothing is lost, otherwise 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("release", choices=RELEASES)
     parser.add_argument("--command", help="run this in a fresh clone in the bare root instead")

@@ -1,9 +1,9 @@
-"""Database servers of other releases to test against, unpacked from the packages of Debian and Ubuntu.
+"""Database servers of other releases for tests, unpacked from the packages of Debian and Ubuntu.
 
-A root holds one server and the libraries that it needs, nothing is installed or configured in it: apt resolves and
-downloads the packages with a configuration of its own, `dpkg -x` unpacks them. It needs no root privileges and takes
-about half a minute once a machine. A root lies in the cache under the digest of what it is made from, so that a changed
-recipe makes a new one; one that is damaged or incomplete is made again.
+A root contains one server and its libraries; nothing is installed or configured in it. apt resolves and downloads the
+packages with a separate configuration, and `dpkg -x` unpacks them. This needs no root privileges and takes about half a
+minute, once per machine. The name of a root in the cache is the digest of its recipe, so a changed recipe makes a new
+root. A damaged or incomplete root is made again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """A digest of the recipe."""
+        """Return a digest of the recipe."""
         return hashlib.sha256(json.dumps([FORMAT, repr(self)]).encode()).hexdigest()[:12]
 
 
@@ -77,7 +77,7 @@ KEYRING: Final = Recipe(DEBIAN, ("trixie",), ("ubuntu-keyring",), "usr/share/key
 
 
 def server_bin(name: str) -> Path | None:
-    """What a plan names as `bin` for that server: the folder of PostgreSQL's programs, the root of the others."""
+    """Return `bin` of a plan for that server: the folder of PostgreSQL's programs, or the root of the other servers."""
     root = server_root(name)
     if root is None:
         return None
@@ -86,12 +86,12 @@ def server_bin(name: str) -> Path | None:
 
 @functools.lru_cache
 def server_root(name: str) -> Path | None:
-    """The root, made now where it is missing or damaged; None where this machine cannot make it."""
+    """Return the root; make it if it is missing or damaged. Return None if this machine cannot make it."""
     return _made(name, RECIPES[name])
 
 
 def keys(distribution: str) -> Path:
-    """The keys that sign a distribution's packages. LookupError where this machine has none of Ubuntu."""
+    """Return the keys that sign a distribution's packages. Raises LookupError if this machine has none of Ubuntu."""
     if distribution == DEBIAN:
         return DEBIAN_KEYS
     if (here := Path("/", KEYRING.program)).exists():
@@ -122,7 +122,7 @@ def _made(name: str, recipe: Recipe) -> Path | None:
 
 
 def intact(root: Path) -> bool:
-    """Whether every file of the root is there with the size that it had when it was made."""
+    """Return whether every file of the root exists with its original size."""
     try:
         files = json.loads((root / MANIFEST).read_text())
         return all((root / name).lstat().st_size == size for name, size in files.items())

@@ -1,8 +1,8 @@
-"""What tox installs with: `python tests/venv.py .venv WHEEL` installs the wheel alone and links the rest.
+"""The install command of tox: `python tests/venv.py .venv WHEEL` installs only the wheel and links the rest.
 
 pytest, the tools and the locked dependencies come from the virtual environment that `make` has built. The editable
-dbbench in it stays out of sight: a folder that a .pth file adds is searched for packages, but its own .pth files are
-not read.
+dbbench in it is not visible: a folder that a .pth file adds is searched for packages, but its own .pth files are not
+read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(venv: Path, wanted: list[str]) -> int:
-    """Write the link, then install what is not there; 1 where that environment does not exist."""
+    """Write the link, then install what is missing; return 1 if that environment does not exist."""
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)}))
     if not packages.is_dir():
         print(f"{packages} does not exist. Build it with:  make .venv/.done-test", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Chromium as the tests of the page drive it: its flags, its window, what it logs."""
+"""Chromium for the tests of the page: its flags, its window and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, opened from disk: what it asks for, what it draws, what its buttons do."""
+"""The page in a real browser, opened from disk: its requests, its charts and its buttons."""
 
 from __future__ import annotations
 

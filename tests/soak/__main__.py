@@ -3,8 +3,9 @@
     sudo .venv/bin/python -m tests.soak --hours 24
     sudo .venv/bin/python -m tests.soak --minutes 10 --seed 7
 
-Each round prints a line. A round goes wrong where something of ours is left, a finished trial is not whole or changed
-afterwards, a fault ends as a good trial, or a trial without a fault fails. Exit status 1 then; the seed repeats it.
+Each round prints a line. A round fails if something of dbbench is left behind, a finished trial is incomplete or
+changes later, a trial with a fault is marked ok, or a trial without a fault fails. The exit status is then 1, and the
+seed repeats the round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who else can reach the servers of a trial: neither other accounts nor a process with the server's own number."""
+"""A trial's servers cannot be reached by other accounts, nor by other processes of their user ID."""
 
 from __future__ import annotations
 

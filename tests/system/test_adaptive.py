@@ -1,4 +1,4 @@
-"""Blocks until a precision, on real filesystems."""
+"""Blocks are added until the requested precision is reached, on real filesystems."""
 
 from __future__ import annotations
 

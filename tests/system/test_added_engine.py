@@ -1,4 +1,4 @@
-"""An engine is one module: that of CONTRIBUTING, added to a copy of the package, runs a trial."""
+"""The engine that CONTRIBUTING.md shows, one module added to a copy of the package, runs a trial."""
 
 from __future__ import annotations
 

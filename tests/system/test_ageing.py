@@ -1,4 +1,4 @@
-"""Filesystems that were used before: the same past on each, and free space in pieces."""
+"""Aged filesystems: the same sequence of writes on each, and fragmented free space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary's log applied to its base copy by real servers, ending equal to the primary; planted faults are caught."""
+"""Real servers apply a primary's log to its base copy and end equal to the primary; planted faults are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The canary writes where it may, quickly, and leaves a filesystem's signature alone."""
+"""The write probe before a trial is short, writes only where it may, and leaves signatures intact."""
 
 from __future__ import annotations
 

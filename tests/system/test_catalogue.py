@@ -1,6 +1,6 @@
-"""The catalogue, every setup of it: really made, mounted, filled, measured and removed; and what carries a database.
+"""Every setup of the catalogue is made, mounted, filled, measured and removed.
 
-Other families and layers have files of their own; a new setup of ext*, xfs or btrfs is tested here without a new line.
+Other families and layers are tested in other files. New setups of ext*, xfs or btrfs are included automatically.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The load from another host: a trial of each family of servers over ssh and TLS, who is let in meanwhile, what is left
-there when anything is killed, and what is looked at before."""
+"""The load generator on another host: a trial of each kind of server over ssh and TLS."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Power cuts below the results folder, on real filesystems: what was finished before a cut is there after it.
+"""Power loss below the results folder, on real filesystems: completed trials survive.
 
-Trials are published on the power-cut lab's disk; from its log the disk is rebuilt as cuts would have left it, three of
-five aimed at a flush that is not carried out. Twelve cuts in the tests; in the soak DBBENCH_SOAK_RESULT_CUTS (120) on
-each filesystem. `tests/unit/test_cuts.py` does the same on a model of a disk, which may lose more than these do.
+Trials are published on a disk of the power-loss lab. From its log the disk is rebuilt as power losses would have left
+it; three of five are aimed at a flush that is not carried out. The tests make twelve cuts, the soak
+DBBENCH_SOAK_RESULT_CUTS (120) on each filesystem. `tests/unit/test_cuts.py` does the same on a model of a disk, which
+may lose more than these filesystems do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sources made by a private server each, turned into golden copies, restored: every table is as it was."""
+"""Sources made by private servers are converted into golden copies and restored with all rows."""
 
 from __future__ import annotations
 

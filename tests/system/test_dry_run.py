@@ -1,4 +1,4 @@
-"""`dbbench doctor --plan` before a run: a disk that a run would refuse is named, and nothing is changed."""
+"""`dbbench doctor --plan` names the disks that a run would refuse, and changes nothing."""
 
 from __future__ import annotations
 

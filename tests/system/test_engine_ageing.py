@@ -1,4 +1,4 @@
-"""Tables that their engine ages: a run of its own on btrfs, where rewriting in place takes files apart."""
+"""Ageing by the engine: a run on btrfs, where rewriting fragments the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a block device, on a loop device that is one: discarded, or written until it is steady."""
+"""Preconditioning of a loop device: discarded, or written until it is steady."""
 
 from __future__ import annotations
 

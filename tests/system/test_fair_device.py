@@ -1,4 +1,4 @@
-"""A throttled device is called so; unequal settings of the block layer are found and named."""
+"""A throttled device is reported as the limit; unequal settings of the block layer are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and cores of a server: limited by the kernel, read back, given back; what breaks the limit is named."""
+"""Memory and CPU limits of a server are enforced by the kernel, read back and removed; violations are reported."""
 
 from __future__ import annotations
 

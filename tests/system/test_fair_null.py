@@ -1,4 +1,4 @@
-"""The same setup against itself under each condition: what a condition does to one arm it does to the other."""
+"""Two copies of the same setup under each condition: no condition affects only one of them."""
 
 from __future__ import annotations
 

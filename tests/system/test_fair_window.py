@@ -1,4 +1,4 @@
-"""What differs between two arms within the window is named: a checkpoint more, dirty limits, read-ahead of a scan."""
+"""Differences within the window are reported: checkpoints, dirty limits, read-ahead of a scan."""
 
 from __future__ import annotations
 

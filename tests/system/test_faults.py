@@ -1,4 +1,4 @@
-"""Faults that are planted while a real trial runs: none of them ends as a good one (docs/faults.md has all rows)."""
+"""Faults during a real trial: none of these trials is marked ok (docs/faults.md lists all faults)."""
 
 from __future__ import annotations
 

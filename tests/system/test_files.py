@@ -1,6 +1,6 @@
-"""Loads on plain files: each driver once on a small ext4, and its figures beside what the tool itself says.
+"""Loads on plain files: each driver on a small ext4; its figures agree with the tool's own output.
 
-One run of five trials serves all the tests that read it.
+All tests read the same run of five trials.
 """
 
 from __future__ import annotations

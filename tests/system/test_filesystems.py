@@ -1,4 +1,4 @@
-"""Filesystems really made on loop devices: what the kernel took, what is in force, what goes wrong."""
+"""Filesystems on loop devices: the options that the kernel reports, and failures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A fleet of real workers, with everything that can be killed killed in the middle of a window.
+"""A fleet of real workers; workers, scheduler and coordinator are killed during the window.
 
-Long because one run of six trials, in which four things die, serves all the tests that read it. The three hosts are on
-this machine and share its disk, so their trials take turns.
+The file is long because all its tests read one run of six trials, in which four processes are killed. The three hosts
+are on this machine and share its disk, so their trials take turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machines reached by ssh: by the command itself, and by dask's own SSHCluster as the example has it."""
+"""Fleets on machines that are reached by ssh: `fleet run --ssh`, and dask's SSHCluster as in the example."""
 
 from __future__ import annotations
 

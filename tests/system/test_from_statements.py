@@ -1,4 +1,4 @@
-"""From a server that runs to a workload and a plan: statements and facts of private servers, driven again."""
+"""Workloads from recorded statements and plans from running servers, made from private servers and run again."""
 
 from __future__ import annotations
 

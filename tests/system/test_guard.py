@@ -1,4 +1,4 @@
-"""Every kind of used device is planted, and the guard must refuse it with its evidence and change no byte."""
+"""The guard refuses every kind of used device, names the reason, and changes no byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine's facts, and a process of somebody else that burns CPU."""
+"""Facts about this machine, and the detection of another process that uses the CPU."""
 
 from __future__ import annotations
 

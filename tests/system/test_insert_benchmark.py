@@ -1,4 +1,4 @@
-"""The insert benchmark as whole trials: one with a rate that it cannot miss, and one that is planted to miss it."""
+"""The insert benchmark as complete trials: one reaches its rate, one is made to miss it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers really made: arrays, volume groups, snapshots, encryption; what the kernel has of them, and nothing left."""
+"""Arrays, volume groups, snapshots and encryption are made, reported by the kernel, and removed completely."""
 
 from __future__ import annotations
 

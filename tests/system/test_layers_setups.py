@@ -1,6 +1,6 @@
-"""The catalogue's setups on layers, f2fs and nilfs2: really made, mounted, filled and removed; and with a database.
+"""The catalogue's setups on layers, f2fs and nilfs2 are made, mounted, filled, measured and removed.
 
-They run wherever the kernel has what they take, in the second kernel too.
+They run on every kernel that supports them, including the second kernel.
 """
 
 from __future__ import annotations

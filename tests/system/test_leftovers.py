@@ -1,4 +1,4 @@
-"""What a test leaves behind is found, and what other processes have on the machine is not blamed on it."""
+"""The leak check finds what a test leaves behind, and ignores the resources of other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop devices and directories as targets, on the real driver: what was asked for is in force, and it ends."""
+"""Loop devices and directories as devices of a plan, with the real driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disturbances from outside while a real trial runs, which all end before its window does: none of it is marked ok."""
+"""Disturbances that end within the window of a real trial: none of these trials is marked ok."""
 
 from __future__ import annotations
 

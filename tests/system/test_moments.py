@@ -1,7 +1,7 @@
-"""SIGINT, SIGTERM and SIGKILL at random moments of every phase: nothing of ours is left, nothing of others is touched.
+"""SIGINT, SIGTERM and SIGKILL at random moments of every phase: nothing is left behind, nothing else is touched.
 
-One moment of each aim in `make test`, twelve more in `make test-all`, three runs beside each other; two hundred in the
-soak. DBBENCH_SOAK_SEED chooses others.
+`make test` tests one moment of each kind, `make test-all` twelve more with three runs at the same time, and the soak
+two hundred. DBBENCH_SOAK_SEED chooses other moments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trial's namespaces: what it sees, what it leaves, and that nothing of it outlives a SIGKILL."""
+"""The private namespaces of a trial: what is visible in them, and that nothing survives a SIGKILL."""
 
 from __future__ import annotations
 

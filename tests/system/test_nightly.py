@@ -1,4 +1,4 @@
-"""Nights on real filesystems: driven, judged, exported; the units that start them."""
+"""Nightly runs on real filesystems: run, judged, exported; and their systemd units."""
 
 from __future__ import annotations
 

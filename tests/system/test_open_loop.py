@@ -1,4 +1,4 @@
-"""An open load under a stall: what a trial reports counts from the schedule, not from when a session came free."""
+"""A load with a rate during a stall: latency is measured from the schedule, not from a free session."""
 
 from __future__ import annotations
 

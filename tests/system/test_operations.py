@@ -1,4 +1,4 @@
-"""Operations on real filesystems with real servers: what is timed, what is left, what damage does."""
+"""Operations after the load, on real filesystems with real servers: times, leftovers, failures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The packages of `make dist`, installed in bare roots: each runs the tiny plan, and all run the same.
+"""The packages of `make dist`, installed in bare roots, run the tiny plan with equal results.
 
-Takes the bare roots of `make releases`, which are built where none is kept, and a few minutes.
+The tests use the bare roots of `make releases`, which are built if they are missing, and take a few minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cold means cold: really dropped and proved on each family; a drop that does nothing is found."""
+"""The cold cache is real and proved for each family; a drop without effect is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power-cut lab on real filesystems and servers: what a setup of class `full` keeps, and what must lose."""
+"""The power-loss lab on real filesystems and servers: class `full` loses nothing, and the controls lose data."""
 
 from __future__ import annotations
 

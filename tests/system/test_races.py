@@ -1,4 +1,4 @@
-"""Another process tries to use the device at random moments of a trial: nothing of it may be overwritten."""
+"""Another process tries to use the device at random moments of a trial: its data is never overwritten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The second kernel: what this one lacks, tested for real by the same tests; and `dbbench rehearse`.
+"""The second kernel runs the tests that this kernel cannot run; and `dbbench rehearse`.
 
-`inside` boots once and runs system tests of this checkout in it; each required one is a test of its own here. The
-build is kept in the XDG cache: the first session takes some minutes more.
+`inside` boots the second kernel once and runs system tests of this checkout in it; each required one is a separate test
+here. The build is kept in the XDG cache, so the first session takes some minutes longer.
 """
 
 from __future__ import annotations

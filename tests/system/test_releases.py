@@ -1,8 +1,8 @@
 """Trials with the servers and tools of other releases, compared with those of this machine's, or of Debian 12.
 
-Debian 12 takes two roots, which are built where none are kept (some minutes), and two minutes of trials.
-DBBENCH_RELEASES names other releases than Debian 13. Servers alone take no such root (`tests/server_roots.py`), and
-half a minute each.
+The comparison needs two roots, which are built if they are missing (some minutes), and two minutes of trials.
+DBBENCH_RELEASES names other releases than Debian 13. Tests of servers alone need no such root
+(`tests/server_roots.py`), and half a minute each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whole runs through the command line on real filesystems, servers and load generators.
+"""Complete runs through the command line on real filesystems, servers and load generators.
 
-Long because one run of nine trials, which takes a minute, serves all the tests that read it.
+The file is long because all its tests read one run of nine trials, which takes a minute.
 """
 
 from __future__ import annotations

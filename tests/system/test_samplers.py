@@ -1,4 +1,4 @@
-"""Real recorders beside a known load on a loop device; recorders that are killed, stopped, cut."""
+"""Real recorders during a known load on a loop device; recorders that are killed, stopped or truncated."""
 
 from __future__ import annotations
 

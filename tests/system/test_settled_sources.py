@@ -1,5 +1,4 @@
-"""A base backup of a cluster that was never vacuumed: settled once, or scanned as it is and then warned of. A stopped
-InnoDB whose purge and change buffer are behind: both have finished in the golden copy."""
+"""A base backup of a cluster that was never vacuumed is settled once, or scanned as it is with a warning."""
 
 from __future__ import annotations
 

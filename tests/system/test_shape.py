@@ -1,4 +1,4 @@
-"""Space and shape of real filesystems against what is known of their content."""
+"""Space and shape that are reported for real filesystems agree with their known content."""
 
 from __future__ import annotations
 

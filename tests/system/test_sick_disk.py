@@ -1,4 +1,4 @@
-"""A disk that fails, or falls silent, below a real trial in mid-window: no such trial is a good one."""
+"""A disk fails, or stops answering, during the window of a real trial: no such trial is marked ok."""
 
 from __future__ import annotations
 

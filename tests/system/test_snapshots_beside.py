@@ -1,4 +1,4 @@
-"""Snapshots while the load runs, in whole runs on real filesystems."""
+"""Snapshots during the load, in complete runs on real filesystems."""
 
 from __future__ import annotations
 

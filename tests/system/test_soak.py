@@ -1,4 +1,4 @@
-"""Long forms, for `make soak`: DBBENCH_SOAK_SEED chooses another course of events, DBBENCH_SOAK_ROUNDS its length."""
+"""Long variants of tests, for `make soak`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ingest and the operations that a DBA pays for, as whole trials: their phases, figures and files."""
+"""Data loads and maintenance statements as complete trials: phases, figures and files."""
 
 from __future__ import annotations
 

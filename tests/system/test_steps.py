@@ -1,5 +1,4 @@
-"""The N-th process start, or the N-th write of the results, fails: the trial is marked, all is given back, and what
-was finished stays. A dozen in the tests; every N, once and for ever, in the soak."""
+"""The N-th process start, or the N-th write of the results, fails: the trial is marked, and completed trials stay."""
 
 from __future__ import annotations
 

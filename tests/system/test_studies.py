@@ -1,6 +1,6 @@
 """Published studies at their smallest scale, through the command line: plan, run, and the section of the page.
 
-`make test` runs one, `make test-all` another, the soak the rest: each is some servers and filesystems made for seconds.
+`make test` runs one study, `make test-all` another, and the soak the others.
 """
 
 from __future__ import annotations

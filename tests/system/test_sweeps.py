@@ -1,4 +1,4 @@
-"""A plan with lists, driven: every value is a cell of its own, with a verdict of its own."""
+"""A plan with lists: each value is a separate cell with a separate verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TPC-C-like run through the command line: consistent, or failed with its own error."""
+"""A TPC-C-like run through the command line: consistent, or failed with E325."""
 
 from __future__ import annotations
 

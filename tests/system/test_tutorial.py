@@ -1,4 +1,4 @@
-"""The tutorial is followed for real: a dump, a run of its plan, and its output written into the page."""
+"""The commands of the tutorial run, and their output is written into the page."""
 
 from __future__ import annotations
 

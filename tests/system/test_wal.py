@@ -1,4 +1,4 @@
-"""Whole trials whose write-ahead log lies on a filesystem of its own."""
+"""Complete trials whose write-ahead log is on a separate filesystem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load generators that report more than they did, and flushes that are swallowed: no such trial is a good one."""
+"""Load generators that report too much work, and flushes that are discarded: no such trial is marked ok."""
 
 from __future__ import annotations
 

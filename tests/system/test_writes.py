@@ -1,4 +1,4 @@
-"""The estimate of bytes written, held against what real devices count."""
+"""The estimate of bytes written agrees with the counters of real devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZFS really made: by OpenZFS where this kernel has it, else by zfs-fuse; what is in force, cold, safe and gone."""
+"""ZFS pools made with OpenZFS or zfs-fuse: properties, cold cache, durability, removal."""
 
 from __future__ import annotations
 

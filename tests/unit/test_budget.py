@@ -1,4 +1,4 @@
-"""A budget of time: how many blocks it gives, the same for every cell, and what it leaves as it is."""
+"""A budget of time: the number of blocks that it gives, equal for all cells."""
 
 from __future__ import annotations
 

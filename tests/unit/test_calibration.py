@@ -1,4 +1,4 @@
-"""The short form of benchmarks/calibration.py: few sets, so with a wide margin around the same targets."""
+"""The short form of benchmarks/calibration.py: few series, so with a wide margin around the same targets."""
 
 from __future__ import annotations
 

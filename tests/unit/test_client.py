@@ -1,4 +1,4 @@
-"""A load generator on another host: what a plan may ask, what a server lets in, what is said."""
+"""A load generator on another host: the keys of a plan, the access to the server, the messages."""
 
 from __future__ import annotations
 

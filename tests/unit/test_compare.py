@@ -1,4 +1,4 @@
-"""Verdicts: the method held against values that were worked out apart from the code."""
+"""Verdicts: the method agrees with values that were computed independently of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two levels in a cell, curves that cross, arms of different runs, and the gate."""
+"""Two levels in a cell, curves that cross, arms of different runs, and --gate."""
 
 from __future__ import annotations
 

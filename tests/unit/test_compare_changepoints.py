@@ -1,4 +1,4 @@
-"""Change points: what a job that asks every night is told."""
+"""Change points in nightly series, as a job that runs every night gets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variance that the pairs of a run share: the rule by hand, where it stands back, and that it stays calibrated."""
+"""The variance shared by the pairs of a run: computed by hand, its limits, its calibration."""
 
 from __future__ import annotations
 

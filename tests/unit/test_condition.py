@@ -1,7 +1,7 @@
-"""The history of a device: when it is steady, what it says of its wear, what of its life a run takes.
+"""Preconditioning and wear of a device: steady state, and the share of its endurance that a run uses.
 
-The documents are cut to the keys that are read, as nvme-cli's and smartctl's manuals show them: no NVMe or SATA disk
-was at hand to be recorded.
+The documents have only the keys that dbbench reads, as the manuals of nvme-cli and smartctl show them, because no NVMe
+or SATA disk was available for a recording.
 """
 
 from __future__ import annotations

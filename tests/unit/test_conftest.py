@@ -1,4 +1,4 @@
-"""The rules that hold for all tests are held themselves."""
+"""The rules for all tests are enforced."""
 
 from __future__ import annotations
 

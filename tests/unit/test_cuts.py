@@ -1,8 +1,8 @@
-"""The results folder stands a power cut at any point of its publishing: what `show` showed before is there after.
+"""The results folder after a power loss at any point of publishing a trial, on a model of a filesystem.
 
-A model of a journalling filesystem: what was fsynced stays; of names and contents that were not, any part may be there.
-A run of three trials is published while each step is recorded; then it is cut at random points and what a disk may hold
-is built and read. DBBENCH_CUTS is the number of cuts (`make soak`: 500).
+The model is a journalling filesystem: data that was fsynced survives; any part of other names and contents may. Each
+step of publishing a run of three trials is recorded. Then the power is cut at random points, and each disk that is
+possible after it is built and read. DBBENCH_CUTS is the number of cuts (`make soak`: 500).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What /sys, wipefs and a directory tell about devices: read from trees and output as real machines have them."""
+"""What /sys, wipefs and a directory say about devices, from trees and output of real machines."""
 
 from __future__ import annotations
 

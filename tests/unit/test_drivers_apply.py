@@ -1,4 +1,4 @@
-"""Applying a log: rates by the second, the end of it, what is said of tables that differ."""
+"""Applying a log: rate per second, its end, and the message about tables that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A statement beside a load: what the seconds around it say."""
+"""An additional statement during a load: metrics from the seconds around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that drivers start: what of a cell reaches the tool, and what must not."""
+"""The command lines that drivers start: which values of a cell are passed to the tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts by second and latency: zeros, gaps, windows."""
+"""Counts per second and latency: zeros, gaps, windows."""
 
 from __future__ import annotations
 

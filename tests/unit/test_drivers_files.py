@@ -1,4 +1,4 @@
-"""Loads on plain files: what bonnie++ 2.00a, fio 3.33 and our own program print, on recorded output."""
+"""Loads on plain files: recorded output of bonnie++ 2.00a, fio 3.33 and dbbench's own program."""
 
 from __future__ import annotations
 

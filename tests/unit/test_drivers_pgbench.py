@@ -1,4 +1,4 @@
-"""pgbench: its logs and what it prints, on recorded output of pgbench 15, 17 and 18."""
+"""pgbench: recorded logs and output of pgbench 15, 17 and 18."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts of SQL steps: their form, what is filled in, the file of rows, and what a finished load says."""
+"""Scripts of SQL steps: their format, placeholders, the file of rows, and the result."""
 
 from __future__ import annotations
 

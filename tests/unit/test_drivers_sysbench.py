@@ -1,4 +1,4 @@
-"""sysbench: our wrapper's counts and what sysbench prints, on recorded output of sysbench 1.0.20."""
+"""sysbench: the counts of dbbench's wrapper, and recorded output of sysbench 1.0.20."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The durability class: every boundary of it with its reason, and what device flushes say of it."""
+"""The durability class: each flag with its reason, and the comparison with counted flushes."""
 
 from __future__ import annotations
 

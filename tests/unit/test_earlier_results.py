@@ -1,9 +1,9 @@
 """Results folders that an earlier version wrote are read, shown and compared as they were.
 
 `tests/fixtures/results` is a results folder of real, tiny runs (raw output is stripped): `plain`; `precise`, by
---until-precision; `shared`, of two hosts, merged; two nights of the plan `night`; `lab`, of the power-cut lab. Its
-folder `golden` has what that version said of them. Where something is changed on purpose, DBBENCH_GOLDEN=write writes
-these files anew.
+--until-precision; `shared`, of two hosts, merged; two nights of the plan `night`; `lab`, of the power-loss lab. Its
+folder `golden` has the output of that version for them. After an intended change, DBBENCH_GOLDEN=write writes these
+files again.
 """
 
 from __future__ import annotations

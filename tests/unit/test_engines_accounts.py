@@ -1,4 +1,4 @@
-"""The number that a trial's servers run as."""
+"""The user ID that a trial's servers run as."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a server's version is told beside its number."""
+"""Features of a server that are reported with its version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine word `files`: what asks for a server copes with there being none."""
+"""The engine `files`: code that asks for a server handles an engine without one."""
 
 from __future__ import annotations
 

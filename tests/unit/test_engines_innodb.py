@@ -1,4 +1,4 @@
-"""InnoDB's counters, settings and files, from what real servers of both families printed."""
+"""InnoDB's counters, settings and files, from recorded output of MariaDB and MySQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's counters, checkpoints, settings and files, from what real servers printed."""
+"""PostgreSQL's counters, checkpoints, settings and files, from recorded output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: what was asked for is what runs, whatever the units it was written in."""
+"""Settings: the effective value equals the requested one, in whatever unit it was written."""
 
 from __future__ import annotations
 

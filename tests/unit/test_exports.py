@@ -1,4 +1,4 @@
-"""Formats for other programs: whole, escaped, and true to the states."""
+"""Export formats: complete, escaped, and with the right states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factors of a plan: what they expand to, what is wrong with them, and whether the ratios depend on them."""
+"""Factors of a plan: their cells, their errors, and whether the ratios depend on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal conditions: what a trial says of them, what of two arms differs, when a device was the limit."""
+"""Conditions of a trial: their sentences, differences between arms, and trials limited by the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the judging sees: a fault in what was read, compared with its mark; and the page of all faults."""
+"""Faults that only the evaluation can detect, with their marks; and the list of all faults in docs/faults.md."""
 
 from __future__ import annotations
 

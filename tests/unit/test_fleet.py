@@ -1,4 +1,4 @@
-"""A fleet without its engine: dealing, the coordinator against hosts that are made up, addresses, what is imported."""
+"""The fleet without dask: assignment of blocks, the coordinator with simulated hosts, addresses, imports."""
 
 from __future__ import annotations
 

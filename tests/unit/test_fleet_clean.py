@@ -1,4 +1,4 @@
-"""What `dbbench clean` finds of a fleet: in the results, and at hosts that were workers of this machine."""
+"""What `dbbench clean` finds of a fleet: in the results, and of hosts that ran on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/fleet are whole: their syntax is checked, and what they call is there."""
+"""The examples of docs/fleet: their syntax is valid, and the commands that they call exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet's host between two trials: when results travel, who is woken, whose turn at the disk it is."""
+"""A fleet's host between two trials: transfer of results, waking the supervisor, turns at the disk."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Further blocks of a fleet, whole: with `--until-precision` until each question is answered, with a budget while they
-fit."""
+"""Further blocks of a fleet, with `--until-precision` or a budget."""
 
 from __future__ import annotations
 

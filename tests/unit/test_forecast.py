@@ -1,4 +1,4 @@
-"""What `plan` promises of a run's precision: held against simulated runs and against earlier results."""
+"""The precision that `plan` predicts, compared with simulated runs and with earlier results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a tool prints, and what a person writes, is anything: an error of ours or an answer; no traceback, no hang.
+"""Damaged tool output and arbitrary user input lead to an error of dbbench or a result: no traceback, no hang.
 
-Each parser gets recorded output that was damaged at random, and text that was never anybody's output. DBBENCH_FUZZ is
-the number of cases of each (`make soak`: 10 000).
+Each parser gets recorded output that was damaged at random, and arbitrary text. DBBENCH_FUZZ is the number of cases of
+each (`make soak`: 10 000).
 """
 
 from __future__ import annotations

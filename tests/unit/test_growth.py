@@ -1,4 +1,4 @@
-"""Files that grow during the load: which did, how their new ends are stored, and what is said of it."""
+"""Files that grow during the load: which ones did, how their new ends are stored, and the warning."""
 
 from __future__ import annotations
 

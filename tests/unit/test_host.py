@@ -1,4 +1,4 @@
-"""Facts and state from files, changes between trials, and whose CPU time it was."""
+"""Facts and settings from files, changes between trials, and the processes that used the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A results folder that somebody else made: nothing outside of it is read, written or removed, nothing of it acts."""
+"""A results folder made by someone else: nothing outside of it is read, written, removed or executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal gives back what a killed run has taken."""
+"""The journal releases what a killed run has acquired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's log: records as /dev/kmsg gives them, recorded while faults were planted on loop1."""
+"""The kernel log: records of /dev/kmsg, recorded while faults were planted on loop1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers without a kernel that has them: commands, what their tools print, modules, the order of taking apart."""
+"""Layers without support in the kernel: commands, recorded tool output, modules, the order of removal."""
 
 from __future__ import annotations
 

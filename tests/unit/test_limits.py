@@ -1,4 +1,4 @@
-"""Limits of a server: control groups of both versions on trees of plain files, and the choice of cores."""
+"""Limits of a server: control groups of both versions on trees of plain files, and the choice of CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running server's facts as a plan: the nearest setup, and text of the server that stays text."""
+"""A plan from a running server: the nearest fs setup, and text of the server that must stay a comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mounts as the kernel lists them, and which of them are other people's."""
+"""Mounts as the kernel lists them, and which of them belong to other users."""
 
 from __future__ import annotations
 

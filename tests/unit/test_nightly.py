@@ -1,4 +1,4 @@
-"""Nights: what is kept, what is called a regression, who is told, what is thrown away."""
+"""Nights: what is kept, what is called a regression, who is notified, and what is removed."""
 
 from __future__ import annotations
 

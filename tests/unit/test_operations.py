@@ -1,4 +1,4 @@
-"""Operations after the load, on parts that do nothing: their order, what is told, what fails the trial."""
+"""Operations after the load, with parts that do nothing: order, results, and what fails the trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as a function of results: the same bytes, the figures of compare, and what is missing said."""
+"""The page as a function of results: identical bytes, the figures of compare, and missing data is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why and choose: what moved with a difference, what each filesystem gives and costs."""
+"""Why and trade-offs on the page: what changed with a difference, and what each filesystem offers and costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page says under which conditions its figures were made, and names what was not equal."""
+"""The page states the conditions of its figures, and names those that were not equal."""
 
 from __future__ import annotations
 

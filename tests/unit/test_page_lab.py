@@ -1,4 +1,4 @@
-"""The page's section on power cuts: what was examined, what was found, and what may not be said."""
+"""The page's section on power loss: what was tested, the findings, and the conclusions that they permit."""
 
 from __future__ import annotations
 

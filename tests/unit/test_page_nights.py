@@ -1,4 +1,4 @@
-"""The page's nights: gaps stay gaps, levels stand between change points, what a person accepted is marked."""
+"""The page's nights: gaps stay gaps, levels are between change points, accepted levels are marked."""
 
 from __future__ import annotations
 

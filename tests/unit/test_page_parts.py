@@ -1,4 +1,4 @@
-"""Parts of the page that can be looked at alone: numbers as text, packed series, the dot plot's geometry."""
+"""Parts of the page that can be tested alone: numbers as text, packed series, the geometry of the plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of tables that their engine aged: a line a trial from 1, the scans beside it, nothing where nothing was."""
+"""The page's section on ageing by the engine: a line for each trial, and the scans."""
 
 from __future__ import annotations
 

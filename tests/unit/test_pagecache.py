@@ -1,4 +1,4 @@
-"""The page cache: what is resident, the sample, and the words of the proof. Real drops are in tests/system."""
+"""The page cache: resident pages, the sample, and the texts of the proof; tests/system drops caches for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that a person reads have no phrase that the style guide replaced by a plainer one."""
+"""Texts for users do not contain phrases that the style guide replaces by plainer ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists in plans, and logs on devices of their own: what they expand to, and what is wrong with them."""
+"""Lists in plans, and logs on separate devices: their cells and their errors."""
 
 from __future__ import annotations
 

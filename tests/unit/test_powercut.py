@@ -1,4 +1,4 @@
-"""The power-cut lab without a disk: the log, the images made of it, the aims, and what may be said."""
+"""The power-loss lab without a disk: the log, the images made from it, the aims, and the conclusions."""
 
 from __future__ import annotations
 

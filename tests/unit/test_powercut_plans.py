@@ -1,4 +1,4 @@
-"""The power-cut lab around its cuts: what of a plan is examined, what travels to it, what it leaves."""
+"""The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
 from __future__ import annotations
 

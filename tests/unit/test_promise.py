@@ -1,4 +1,4 @@
-"""The class that a plan promises before anything is made."""
+"""The durability class that a plan promises before anything is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded statements: what is read, what is left out and why, and that none of a stranger's text does anything."""
+"""Recorded statements: which are read or left out, with the reason, and that foreign text is never executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second kernel: what needs no kernel to be known."""
+"""The second kernel: everything that can be tested without booting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other host of a load generator: the password, what is sent there, its clock, its programs, the agent."""
+"""The other host of a load generator: password, transferred files, clock, programs, and the agent."""
 
 from __future__ import annotations
 

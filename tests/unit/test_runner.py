@@ -1,4 +1,4 @@
-"""A run around its trials: which blocks are repeated, what is pending, what a killed run has left."""
+"""A run apart from its trials: repeated blocks, pending trials, and leftovers of a killed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks until a precision: by the width of the interval alone, pair by pair."""
+"""Blocks until a precision: only the width of each pair's interval decides."""
 
 from __future__ import annotations
 

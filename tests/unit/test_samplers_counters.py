@@ -1,4 +1,4 @@
-"""The counters' thread against servers that answer, fail, hang or go."""
+"""The thread that reads counters, with servers that answer, fail, hang or die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Was the machine the trial's alone: processes that stand still, settings that change, a clock that is set."""
+"""Whether only the trial used the machine: stopped processes, changed settings, a clock that was set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of sadf and iostat, on what the programs really printed: sysstat 12.6 (Debian 12) and 12.7 (Debian 13)."""
+"""Parsers of sadf and iostat, with recorded output of sysstat 12.6 (Debian 12) and 12.7 (Debian 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series: one clock, gaps and zeros apart; histograms: percentiles within half a percent."""
+"""Series: one clock, gaps distinguished from zeros; histograms: percentiles within half a percent."""
 
 from __future__ import annotations
 

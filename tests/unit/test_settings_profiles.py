@@ -1,4 +1,4 @@
-"""Profiles of server settings: what production sets, what is stated of it, and which results may be compared."""
+"""Profiles of server settings: their settings, their sentences, and which results can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of a filesystem, out of what its tools print."""
+"""The shape of a filesystem, from recorded tool output."""
 
 from __future__ import annotations
 

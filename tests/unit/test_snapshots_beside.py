@@ -1,4 +1,4 @@
-"""Snapshots beside the load: how often, how many stay, what a fault does, what is made of the seconds."""
+"""Snapshots during the load: interval, number kept, failures, and the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every write of the results fails once, and for ever: nothing half is a result."""
+"""Every write of the results fails, once or permanently: an incomplete result is never published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results: whole or not there, and damage is found."""
+"""Results are complete or absent, and damage is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index beside the results: quick, and never wrong."""
+"""The index of the results: fast, and never wrong."""
 
 from __future__ import annotations
 

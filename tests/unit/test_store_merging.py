@@ -1,4 +1,4 @@
-"""Merging runs: verified before anything is written, written once, nothing that leads out of the folder."""
+"""Merging runs: verified before anything is written, written once, no path outside of the folder."""
 
 from __future__ import annotations
 

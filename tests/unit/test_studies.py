@@ -1,4 +1,4 @@
-"""Published studies: their files, their plans at each scale, and what the page makes of them."""
+"""Published studies: their files, their plans at each scale, and their section of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that help a trial: what one of them dies of is raised, wherever it runs."""
+"""Helper threads of a trial: their exceptions are raised in the thread that waits for them."""
 
 from __future__ import annotations
 

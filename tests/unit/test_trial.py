@@ -1,4 +1,4 @@
-"""The road: its order, its end, and what a failure on it leaves."""
+"""The stages of a trial: their order, their end, and the cleanup after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vintages of mkfs: which options they are, what is refused, and when two filesystems of a family are not the same."""
+"""Vintages of mkfs: their options, invalid ones, and when two filesystems of a family differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ageing by the engine: how far it goes, its line, what a plan may ask for."""
+"""Ageing by the engine: its end, the fitted line, and the keys of a plan."""
 
 from __future__ import annotations
 

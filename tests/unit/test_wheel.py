@@ -1,4 +1,4 @@
-"""What is in the wheel and in the sdist, built from a clean copy of the checkout."""
+"""The files of the wheel and the sdist, built from a clean copy of the checkout."""
 
 from __future__ import annotations
 

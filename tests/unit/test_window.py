@@ -1,4 +1,4 @@
-"""The window: steadiness, warm-up beside the filesystem's periods, the server's log, InnoDB's cycles by cause."""
+"""The window: steadiness, the warm-up and commit intervals, the server log, causes of checkpoints."""
 
 from __future__ import annotations
 

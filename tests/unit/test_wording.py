@@ -1,7 +1,7 @@
-"""No decision goes by the wording of a message.
+"""No decision depends on the wording of a message.
 
-Every message is replaced by "x": those that a result holds, and those that dbbench puts into words when it shows them.
-Verdicts, exit statuses, repetitions and the structure of the page stay as they were.
+Every message is replaced by "x": those in results, and those that are produced for display. Verdicts, exit statuses,
+repeated blocks and the structure of the page must not change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The load generator's counts beside the server's and the kernel's: what is compared, and which bounds hold."""
+"""The load generator's counts compared with those of the server and the kernel: bounds and results."""
 
 from __future__ import annotations
 

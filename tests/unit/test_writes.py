@@ -1,4 +1,4 @@
-"""The estimate of bytes that a plan writes: each cause by itself, and the comparison with what was counted."""
+"""The estimate of bytes that a plan writes: each cause, and the comparison with the devices' counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZFS by its text alone: what its tools print, what properties mean, which driver can do what, what is typed."""
+"""ZFS without a pool: recorded tool output, properties, drivers, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large table dropped beside a real load."""
+"""A large table is dropped during a real load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pgbench against a real server."""
+"""pgbench on a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow log made into a script, driven against the server that it is of."""
+"""A slow log is converted into a script, which runs on the server that wrote the log."""
 
 from __future__ import annotations
 

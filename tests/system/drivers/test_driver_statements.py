@@ -1,4 +1,4 @@
-"""Scripts of SQL steps on real servers, with the workloads that ship."""
+"""Scripts of SQL steps on real servers, with the workloads of the catalogue."""
 
 from __future__ import annotations
 

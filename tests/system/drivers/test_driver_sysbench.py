@@ -1,4 +1,4 @@
-"""sysbench against real servers, through our wrapper."""
+"""sysbench and dbbench's wrapper on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TPC-C-like load on real servers: its mix, its consistency, its waits."""
+"""The TPC-C-like load on real servers: the mix of transactions, the consistency conditions and the waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the InnoDB family does."""
+"""Behaviour of MariaDB and MySQL that other engines do not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only PostgreSQL does."""
+"""Behaviour of PostgreSQL that other engines do not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine must do, asked of real servers."""
+"""The interface of an engine, tested on real servers of each."""
 
 from __future__ import annotations
 

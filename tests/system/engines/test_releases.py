@@ -1,4 +1,4 @@
-"""Each release of a server that dbbench knows, as a real server: its settings, its counters, its start and stop."""
+"""Each supported release as a real server: its settings, its counters, start and stop."""
 
 from __future__ import annotations
 

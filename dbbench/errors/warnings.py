@@ -492,10 +492,10 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     "W152": WarningKind(
         "data that grew was not compressed",
         "The filesystem compresses, and the restored files are compressed, but the new ends of files that grew during "
-        "the load are not. PostgreSQL 16 and later allocate space before they write it (posix_fallocate), and btrfs "
-        "does not compress what is written into allocated space.",
-        "Compare with a setup that uses `file_extend_method = write_zeros`, if the server has this setting. `growth` "
-        "in trial.json has the shares.",
+        "the load are not. PostgreSQL 16 and later, MariaDB and MySQL allocate space before they write it (fallocate), "
+        "and btrfs does not compress what is written into allocated space.",
+        "Compare with a setup that uses `file_extend_method = write_zeros`, if the server has this setting; MariaDB "
+        "and MySQL have none. `growth` in trial.json has the shares.",
     ),
     "W153": WarningKind(
         "the required rate of inserts was missed",

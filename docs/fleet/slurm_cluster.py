@@ -17,7 +17,7 @@ NODES = 8
 if __name__ == "__main__":
     cluster = SLURMCluster(
         queue="bench",
-        cores=1,  # a worker answers one question at a time
+        cores=1,  # a worker processes one request at a time
         processes=1,
         memory="2GB",
         walltime="12:00:00",

@@ -88,7 +88,9 @@ def run(options: Options, **given: Any) -> int:
     """
     needs_engine()
     if sum(given[way] is not None for way in ("scheduler", "ssh", "local")) != 1 or given["mode"] is None:
-        raise click.UsageError("give one of --scheduler, --ssh and --local, and one of --each and --spread")
+        raise click.UsageError(
+            "exactly one of --scheduler, --ssh and --local, and one of --each and --spread, is required"
+        )
     if given["detach"] and given["local"] is None:
         raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
     if given["precision"] is not None and given["mode"] == "each":

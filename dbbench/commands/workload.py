@@ -44,7 +44,7 @@ _TOLD: int = 10  # statements of each kind that are printed
 @click.option(
     "--socket",
     type=click.Path(path_type=Path),
-    help="Socket of a PostgreSQL server with these tables, which is asked for parameter types.",
+    help="Socket of a PostgreSQL server with these tables, which is queried for parameter types.",
 )
 @click.option("--user", help="User on --socket.")
 @click.option("--database", help="Database on --socket.")

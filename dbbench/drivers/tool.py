@@ -187,7 +187,7 @@ def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWar
     """Return W116 for files of `size` bytes if that is less than `beyond` times the memory."""
     if size >= beyond * memory:
         return ()
-    text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could hold them"
+    text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could cache them"
     return (TrialWarning("W116", text),)
 
 

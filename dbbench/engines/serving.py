@@ -330,7 +330,7 @@ def version_warnings(
         text = f"{server} should have {', '.join(lacking)}; the counters read from there are missing"
         yield TrialWarning("W146", text, suspect=True)
     if left_out:
-        yield TrialWarning("W148", f"{server} does not know {', '.join(left_out)}")
+        yield TrialWarning("W148", f"{server} does not have the setting {', '.join(left_out)}")
 
 
 def grown_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

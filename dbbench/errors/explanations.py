@@ -138,7 +138,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Print the command with `dbbench fs NAME` and try it by hand.",
     ),
     "E302": (
-        "The kernel rejected a mount option, or mounted something else than was requested.",
+        "The kernel rejected a mount option, or mounted something other than was requested.",
         "Read the kernel's message in the error or in `dmesg`, and correct the options of the fs setup.",
     ),
     "E303": (
@@ -173,7 +173,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Install OpenZFS for this kernel, or zfs-fuse for a functional test.",
     ),
     "E310": (
-        "mdadm, LVM or cryptsetup failed, or created something else than was requested.",
+        "mdadm, LVM or cryptsetup failed, or created something other than was requested.",
         "Print the commands with `dbbench fs NAME`, and read the tool's output and `dmesg`.",
     ),
     "E311": (

@@ -63,7 +63,7 @@ class Coordinator:
             self._tell(now=True)
 
     def collect(self, seconds: float) -> None:
-        """Copy what is finished from hosts that answer within that many seconds; start nothing."""
+        """Copy finished trials from hosts that answer within that many seconds; start nothing."""
         until = self._clock() + seconds
         self._start = False
         for book in self.books.values():

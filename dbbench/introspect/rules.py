@@ -1,5 +1,5 @@
 """Select the recorded statements that a script can contain, with the reason for omitting the others; and how to draw a
-parameter: by its type if a server was asked, by the values in a slow log, or guessed."""
+parameter: by its type if a server was queried, by the values in a slow log, or guessed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ParameterType:
 
 @dataclass(frozen=True)
 class Rule:
-    """A whole number in [least, most], put into `expression`; or one of `texts`. `guessed`: no server was asked."""
+    """A whole number in [least, most], put into `expression`; or one of `texts`. `guessed`: no server was queried."""
 
     least: int
     most: int

@@ -311,7 +311,7 @@ def _settings(settings: dict[str, str]) -> str:
 def _tables(facts: ServerFacts) -> str:
     lines = [f"#   {size_text(size):>10}  {_plain(name)}" for name, size in facts.tables]
     whole = "data of unknown size" if facts.data_bytes is None else size_text(facts.data_bytes)
-    return "\n".join([f"# It holds {whole}; its largest tables, with their indexes:", *lines])
+    return "\n".join([f"# The database has {whole}; its largest tables, with their indexes:", *lines])
 
 
 def _workload(live: LiveServer, facts: ServerFacts) -> str:

@@ -262,7 +262,7 @@ def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
     paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
     paths += [Path.cwd(), Path.home(), *keep]
     for left in detach_foreign(path.resolve() for path in paths):
-        print(f"dbbench: stays in the trial's namespace: {left}", file=sys.stderr, flush=True)
+        print(f"dbbench: left in the trial's namespace: {left}", file=sys.stderr, flush=True)
     mount("tmpfs", runtime, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     for name in ("mnt", "s", "scratch", "host_proc"):
         (runtime / name).mkdir(0o755)

@@ -58,7 +58,7 @@ def _growth(trial: Trial) -> Iterator[str]:
         before = "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
         told.append(f"{percent(grown.compressed_share)} compressed{before}")
     told += [f"{percent(grown.preallocated_share)} allocated and not written"] if grown.preallocated_share else []
-    yield f"  grown in the load: {', '.join(told)}"
+    yield f"  grown during the load: {', '.join(told)}"
 
 
 def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:

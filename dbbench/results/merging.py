@@ -148,7 +148,7 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
         raise RunNameTaken(
             f"{folder} belongs to another plan than the run to be imported",
             effect=UNCHANGED,
-            remedy=f"Move the existing run away: mv {folder} {folder}-old",
+            remedy=f"Rename the existing run: mv {folder} {folder}-old",
         )
     united(ours, theirs)
     return ours if ours.hosts else dataclasses.replace(ours, hosts=facts_of(ours))

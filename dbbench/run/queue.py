@@ -1,7 +1,7 @@
 """A run: its trials in the recorded order, one at a time, each in a separate process; resumed after an interruption.
 
-The directories that exist show what is finished. A block with a suspect trial is repeated at the end, as a whole and
-once, up to half as many trials as planned. With a budget of time, blocks are added while they fit.
+The directories that exist show which trials are finished. A block with a suspect trial is repeated at the end, as a
+whole and once, up to half as many trials as planned. With a budget of time, blocks are added while they fit.
 """
 
 from __future__ import annotations

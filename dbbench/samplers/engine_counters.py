@@ -170,7 +170,7 @@ def foreign_sessions(
                 new = now.present.keys() - before.present.keys()
                 foreign |= new if len(new) <= more else set()
                 if not 0 < len(new) <= more:
-                    first_seconds.setdefault(f"{more} in all, not listed by the server", second)
+                    first_seconds.setdefault(f"{more} in total, not listed by the server", second)
             for number in sorted(foreign & now.present.keys()):
                 first_seconds.setdefault(now.present[number], second)
         before = now

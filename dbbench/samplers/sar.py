@@ -69,7 +69,7 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
         packed.write(done.stdout.encode())
     document, printed = parse(done.stdout, disk_names, pressure), done.stderr.strip().splitlines()
     if printed:
-        return document._replace(fault=f"sadf says {printed[0]!r}")
+        return document._replace(fault=f"sadf reports {printed[0]!r}")
     if done.returncode != 0:
         return document._replace(fault=f"sadf ended with status {done.returncode}")
     if not document.whole:
@@ -129,7 +129,7 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
     """Return the entries in order, with only the disks in `disk_names`.
 
     `disk_names` are the kernel's name and sysstat's spelling of a device that is gone (`dev7-0`), or nothing;
-    `pressure`: whether sadf was asked for pressure stall information.
+    `pressure`: whether sadf printed pressure stall information.
     """
     rows, whole = statistics(text)
     entries, strange, read = [], [], []

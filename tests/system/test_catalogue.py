@@ -135,7 +135,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
         ("btrfs", ("--csum", "md5"), (), "no checksum md5"),
         ("btrfs", ("-O", "no-such-feature"), (), "no-such-feature"),
         ("btrfs", ("-d", "raid10", "-m", "raid10"), (), "RAID10"),  # of one device
-        ("xfs", (), ("-U", "generate"), "nothing tunes xfs"),
+        ("xfs", (), ("-U", "generate"), "xfs cannot be tuned"),
     ],
 )
 def test_what_mkfs_here_does_not_know_is_said_before_a_run(

@@ -88,7 +88,7 @@ def test_a_binary_log_is_flushed_counted_and_removed(dbbench: Dbbench) -> None:
     assert logs and logs[0]["grown_bytes"] > 10**5
     shown = dbbench("show", "r", next(iter(dbbench.trials()))).stdout
     assert "production profile: log_bin = ON, sync_binlog = 1, binlog_format = ROW" in shown
-    assert "grown in the load: tables" in shown
+    assert "grown during the load: tables" in shown
 
 
 @pytest.mark.long

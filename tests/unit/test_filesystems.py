@@ -290,7 +290,7 @@ def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, t
     (kernel / "proc/filesystems").write_text("nodev\tproc\n\text4\n")
     everything, nothing = (lambda name: Path("/sbin", name)), (lambda name: None)
     monkeypatch.setattr(process, "find", everything)
-    assert "family 'vfat' is not known" in str(filesystems.works(setup_of("vfat")))
+    assert "unknown family 'vfat'" in str(filesystems.works(setup_of("vfat")))
     assert filesystems.works(setup_of("ext4"), kernel) is None
     monkeypatch.setattr(process, "find", nothing)
     assert filesystems.install(setup_of("xfs")) == ("xfsprogs",)

@@ -47,6 +47,23 @@ AVOIDED: Final = {
     r"(?<!are )\bwe\b": "dbbench",
     r"(?<![\w=])wants? (?:a|an|the|--)": "requires",
     r"\w(?:n't|'re|'ve|'ll)\b": "no contraction",
+    r"\b(?:is|are) not there\b": "does not exist, is missing",
+    r"\b(?:to be seen|cannot be (?:looked (?:at|into)|found out))\b": "is not visible, cannot be determined",
+    r"\b(?:go|goes|went|going) on\b(?! [\d/])": "continues",
+    r"\b(?:trials?|blocks?|lines?|devices?) more\b(?! than)": "N more trials",
+    r"\b(?:is|are) (?:no longer )?known here\b": "dbbench knows no ...",
+    r"\bwas asked\b(?! to)": "expected",
+    r"\bsays more\b": "for details",
+    r"\b(?:died|dies) of\b": "died during",
+    r"\bthrown away\b": "discarded, removed",
+    r"\bwhat is finished\b": "finished trials",
+    r"\bother(?:s|wise)? than (?:its|the|their) own\b": "name the thing",
+    r"\bthe trial does not count\b": "the trial is marked failed",
+    r"\bsomething else than\b": "something other than",
+    r"\b(?:come|came) (?:up|home)\b|\b(?:is|are) home\b": "started, collected",
+    r"\bgives? back\b|\bgiven back\b": "releases",
+    r"\btaken? (?:apart|away)\b": "removed",
+    r"\bone's own\b": "name the owner",
 }  # fmt: skip
 TEXTS: Final = sorted(
     path.relative_to(ROOT).as_posix()

@@ -235,8 +235,8 @@ PSQL = {**LOAD, 7: "psql: LOCK TABLE\n pgbench_accounts"}
     [
         (sessions(({}, 0), (LOAD, 2), (LOAD, 2)), None),
         (sessions(({}, 0), (LOAD, 2), (PSQL, 3), (LOAD, 3)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
-        (sessions(({}, 0), (LOAD, 2), (LOAD, 3)), "1 in all, not listed by the server (second 1)"),
-        (sessions(({}, 0), (PSQL, 3), (LOAD, 3)), "1 in all, not listed by the server (second 0)"),
+        (sessions(({}, 0), (LOAD, 2), (LOAD, 3)), "1 in total, not listed by the server (second 1)"),
+        (sessions(({}, 0), (PSQL, 3), (LOAD, 3)), "1 in total, not listed by the server (second 0)"),
         (sessions(({}, None), (LOAD, None), (PSQL, None)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
         ([*sessions(({}, 0), (LOAD, 2)), CountersReading(102.0, 2.0, None), *sessions((LOAD, 2))], None),
     ],

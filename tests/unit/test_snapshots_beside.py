@@ -204,7 +204,7 @@ def test_the_page_shows_what_is_known() -> None:
     column = _column([one, dataclasses.replace(one, cost_ratio=0.7), SnapshotFacts(3, 2, note="no")])
     assert column["taken"] == "4 in 2 trials"
     assert column["rate of the load during ÷ between snapshots"] == "0.600"
-    assert "space held by one" not in column
+    assert "space held by a snapshot" not in column
     assert _column([SnapshotFacts(3, 2, note="no")]) == {}
 
 

@@ -219,7 +219,7 @@ def _bind(node: int | None) -> None:
     """Allocate memory of this thread and of what it starts only on that node (set_mempolicy(2)); None: on any node."""
     number = _SET_MEMPOLICY.get(platform.machine())
     if number is None:
-        raise OSError(f"binding memory to a node is not known on {platform.machine()}")
+        raise OSError(f"dbbench cannot bind memory to a NUMA node on {platform.machine()}")
     bits = ctypes.sizeof(ctypes.c_ulong) * 8
     mask = (ctypes.c_ulong * (((node or 0) // bits) + 1))()
     if node is not None:

@@ -246,7 +246,7 @@ _WARNED: Final[tuple[tuple[Kind, str, str, str], ...]] = (
     ("limited", "W042", "The device was the limit",
      "throughput stayed at the ceiling that fio measured on the bare device, so the filesystems cannot be compared"),
     ("burst", "W002", "Burst",
-     "no checkpoint ended in the window, so the figures leave out most of the writing back of data files"),
+     "no checkpoint ended in the window, so the figures do not include most writes to the data files"),
     ("drain", "W003", "Borrowed throughput",
      f"the drain took more than 10{GROUP}% of the window; use the sustained figures"),
     ("unsteady", "W005", "No steady state", "throughput had a trend, so its mean depends on the window"),

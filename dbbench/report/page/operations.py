@@ -102,13 +102,13 @@ def _column(facts: Iterable[SnapshotFacts]) -> dict[str, str]:
         return {}
     column = {
         "taken": f"{len(taken)}" + (f" in {len(trials)} trials" if len(trials) > 1 else ""),
-        "time to take one": duration_text(statistics.median(fact.snapshot_s for fact in taken)),
+        "time to take a snapshot": duration_text(statistics.median(fact.snapshot_s for fact in taken)),
         "second server answers after": duration_text(statistics.median(fact.ready_s for fact in taken)),
     }
     if drops := [fact.drop_s for fact in taken if fact.drop_s is not None]:
         column["time to drop the oldest"] = duration_text(statistics.median(drops))
     if held := [fact.bytes for fact in taken if fact.bytes is not None]:
-        column["space held by one"] = size_text(int(statistics.median(held)))
+        column["space held by a snapshot"] = size_text(int(statistics.median(held)))
     if ratios := [trial.cost_ratio for trial in trials if trial.cost_ratio is not None]:
         column["rate of the load during ÷ between snapshots"] = f"{statistics.median(ratios):.3f}"
     return column

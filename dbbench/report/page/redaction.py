@@ -27,7 +27,7 @@ def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
     """Return a function that removes host names and paths from a text. Raises UnknownName for an unknown kind."""
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        raise UnknownName(f'cannot redact "{unknown[0]}"', remedy=f"--redact takes {', '.join(KINDS)}.")
+        raise UnknownName(f'cannot redact "{unknown[0]}"', remedy=f"--redact accepts {', '.join(KINDS)}.")
     names = _names(run) if "hosts" in kinds else []
 
     def clean(text: str) -> str:

@@ -157,7 +157,7 @@ class Taking:
             if not (isinstance(error, DbbenchError | OSError) or client_error(error)):
                 raise
             reason = error.evidence if isinstance(error, DbbenchError) else f"{type(error).__name__}: {error}"
-            self.fault = self.fault or f"{what} failed after {len(self.taken)}: {reason}"
+            self.fault = self.fault or f"{what} failed after {len(self.taken)} snapshots: {reason}"
 
 
 def asked(server: Server) -> str:

@@ -1,7 +1,7 @@
 """Hold block devices exclusively (O_EXCL) from the first check to the last byte that is written to them.
 
 While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs on it. fio and other
-programs that open it plainly go on working. Programs that want it exclusively are lent the hold itself (`lent`), and
+programs that open it without O_EXCL still work. Programs that need it exclusively are lent the hold (`lent`), and
 mount(2) takes it over (`handed_over`): it is released when the call is made and acquired again after the unmount
 (`regained`). A process that writes to the device through a plain open cannot be stopped by this.
 

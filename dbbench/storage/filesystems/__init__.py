@@ -97,14 +97,14 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     """Return why the family, its layers or the kernel cannot make this setup; missing programs are not among it."""
     name = setup.mkfs.family
     if name not in FAMILIES:
-        return [f"the family {name!r} is not known (known: {', '.join(FAMILIES)})"]
+        return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
     reasons = [reason for reason in (vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
-        reasons.append(f"nothing tunes {name} after mkfs (only {', '.join(tuned)})")
+        reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")
     if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
-        return [*reasons, f"layers of kind {', '.join(unknown)} are not known"]
+        return [*reasons, f"unknown kind of layer: {', '.join(unknown)}"]
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     module_of_family = (name,) if family.by_mkfs else ()
     modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))

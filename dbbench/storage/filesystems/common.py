@@ -146,7 +146,7 @@ def mount_of(path: Path) -> Mount:
     for mount in mounts_of(Path("/proc/self")):
         if mount.id == mount_id:
             return mount
-    raise FileNotFoundError(f"{path} lies on mount {mount_id}, which /proc/self/mountinfo does not list")
+    raise FileNotFoundError(f"{path} is on mount {mount_id}, which /proc/self/mountinfo does not list")
 
 
 # --- Processes that hold a filesystem, as far as /proc shows them; named when an unmount fails ------

@@ -44,12 +44,12 @@ FAULTS: Final = {
 }  # fmt: skip
 
 
-def kinds(raw: Path) -> Counter[int]:
-    """Events by kind, from the kept counts."""
+def kinds(raw: Path, seconds: float = math.inf) -> Counter[int]:
+    """Events by kind in the first seconds of the load, from the kept counts."""
     found = Counter[int]()
     for line in gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines():
-        _, what, events = map(int, line.split())
-        if -10_000 < what < -10:
+        second, what, events = map(int, line.split())
+        if -10_000 < what < -10 and second < seconds:
             found[-10 - what] += events
     return found
 
@@ -78,7 +78,7 @@ def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engin
     drawn = [(done[kind], done.total(), share) for kind, share in enumerate((0.45, 0.43, 0.04, 0.04, 0.04), 1)]
     for count, of, share in (*drawn, (remote, done[2], 0.15)):
         assert abs(count - of * share) < 5 * math.sqrt(of * share * (1 - share))  # five standard deviations
-    assert driven.outcome.figures["tpmc"] == pytest.approx(done[1] * 60 / 3, rel=0.1)
+    assert driven.outcome.figures["tpmc"] == kinds(driven.raw, 3)[1] * 60 / 3  # sysbench ends later on a busy machine
     assert driven.outcome.transactions <= done.total()
     figures = driven.outcome.figures
     assert 0 < figures["new_order_p50_ms"] <= figures["new_order_p95_ms"] <= figures["new_order_p99_ms"]

@@ -117,7 +117,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     group = MemoryGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
-        pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*seen as: it is gone"),
+        pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
         confined(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -229,13 +229,17 @@ def _mounts(entry: Mount, device: Target) -> bool:
 def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
     """Call `look` with every process's directory; return a sentence for each that exists and cannot be read."""
     unreadable: list[str] = []
-    for process in (entry for entry in proc.iterdir() if entry.name.isdigit()):
+    for process in _processes(proc):
         try:
             look(process)
         except OSError as error:
             if error.errno not in _ENDED:
                 unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
     return unreadable
+
+
+def _processes(proc: Path) -> Iterator[Path]:
+    return (entry for entry in proc.iterdir() if entry.name.isdigit())
 
 
 def _who(process: Path) -> str:

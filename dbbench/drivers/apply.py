@@ -217,13 +217,13 @@ def applying(server: Server, archive: Archive, scratch: Path, raw: Path, bin: Pa
     """Yield the applier for this server; at the end of the block none of its programs runs. Raises ProgramMissing."""
     if profile_of(server.engine).standby:
         with contextlib.closing(server.connect()) as connection:
-            yield Recovery(connection, archive, scratch)
+            yield StandbyRecovery(connection, archive, scratch)
         return
     with Replay.running(server, archive, scratch, raw, bin) as replay:
         yield replay
 
 
-class Recovery:
+class StandbyRecovery:
     """A standby: a segment is offered as a link in its inbox."""
 
     pids: tuple[int, ...] = ()  # the server itself applies the log

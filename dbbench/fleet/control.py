@@ -46,7 +46,7 @@ _ANSWER_S: Final = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class FleetOrder:
     """What a fleet is to run."""
 
     asked: Asked
@@ -59,7 +59,7 @@ class Order:
     gone_after_s: float
 
 
-def resumed(root: Path, order: Order) -> Fleet | None:
+def resumed(root: Path, order: FleetOrder) -> Fleet | None:
     """Return the fleet of that plan that the command resumes, or None if it starts a new one.
 
     Raises PlanInvalid, RunNameTaken, RunLocked.
@@ -72,7 +72,7 @@ def resumed(root: Path, order: Order) -> Fleet | None:
     return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
 
 
-def work(root: Path, order: Order, fleet: Fleet | None, reach: Reach, show: Show) -> Fleet:
+def work(root: Path, order: FleetOrder, fleet: Fleet | None, reach: Reach, show: Show) -> Fleet:
     """Run the plan on its hosts until every trial has been collected; return the fleet.
 
     Raises FleetUnreachable, HostLost; Interrupted or Terminated on a signal.
@@ -140,7 +140,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
         engine.end()
 
 
-def _existing(root: Path, order: Order) -> Fleet | None:
+def _existing(root: Path, order: FleetOrder) -> Fleet | None:
     """Return the fleet that the command resumes, or None if it starts a new one. Raises RunNameTaken."""
     same, name = (
         [f for f in ledger.fleets(root) if (f.plan_sha256, f.mode) == (order.asked.sha256, order.mode)],
@@ -167,7 +167,7 @@ def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
     return fleet
 
 
-def _announced(root: Path, order: Order, fleet: Fleet) -> list[str]:
+def _announced(root: Path, order: FleetOrder, fleet: Fleet) -> list[str]:
     """Return lines about the budget: what it is expected to allow, or that the fleet keeps its first budget."""
     _, _, allowance = foreseen(order.asked.plan, order.asked.expanded)
     if allowance is None:
@@ -182,7 +182,7 @@ def _budget_s(root: Path, fleet: Fleet) -> float | None:
     return results.load_spec(root / ledger.run_names(fleet)[0]).plan.budget_s
 
 
-def _made(root: Path, order: Order, name: str, hosts: list[str], address: str) -> Fleet:
+def _made(root: Path, order: FleetOrder, name: str, hosts: list[str], address: str) -> Fleet:
     request = order.asked
     if not hosts:
         raise FleetUnreachable("no fleet worker is connected to the scheduler", effect="Nothing was started.",

@@ -76,32 +76,32 @@ def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Be
         for identity in wipe:
             journal.note("wipe", device=identity)
         _tell_begin(folder, run, emit)
-        with Watch(folder) as watch:
+        with BudgetClock(folder) as clock:
             if any(may_begin(run, spec) for spec in pending(folder, run)):
                 launcher.prepare()
                 image.make_images(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
                 _measure_ceiling(folder, run, launcher)
                 _build_goldens(folder, run, launcher)
-                run = watch.charge(run)
+                run = clock.charge(run)
             while left := pending(folder, run := between(run)) or pending(folder, run := _longer(folder, run, emit)):
                 if not may_begin(run, spec := left[0]):
                     break
                 emit(Event("trial_begin", _described(run, spec)))
                 _drive(folder, run, spec, launcher)
-                run = watch.charge(run, spec.cell)
+                run = clock.charge(run, spec.cell)
                 emit(Event("trial_end", _ended(folder, run, spec)))
         image.give_back_images(journal, RELEASE_S)
         return _tell_end(folder, _concluded(folder, run, emit), emit, began)
 
 
-class Watch:
+class BudgetClock:
     """Charge the time that passes to the budget of a run, if it has one, including the time of a trial that was
     stopped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._since = folder, time.monotonic()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> BudgetClock:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_rest: object) -> None:

@@ -50,7 +50,7 @@ EVERY_S: Final = 30.0
 @contextlib.contextmanager
 def plain(stream: TextIO, every_s: float = EVERY_S) -> Iterator[Emit]:
     """Yield a function that prints events to `stream`; a thread adds a line after `every_s` without one."""
-    lines = _Lines(stream, every_s)
+    lines = _PlainLines(stream, every_s)
 
     def tick(ended: Ended) -> None:
         while not ended.wait(min(1.0, every_s / 4)):
@@ -60,7 +60,7 @@ def plain(stream: TextIO, every_s: float = EVERY_S) -> Iterator[Emit]:
         yield lines.take
 
 
-class _Lines:
+class _PlainLines:
     def __init__(self, stream: TextIO, every_s: float) -> None:
         self._stream, self._every_s = stream, every_s
         self._state, self._lock = State(), Lock()

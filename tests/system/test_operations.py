@@ -213,7 +213,7 @@ def test_no_room_for_a_copy(filled: Filling) -> None:
         os.posix_fallocate(fd, 0, free - 30 * MIB)
         os.close(fd)
         steps = named(operated(["clone"], one))
-    assert "are free" in steps["clone by copy"].text
+    assert "is free" in steps["clone by copy"].text
 
 
 # --- grow ------------------------------------------------------------------------------------------

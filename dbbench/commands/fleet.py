@@ -101,7 +101,7 @@ def run(options: Options, **given: Any) -> int:
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
     request = asked(given["plan_file"], options.paths, narrowing)
     order = control.FleetOrder(request, given["mode"], given["name"], given["new"], given["precision"],
-                          given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
+                               given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
     reach = processes.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
                           given["host_results"], _path(given["certs"]), given["detach"])  # fmt: skip
     fleet = control.resumed(root, order)

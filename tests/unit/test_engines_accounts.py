@@ -28,7 +28,7 @@ def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatc
     accounts._own.cache_clear()
     with monkeypatch.context() as all_taken:
         all_taken.setattr(accounts, "_of_processes", lambda: dict.fromkeys(accounts.NUMBERS, "1"))
-        with pytest.raises(NoAccountFree, match="60578 to 61183"):
+        with pytest.raises(NoAccountFree, match="60578 and 61183"):
             accounts._own(0)
     monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
     with pytest.raises(NoAccountFree):

@@ -155,9 +155,12 @@ def main(argv):
 serve(main)
 """
 SLOW: Final = """import os, time
+from dbbench.machine import namespaces
 from dbbench.run.children import serve
 def main(argv):
+    namespaces.die_with_parent()
     os.write(1, b'{"kind": "note", "data'); time.sleep(0.3); os.write(1, b'": {"text": "a"}}\\n')
+    time.sleep(60 if "stay" in argv else 0)
     os.write(1, b'{"kind": "note", "data": {"text": "b"}}')
     return int(argv[0])
 serve(main)
@@ -210,7 +213,7 @@ def test_a_fork_server_makes_one_process_after_the_other(tmp_path: Path) -> None
         assert [launcher.run([status]) for status in ("0", "4")] == [0, 4]
         (server,) = (child for child in psutil.Process().children() if "slow" in child.cmdline())
         launcher.emit = lambda event: server.kill()
-        assert launcher.run(["0"]) == -signal.SIGKILL
+        assert launcher.run(["0", "stay"]) == -signal.SIGKILL
         launcher.emit = told.append
         assert launcher.run(["5"]) == 5
     assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]

@@ -8,7 +8,7 @@ const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").repl
 
 // A copy of a figure, or of a part, in the colours of the look.
 function coloured(figure, dark) {
-  return JSON.parse(JSON.stringify(figure).replace(/#[0-9a-f]{6,8}|rgba\([^)]*\)/g, (colour) => (dark && PAGE.dark[colour]) || colour));
+  return JSON.parse(JSON.stringify(figure).replace(/#[0-9a-f]{6}|rgba\([^)]*\)/g, (colour) => (dark && PAGE.dark[colour]) || colour));
 }
 
 function figure(group, chart, view) {

@@ -289,7 +289,7 @@ def test_every_colour_of_a_figure_has_a_dark_one(demo: LoadedRun) -> None:
     """The dark look leaves no colour of the light one."""
     drawing = build([demo]).drawing
     text = json.dumps([drawing["template"], drawing["picture"], [group["charts"] for group in drawing["groups"]]])
-    colors = set(re.findall(r"#[0-9a-f]{6,8}|rgba\([^)]*\)", text)) - {"rgba(0,0,0,0)"}
+    colors = set(re.findall(r"#[0-9a-f]{6}|rgba\([^)]*\)", text)) - {"rgba(0,0,0,0)"}
     assert len(colors) > 15 and colors <= set(drawing["dark"])
 
 

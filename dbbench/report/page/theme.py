@@ -21,8 +21,8 @@ HUES: Final = (
     ("#7a6f00", "#f0e442"),  # yellow
     ("#4d5661", "#c3ccd5"),  # grey in place of black
 )
-BAND: Final = ("26", "33")  # opacity of a band on white and on black, in hexadecimal: 15 and 20 %
-PALE: Final = "8c"  # 55 %
+BAND: Final = (0.15, 0.2)  # opacity of a band on white and on black
+PALE: Final = 0.55  # opacity of the trials around a median
 # Pixels on, off; 5 dashes and 8 hues have no common factor, so 40 arms differ.
 DASHES: Final = ((), (7, 3), (2, 3), (9, 3, 2, 3), (13, 4))
 SHAPES: Final = (
@@ -76,12 +76,12 @@ class Mark:
     @property
     def band(self) -> str:
         """Return the light colour of a band."""
-        return self.light + BAND[0]
+        return faded(self.light, BAND[0])
 
     @property
     def pale(self) -> str:
         """Return the light colour of a trial around the median."""
-        return self.light + PALE
+        return faded(self.light, PALE)
 
     @property
     def dasharray(self) -> str:
@@ -98,12 +98,22 @@ class Mark:
         return SHAPES[self.index % len(SHAPES)][1]
 
 
+def faded(color: str, opacity: float) -> str:
+    """Return a colour "#rrggbb" with this opacity."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
 def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
     """Return the dark colour for each light one, for furniture and marks."""
     light, dark = (astuple(look) for look in (LIGHT, DARK))
     colors = dict(zip((*light[:-1], *light[-1]), (*dark[:-1], *dark[-1]), strict=True))
     for mark in marks:
-        colors |= {mark.light: mark.dark, mark.band: mark.dark + BAND[1], mark.pale: mark.dark + PALE}
+        colors |= {
+            mark.light: mark.dark,
+            mark.band: faded(mark.dark, BAND[1]),
+            mark.pale: faded(mark.dark, PALE),
+        }
     return colors
 
 

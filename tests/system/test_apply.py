@@ -118,7 +118,7 @@ def test_batches_every_so_often(applied: Any, archive_of: Any) -> None:
 
 @pytest.mark.needs("engine:mariadb", "mariadb-binlog", "mariadb")
 def test_a_row_too_many_is_caught(applied: Any, archive_of: Any) -> None:
-    """Somebody writes to the copy while the log is applied: E330 names the table and both counts."""
+    """Another session writes to the copy while the log is applied: E330 names the table and both counts."""
 
     def write(server: Server) -> None:
         with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:

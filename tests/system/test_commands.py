@@ -202,7 +202,7 @@ def refused(folder: Path, text: str, code: int, told: str) -> None:
     ids=["program", "size", "device"],
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(tmp_path: Path, keys: dict[str, Any], told: str) -> None:
-    """A missing program, too little disk, a device that is not there: nothing was begun."""
+    """A missing program, too little disk space or a missing device: nothing was started."""
     refused(tmp_path, small(**keys), 5 if "E101" in told else 2, told)
 
 

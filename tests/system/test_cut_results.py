@@ -155,7 +155,7 @@ def test_what_was_finished_stands_power_cuts(memory: Path) -> None:
 
 
 def test_without_fsync_the_cuts_lose_it(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A control: of results that nobody wrote through, the same cuts lose some."""
+    """A control: of results that were not fsynced, the same cuts lose some."""
     monkeypatch.setattr("dbbench.results.trials.sync", lambda path: None)
     found, _ = missed(published(memory, "ext4"), "ext4", memory, 12)
     assert found

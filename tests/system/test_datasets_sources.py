@@ -168,7 +168,7 @@ def test_one_tablespace_alone_on_the_device(
 
 @pytest.mark.needs("root", "engine:postgres", "psql")
 def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any], room: Room) -> None:
-    """A tablespace or database that is not there is refused with those that are, and nothing is left in the cache."""
+    """An unknown tablespace or database is refused with the existing names; nothing is left in the cache."""
     root, _sums = postgres
     with pytest.raises(SourceIncomplete, match=r'no tablespace "slow" \(tablespaces: fast'):
         built(room, "postgres", root / "base", tablespace="slow")

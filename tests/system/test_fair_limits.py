@@ -68,7 +68,7 @@ def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
 
 
 def test_group_of_a_killed_run_is_given_back(dbbench: Any) -> None:
-    """What no namespace ends, the journal does: after a SIGKILL and `clean` there is no group of ours."""
+    """After a SIGKILL and `clean`, no control group of dbbench is left."""
     dbbench.plan(limited())
     during: list[list[Path]] = []
 

@@ -37,7 +37,7 @@ MOST: Final = 2  # false alarms of ten, each 71 of 1000 at most: three or more a
 
 @pytest.fixture
 def disk(image: Path) -> Iterator[str]:
-    """A loop device as somebody's disk."""
+    """Yield a loop device in place of a user's disk."""
     attach = ["losetup", "--find", "--show", "--direct-io=on", str(image)]
     device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
     yield device

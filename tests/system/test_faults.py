@@ -69,14 +69,14 @@ images: list[Path] = []
 
 
 def unlink_data(pid: int) -> None:
-    """Somebody removes the largest files of the database."""
+    """Remove the largest files of the database."""
     files = sorted((mount_of(pid) / "data/base").rglob("*"), key=lambda path: -path.stat().st_size)
     for path in files[:6]:
         os.truncate(path, 0)
 
 
 def reload_with(line: str) -> Callable[[int], None]:
-    """Somebody writes a setting into the server's configuration and has it read."""
+    """Write a setting into the server's configuration and reload it."""
 
     def plant(pid: int) -> None:
         server = below(pid, "postgres")[0]
@@ -94,7 +94,7 @@ def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], N
 
 
 def stand_still(process: psutil.Process, seconds: float) -> None:
-    """It is stopped, and goes on."""
+    """Stop the process, then continue it."""
     process.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
     process.send_signal(signal.SIGCONT)
@@ -113,7 +113,7 @@ def stop_trial(pid: int) -> None:
 
 
 def drop_cache(_pid: int) -> None:
-    """Somebody drops the machine's page cache."""
+    """Drop the machine's page cache."""
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
@@ -138,7 +138,7 @@ def kill_fork_server(pid: int) -> None:
 
 
 def remounted(*options: str) -> Callable[[int], None]:
-    """Somebody remounts the filesystem with another option."""
+    """Remount the filesystem with another option."""
     return lambda pid: within(pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt")
 
 
@@ -152,7 +152,7 @@ def hypervisor(pid: int) -> None:
 
 
 def foreign_writer(pid: int) -> None:
-    """Somebody writes to the disk below the image, past the page cache, for a second and a half."""
+    """Write to the disk below the image, without the page cache, for a second and a half."""
     file = Path(f"/proc/{pid}/cwd").resolve() / "theirs"
     write = ["timeout", "1.5", "dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=2048", "oflag=direct"]
     subprocess.run(write, check=False, capture_output=True)
@@ -216,7 +216,7 @@ def busy() -> Iterator[None]:
 
 @contextlib.contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """A fault of somebody else's device: I/O errors on a loop device whose file was cut."""
+    """Cause I/O errors on an unrelated loop device, whose file is truncated."""
     (image := folder / "theirs").touch()
     os.truncate(image, 2**24)
     loop = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True).stdout.strip()
@@ -231,7 +231,7 @@ def beside(folder: Path) -> Iterator[None]:
 @pytest.mark.needs("nsenter", "mkfs.xfs", "fs:xfs")
 @pytest.mark.parametrize("name", rows())
 def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
-    """It is marked as its row says, and all is given back."""
+    """The trial is marked as the fault's row says, and everything is released."""
     setup, plant, marks, ids = FAULTS[name]
     dbbench.plan(plan(setup, SERVER, device=SIZE))
 
@@ -308,7 +308,7 @@ def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
 
 @pytest.mark.soak
 def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> None:
-    """Somebody writes to the same disk in the window (W127)."""
+    """Another process writes to the same disk in the window (W127)."""
     if disk_below(dbbench.folder) is None:
         pytest.skip("no disk is to be seen below the folder of the tests")
     dbbench.plan(plan(engine=SERVER, device=SIZE))

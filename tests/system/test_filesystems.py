@@ -244,6 +244,6 @@ def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
 
 
 def test_a_directory_on_an_unknown_family_is_refused() -> None:
-    """Of tmpfs and the like nobody here knows what survives a power cut: no class is made up."""
+    """dbbench does not know which data tmpfs and others preserve after a power loss, and invents no class."""
     with pytest.raises(DirectoryRefused, match="is on proc"), filesystems.existing(Path("/proc")):
         pytest.fail("a class was made up")

@@ -168,14 +168,14 @@ def test_no_block_is_split(killed: Killing) -> None:
 
 
 def test_only_the_killed_trial_failed(killed: Killing) -> None:
-    """Worker, scheduler and coordinator may die in a window: its trial goes on and is good."""
+    """Worker, scheduler and coordinator may be killed in a window: the trial continues and is ok."""
     failed = [name for name, trial in trials_of(killed.results / "r").items() if trial["status"] == "failed"]
     assert failed == [killed.struck["trial"]]
     assert len(set(killed.struck.values())) == 4
 
 
 def test_hosts_are_kept(killed: Killing) -> None:
-    """run.json has the facts of each host; a plain `run` never goes on with a fleet's."""
+    """run.json has the facts of each host; a plain `run` never resumes the run of a fleet."""
     hosts = json.loads((killed.results / "r/run.json").read_text())["hosts"]
     assert sorted(hosts) == ["local-1", "local-2", "local-3"]
     assert {facts["kernel"] for facts in hosts.values()} == {os.uname().release}
@@ -183,7 +183,7 @@ def test_hosts_are_kept(killed: Killing) -> None:
 
 
 def test_same_command_again_drives_nothing(killed: Killing) -> None:
-    """A fleet that is finished is told, with exit 0 or 1 as its trials were; status shows it."""
+    """A finished fleet is reported as such, with exit status 0 or 1 according to its trials; status shows it."""
     again = killed.dbbench(*FLEET, status=1)
     assert "already finished" in again.stderr
     shown = json.loads(killed.dbbench("fleet", "status", "--json").stdout)
@@ -285,7 +285,7 @@ def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Callable[..., 
 
 
 def test_hosts_end_after_their_trial_where_the_coordinator_is_gone(fleets: Callable[..., Started]) -> None:
-    """Not detached: the trial that goes on is finished, and no other one begins (E835)."""
+    """Without --detach, the current trial is finished, and no other one begins (E835)."""
     fleet = fleets()
     fleet.until(fleet.in_window)
     fleet.child.kill()

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Somebody's blank disk."""
+    """Yield a user's blank disk."""
     made = new_disk(tmp_path / "one")
     yield made
     process.run(["losetup", "-d", made.path])
@@ -99,7 +99,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PLANTS)
 @pytest.mark.usefixtures("impatient")
 def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk) -> None:
-    """Use never yields, also with the identity typed; every reason is told; no byte is changed."""
+    """A device in use is refused even if its identity is given; all reasons are reported, and no byte is changed."""
     plant, evidence = PLANTS[name]
     with plant(disk):
         before = disk.digest()
@@ -131,8 +131,7 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
 
 @pytest.mark.parametrize("name", NAMELESS)
 def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None:
-    """A database's raw device, an encrypted volume, a filesystem whose begin was overwritten: nobody's marks are on
-    it, and it is not empty."""
+    """A raw device of a database or an encrypted volume has no signature, and is still not empty."""
     NAMELESS[name](disk)
     before, word = disk.digest(), devices.identity(disk.path)
     with pytest.raises(DeviceNotEmpty, match="data without a signature at byte") as refused, attached(disk, Permit()):
@@ -224,7 +223,7 @@ def test_the_plan_may_name_another_disk(disk: Disk) -> None:
 
 
 def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: Disk, tmp_path: Path) -> None:
-    """A name that leads to our disk and to somebody's by turns, a thousand times a second: mkfs gets the descriptor."""
+    """A name that alternates between two disks a thousand times a second: mkfs gets the checked descriptor."""
     mkfs(victim)
     before, link, ended = victim.digest(), tmp_path / "link", threading.Event()
 
@@ -266,7 +265,7 @@ def test_the_disk_below_the_root_is_refused() -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
-    """Its file was cut to nothing: nobody knows what was on it."""
+    """The file of the loop device was truncated, so its content is unknown."""
     os.truncate(disk.image, 0)
     word = devices.identity(disk.path)
     with pytest.raises(DeviceInUse, match="cannot be read"), attached(disk, Permit(word)):
@@ -284,7 +283,7 @@ def test_what_is_no_block_device_is_refused(path: str) -> None:
 def test_a_tool_that_fails_counts_as_use(
     program: str | None, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without wipefs's answer nobody knows what is there."""
+    """Without the output of wipefs the content is unknown."""
     if program is None:
         monkeypatch.setattr(process, "find", lambda name: shutil.which(name) if name != "wipefs" else None)
     else:

@@ -51,7 +51,7 @@ def named(name: str) -> list[int]:
 
 @pytest.fixture
 def burner(tmp_path: Path) -> Iterator[str]:
-    """A process that is not in our tree and burns a core, under a name of its own."""
+    """Run a process outside of dbbench's process tree that uses a core, under a separate name."""
     name = f"burn{os.getpid()}"
     program = tmp_path / name
     shutil.copy(shutil.which("yes") or "/usr/bin/yes", program)
@@ -67,7 +67,7 @@ def burner(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.needs("setsid")
 def test_a_foreign_burner_is_named(burner: str) -> None:
-    """Its share and its name; what we burn ourselves is not foreign."""
+    """Its share and its name; CPU time of dbbench itself is not foreign."""
     before = host.reading()
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:  # our own load

@@ -62,7 +62,7 @@ def no_layer_left(tmp_path: Path) -> Iterator[None]:
 
 
 def read(path: str) -> str:
-    """A file of the kernel; "" where it is not there."""
+    """Return the content of a file of the kernel; "" if it does not exist."""
     return Path(path).read_text() if Path(path).exists() else ""
 
 
@@ -109,7 +109,7 @@ def test_an_array_is_what_was_asked_for(
 
 @pytest.mark.needs("root", "mdadm", "kernel:raid0", "mkfs.ext4")
 def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
-    """Filesystems that lay on the members before are erased, and asked about by nobody."""
+    """Filesystems that were on the members before are erased without a question."""
     with disks(2) as device:
         for member in device.each:
             filesystems.make(EXT4, member)
@@ -121,7 +121,7 @@ def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
 @pytest.mark.needs("root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod")
 @pytest.mark.parametrize("layer", [Layer("md", level=1), Layer("lvm")], ids=["md", "lvm"])
 def test_marks_on_real_disks_are_journalled(layer: Layer, disks: Disks, journal: Journal) -> None:
-    """After a power cut the next run may erase what this one has put on a disk, and asks nobody."""
+    """After a power loss the next run may erase without a question what this one wrote to a disk."""
     with disks(2) as device:
         real = tuple(replace(member, facts=replace(member.facts, kind="block")) for member in device.each)
         with layers.stacked([layer], replace(device, members=real), journal):
@@ -132,7 +132,7 @@ def test_marks_on_real_disks_are_journalled(layer: Layer, disks: Disks, journal:
 
 @pytest.mark.needs("root", "mdadm", "kernel:raid10")
 def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
-    """mdadm's own words are told, and nothing is left of the attempt."""
+    """The message has mdadm's output, and nothing is left of the attempt."""
     with (
         disks(1) as device,
         pytest.raises(LayerFailed, match="unusual number of drives") as caught,
@@ -192,7 +192,7 @@ def room_taken(volume: Device, kind: str) -> int:
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "fs:ext4", "mkfs.ext4")
 def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """A load that changes more than there is room for ran without the snapshot: that is told, and all is gone."""
+    """A load that changes more than the snapshot can hold ran without it, so the trial fails."""
     layer = Layer("lvm", snapshot="classic", snapshot_size="5%")
     with (
         disks(1) as device,

@@ -135,7 +135,7 @@ def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkey
 
 
 def test_a_sigkill_clears_it(image: Path) -> None:
-    """Nobody has to give it back."""
+    """The kernel releases the device."""
     script = (
         "import sys, time; from pathlib import Path; from dbbench.storage.devices import loop\n"
         "with loop.attached(Path(sys.argv[1])) as device:\n"
@@ -161,7 +161,7 @@ def test_an_image_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_flushes_are_counted_where_they_happen(
     options: str, least: int, most: int, loop_device: Device, tmp_path: Path
 ) -> None:
-    """50 fdatasync are at least 50 flushes of the disk; with nobarrier none: that is how a class is told."""
+    """50 fdatasync calls cause at least 50 flushes of the disk; with nobarrier they cause none."""
     with mounted(loop_device, tmp_path / "mnt", options=options) as point:
         fd = os.open(point / "log", os.O_WRONLY | os.O_CREAT)
         os.fsync(fd)

@@ -112,7 +112,7 @@ def lane(dbbench: Any, todo: list[Moment]) -> None:
 
 @pytest.fixture
 def bystanders(tmp_path: Path) -> Iterator[None]:
-    """Somebody's server, filesystem, loop device and shared memory, as they were at the end."""
+    """Yield another user's server, filesystem, loop device and shared memory; they must be unchanged at the end."""
     (tmp_path / "theirs").mkdir()
     image, at = tmp_path / "theirs/disk", tmp_path / "theirs/mnt"
     image.touch()

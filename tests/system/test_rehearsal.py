@@ -117,7 +117,7 @@ def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, 
     "mdadm", "lvm", "cryptsetup", "mkfs.f2fs", "mkfs.nilfs2", "engine:postgres", "engine:mariadb", "sadf"
 )
 def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
-    """Its module was built against headers that we made: BUG, Oops or a failed VERIFY would say that it is wrong."""
+    """Its module was built with generated headers: BUG, Oops or a failed VERIFY would show that they are wrong."""
     assert inside["faults of the kernel"] == "passed"
 
 

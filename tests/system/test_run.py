@@ -123,7 +123,7 @@ class TestWhole:
             assert trial["summary"]["p95_ms"] == pytest.approx(math.exp((int(bucket) + 0.5) / 100) / 1000)
 
     def test_sysbench_agrees_with_its_own_report(self, whole: Any) -> None:
-        """Every transaction that the tool reports is in our counts: in the seconds, or in what came after the last."""
+        """All transactions that the tool reports are counted, in the seconds or after the last one."""
         for trial in of(whole, "sysbench-oltp-read-write").values():
             raw = folder_of(whole, trial) / "raw"
             printed = (raw / "sysbench.out").read_text()
@@ -267,7 +267,7 @@ def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: No
 
 
 def test_server_killed_in_the_window_fails_the_trial(dbbench: Any, nothing_left: None) -> None:
-    """kill -9 of the postmaster: the trial is failed as such, the run goes on, exit 1."""
+    """After kill -9 of the postmaster the trial has failed and the run continues; exit status 1."""
     dbbench.plan(plan(blocks=2, measure="5s"))
     status, _ = dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("postgres"))
     first, second = (dbbench.trials()[name] for name in sorted(dbbench.trials()))
@@ -302,7 +302,7 @@ def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> No
 
 @contextlib.contextmanager
 def mounted(device: Any, *options: str) -> Iterator[Path]:
-    """Somebody's ext4 on the device, mounted where every account can get to."""
+    """Yield a user's mounted ext4 on the device, which every account can access."""
     subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
     at = Path(tempfile.mkdtemp(dir="/var/tmp"))
     subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
@@ -347,7 +347,7 @@ def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) 
 
 
 def test_mounted_device_is_refused_and_untouched(dbbench: Any, loop_device: Any) -> None:
-    """A block device that somebody mounted: E104, exit 5, not one byte changed, whatever was typed."""
+    """A mounted block device: E104, exit status 5, not one byte changed, whatever was typed."""
     with mounted(loop_device, "-o", "ro") as at:
         before = hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
         text = plan(device={"kind": "block", "path": str(loop_device.path)})

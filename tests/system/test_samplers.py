@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("root", "sadf", "iostat")
 
 
 def recorder(name: str) -> int:
-    """The pid of our own recorder; it is there as soon as the block has begun."""
+    """Return the pid of dbbench's recorder, which exists as soon as the block has begun."""
     return next(p.pid for p in processes().values() if p.parent == os.getpid() and p.name == name)
 
 
@@ -163,7 +163,7 @@ def test_a_recorder_is_stopped_between_two_records(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
-    """A disk that was full, a power cut: the records before the cut count, W013."""
+    """After a full disk or a power loss, the complete records count, with W013."""
     with sar.beside(Sampled(None, None), tmp_path) as sampling:
         begin = time.time()
         time.sleep(4.3)
@@ -217,7 +217,7 @@ def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, monke
 
 
 def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> None:
-    """The recording is read after the loop device was given back; sysstat then calls it by number."""
+    """The recording is read after the loop device was released; sysstat then names it by number."""
     with loop.attached(image) as device, sar.beside(Sampled(device.facts.name, None), tmp_path) as sampling:
         begin = time.time()
         write(device, 50)

@@ -77,7 +77,7 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
     "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS]
 )
 def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
-    """It is marked as its row of docs/faults.md says, and all is given back. Of a silence the kernel tells nothing."""
+    """The trial is marked as its row of docs/faults.md says, and everything is released."""
     status, trial, told = on_a_sick_disk(dbbench, name)
     _, _, mark, ids = FAULTS[name]
     assert trial["status"] == mark, (trial["status"], told)

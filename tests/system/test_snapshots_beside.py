@@ -64,7 +64,7 @@ def test_of_a_standby_that_applies(dbbench: Any, nothing_left: None) -> None:
 @pytest.mark.soak
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:mariadb", "sadf")
 def test_of_innodb(dbbench: Any, nothing_left: None) -> None:
-    """Recovers from its snapshot as from a power cut, beside the load."""
+    """InnoDB recovers from a snapshot taken during the load, as after a power loss."""
     text = snapped("2s", fs="btrfs", engine="mariadb", workload=WRITES)
     dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     (trial,) = dbbench.trials().values()

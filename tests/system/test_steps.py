@@ -78,7 +78,7 @@ def step_fails(
     resumed: bool = True,
     pair: dict[str, Any] = POSTGRES,
 ) -> None:
-    """One of them: the end is clean, and the same command goes on."""
+    """Let one of the steps fail: the end is clean, and the same command resumes."""
     planned(dbbench, pair=pair)
     env = failing_step(tmp_path / "plant", folders(dbbench), kind, at, forever)
     done = driven(dbbench, env)

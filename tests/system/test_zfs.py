@@ -34,7 +34,7 @@ NAMES = [name for name in ALL.setups if ALL.setup(name).mkfs.family == "zfs"]
 
 @pytest.fixture
 def private() -> Iterator[None]:
-    """Mounts of our own, as a trial has them."""
+    """Run the test with private mounts, like a trial."""
     with namespaces.apart():
         yield
 
@@ -308,7 +308,7 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
 
 @pytest.mark.needs("engine:postgres", "sadf")
 def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: None) -> None:
-    """SIGKILL in the window: no daemon, mount, pool or loop device; the same command goes on and ends well."""
+    """SIGKILL in the window leaves no daemon, mount, pool or loop device; the same command resumes and ends well."""
     shipped("zfs-8k")
     dbbench.plan(plan("zfs-8k", measure="6s"))
     status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))

@@ -92,7 +92,7 @@ def test_content_is_within_the_noise() -> None:
 
 
 def test_a_file_that_is_whole_is_ended_once() -> None:
-    """What is allocated ahead of a writer is given back: one `end` a file, of its size."""
+    """Preallocated space is released: one `end` per file, of its size."""
     steps = list(sequence(1, WHOLE, 1.0))
     ended = [step.name for step in steps if step.kind == "end"]
     assert len(ended) == len(set(ended)) == len({step.name for step in steps if step.kind == "write"})

@@ -50,7 +50,7 @@ def test_shipped_data_lies_in_the_package() -> None:
 
 
 def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--path adds names and wins where a name stands twice; DBBENCH_PATH does the same."""
+    """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH."""
     (folder / "fs_setups/ext4.toml").write_text('title = "my ext4"\nmkfs = { family = "ext4" }\n')
     assert catalog([folder]).setup("mine").name == "mine"
     assert catalog([folder]).setup("ext4").title == "my ext4"
@@ -60,13 +60,13 @@ def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pyte
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """A wrong --path is told, not passed over."""
+    """A wrong --path is an error and is not ignored."""
     with pytest.raises(FileMissing):
         catalog([tmp_path / "none"])
 
 
 def test_a_script_beside_the_file_is_found(folder: Path) -> None:
-    """A workload's script is the file beside it; what is not there belongs to the driver."""
+    """A workload's script is the file next to it; otherwise it belongs to the driver."""
     known = catalog([folder])
     assert (folder / "workloads/own.sql").resolve() == known.script(known.workload("own"))
     assert known.script(known.workload("pgbench-tpcb")) is None

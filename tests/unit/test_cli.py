@@ -65,7 +65,7 @@ def test_an_error_is_evidence_where_effect_remedy(failing: Failing, capsys: pyte
 
 
 def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody foresaw is E999; only -v prints where it happened."""
+    """An unexpected exception is E999; only -v prints the traceback."""
     failing(ValueError("surprise"))
     assert cli.run(["explain", "E104"]) == 1
     quiet = capsys.readouterr().err
@@ -82,14 +82,14 @@ def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, capsys: py
 def test_being_stopped_has_its_exit_codes(
     failing: Failing, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
 ) -> None:
-    """Ctrl-C and SIGTERM are no faults of ours and have IDs of their own."""
+    """Ctrl-C and SIGTERM are not faults of dbbench and have separate IDs."""
     failing(error)
     assert cli.run(["explain", "E104"]) == code
     assert told in capsys.readouterr().err
 
 
 def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """The handler raises in the main thread, so that everything is given back on the way out."""
+    """The handler raises in the main thread, so that everything is released."""
     assert cli.run(["explain", "E104"]) == 0
     with pytest.raises(Terminated):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -216,7 +216,7 @@ def test_no_client_no_findings() -> None:
 
 
 def test_trials_of_both_places_are_not_compared_in_silence() -> None:
-    """The difference stands beside the ratio."""
+    """The difference is reported next to the ratio."""
     here = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK)
     away = dataclasses.replace(here, id="b", fs_setup="xfs", client=FACTS)
     told = "place of the load generator differs (another host, over the network; baseline: this host)"

@@ -117,7 +117,7 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
     ],
 )
 def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
-    """What is not there exits with 2 and says what may have been meant."""
+    """An unknown name exits with 2 and suggests similar ones."""
     assert text in told(*argv, code=2)
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_result_is_named(told: Any, results_folder: Path) -> None:
 
 
 def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path) -> None:
-    """The page goes where it is told, by default into the run's folder."""
+    """The page is written to the given file, by default into the run's folder."""
     assert told("report", "demo").strip() == str(results_folder / "demo/report.html")
     out = tmp_path / "page.html"
     told("report", "demo", "-o", str(out))
@@ -195,7 +195,7 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
 
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:
-    """A locked run is told and passed over; asked for by name it is refused."""
+    """A locked run is reported and skipped; if it is named in the command, the command is refused."""
     with results.locked(results_folder / "demo"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "demo", code=5)
@@ -456,7 +456,7 @@ def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, monkeypatch
 
 @pytest.mark.usefixtures("machine")
 def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
-    """What cannot fit is told before it is built."""
+    """A dataset that cannot fit is an error before it is built."""
     text = PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
     assert lacks(tmp_path, text) == [DiskTooSmall]
 

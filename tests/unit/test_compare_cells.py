@@ -126,7 +126,7 @@ def test_gate_and_all_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_by_kernel_needs_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One kernel only is told, with what there is; two are compared."""
+    """A single kernel is an error that names it; two kernels are compared."""
     folder = synthetic.write(tmp_path, Shape(work=WORK, name="one"))
     assert cli.run(["compare", "one", "--by", "kernel", "--results", str(tmp_path)]) == 2
     assert "6.12.9" in capsys.readouterr().err

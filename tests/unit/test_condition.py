@@ -60,7 +60,7 @@ def test_a_loop_device_has_no_wear() -> None:
 
 
 def test_probe_beside_its_block() -> None:
-    """10 % off the median of three is suspect; of two nobody knows which one is odd."""
+    """10 % off the median of three is suspect; of two it is unknown which one is wrong."""
     assert [(w.id, w.suspect) for w in limits.canary(80.0, [100.0, 101.0])] == [("W040", True)]
     assert list(limits.canary(95.0, [100.0, 101.0])) == []
     assert list(limits.canary(50.0, [100.0])) == []

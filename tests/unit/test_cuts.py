@@ -193,7 +193,7 @@ def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp
 def test_without_fsync_the_model_loses_results(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A control: the same cuts harm what nobody wrote through, so the model has teeth."""
+    """A control: the same cuts damage results that were not fsynced, so the model can detect a loss."""
     results_folder, run = tmp_path / "results", make_run()
     results_folder.mkdir()
     with recorded(results_folder) as recorder:

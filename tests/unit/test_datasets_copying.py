@@ -116,7 +116,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
 
 
 def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_path: Path) -> None:
-    """A bit that rotted in the cache is told from one that went wrong on the way."""
+    """A damaged golden copy is distinguished from data that was altered during the restore."""
     with (made.data / "base" / "5" / "16384").open("r+b") as file:
         file.seek(70_000)
         byte = file.read(1)[0]
@@ -145,7 +145,7 @@ def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -
 
 
 def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
-    """Neither while it is restored nor while somebody builds it."""
+    """Neither while it is restored nor while another process builds it."""
     with manifest.in_use(made):
         assert not golden.evict(made.path)
     with made.lock.open() as file:
@@ -155,7 +155,7 @@ def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
 
 
 def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the limit, copies go by their last use until the new one fits; folders that are not ours stay."""
+    """Over the limit, the copies that were used longest ago are removed until the new one fits; other folders stay."""
     for number, name in enumerate(["old", "used", "new"]):
         copy = a_copy(tmp_path / name)
         copy.lock.touch()

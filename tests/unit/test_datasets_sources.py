@@ -318,7 +318,7 @@ TABLES: Final = [Table("a", 10), Table("b", 30, "fast"), Table("own.c", 20, "fas
 
 
 def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
-    """Of the tablespace under test alone, where there is one; a name that is not there is an error."""
+    """Only those of the tablespace under test, if there is one; an unknown name is an error."""
     assert [table.name for table in chosen(TABLES, 2, "")] == ["b", "own.c"]
     assert [table.name for table in chosen(TABLES, 9, "")] == ["b", "own.c", "a"]
     assert [table.name for table in chosen(TABLES, "own.c, a", "")] == ["own.c", "a"]

@@ -69,7 +69,7 @@ def test_what_lies_on_a_disk_is_found_through_partitions(sys_tree: Path) -> None
 
 
 def test_a_directory_that_a_container_hides_has_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Podman lets nobody search /sys/dev/block; any error of a look there means unknown."""
+    """Podman hides /sys/dev/block; any error while reading it means unknown."""
     monkeypatch.setattr(sysfs, "SYS", tmp_path / ("x" * 300))  # root may search what others may not
     assert sysfs.name_of(os.makedev(8, 2)) is None
 
@@ -125,7 +125,7 @@ def test_wipefs_output_is_read() -> None:
 
 
 def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path) -> None:
-    """Typing the identity allows an erase, not the erase of something in use; our own filesystem needs no typing."""
+    """The identity permits erasing content, but not a device in use; dbbench's own filesystem needs no identity."""
     (sys_tree / "devices/sda/serial").write_text("S5GX")
     signature, use = guard.Reason("signature", "ext4", "u-1"), guard.Reason("in use", "mounted at /srv")
     where = Path("/dev/sda")
@@ -180,7 +180,7 @@ def test_the_places_are_the_whole_disk(size: int) -> None:
 
 
 def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
-    """Every block is on the disk, the size is whole MiB, nobody else may read it, progress ends at 1."""
+    """Every block is written, the size is whole MiB, other users cannot read the file, and progress ends at 1."""
     told: list[float] = []
     image.make_image(tmp_path / "image", 5 * 2**20 - 7, told.append)
     facts = image.image_facts(tmp_path / "image")
@@ -237,7 +237,7 @@ def test_system_directories_are_refused(path: str) -> None:
 
 
 def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
-    """Also one whose content only looks like ours: without the marker it is somebody's."""
+    """Also one whose content only looks like that of dbbench: without the marker it belongs to another user."""
     (tmp_path / "dbbench-ext4").mkdir()
     with pytest.raises(DirectoryRefused, match="not empty: dbbench-ext4"):
         in_directory(tmp_path)

@@ -338,7 +338,7 @@ def test_the_map_is_drawn_from_the_code() -> None:
 
 
 def test_nothing_is_installed_from_an_index_by_our_name() -> None:
-    """That name is not ours there: extras are installed from the checkout."""
+    """That name belongs to another project there, so extras are installed from the checkout."""
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("dbbench/**/*.py")]
     named = [path for path in files if re.search(r"pip install (-\S+ )*\W*dbbench", path.read_text(encoding="utf-8"))]
     assert named == []

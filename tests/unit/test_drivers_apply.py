@@ -24,7 +24,7 @@ LOGS = tuple(LogFile(f"{number}", 100, 0) for number in range(4))
 
 
 class Fake:
-    """A server and who applies to it; applies what it is offered at once, unless it is told not to."""
+    """A server that applies a log: everything at once, unless it is told not to."""
 
     pids = (7,)
     pid = 1

@@ -71,7 +71,7 @@ def test_pgbench_comes_from_the_servers_own_folder() -> None:
 
 
 def test_pgbench_never_has_more_threads_than_clients() -> None:
-    """It would start fewer, and write fewer logs than we look for."""
+    """pgbench would start fewer threads, and write fewer logs than dbbench expects."""
     assert "--jobs=2" in of_pgbench(threads=8, clients=2)
 
 

@@ -38,7 +38,7 @@ def test_a_second_without_progress_is_a_zero_without_latencies() -> None:
 
 
 def test_a_second_after_the_tools_end_is_a_gap() -> None:
-    """It is not a zero: nobody measured it."""
+    """It is not a zero, because it was not measured."""
     series = filled().series(lived_s=2.3)
     assert series["tps"] == [3.0, 0.0, 1.0, None]
     assert series["errors"] == [0.0, 0.0, 0.0, None]

@@ -106,7 +106,7 @@ def test_fios_summary_is_counted_whole() -> None:
 
 
 def test_percentiles_are_fios_own() -> None:
-    """Of one direction alone, our histogram says what fio says, within the width of its buckets and ours."""
+    """For a single direction, dbbench's histogram agrees with fio's within the width of their buckets."""
     document = json.loads(FIO)
     document["jobs"][0]["write"]["total_ios"] = 0
     document["jobs"][0]["write"]["clat_ns"]["bins"] = {}
@@ -175,7 +175,7 @@ def test_a_copy_has_two_times() -> None:
 
 
 def test_a_copy_that_was_cut_short_is_none() -> None:
-    """Without its last line nobody knows that it is on the device."""
+    """Without the last line of output it is unknown whether the copy is on the device."""
     with pytest.raises(DriverFailed):
         filework_load.copied("\n".join(COPY.splitlines()[:-1]))
 
@@ -191,7 +191,7 @@ def test_the_copy_of_several_clients_is_one() -> None:
 
 
 def test_a_copy_that_fits_into_memory_is_labelled() -> None:
-    """W116 where memory could hold all of it; not where it cannot, nor where nobody knows."""
+    """W116 if memory can hold the file; not if it cannot, or if the memory is unknown."""
     assert [w.id for w in filework_load.copy_outcome(ended(COPY), memory=2**30).warnings] == ["W116"]
     assert (
         not filework_load.copy_outcome(ended(COPY), memory=2**20).warnings

@@ -125,7 +125,7 @@ def test_progress_lines_are_live() -> None:
 
 
 def test_a_client_that_gave_up_is_seen() -> None:
-    """pgbench goes on without it; the line on stderr is the sign."""
+    """pgbench continues without the client; the line on stderr shows it."""
     lines = (FIXTURES / "pgbench_aborted.err").read_text().splitlines()
     assert [pgbench.aborted(line) for line in lines] == [True, True]
     assert not any(pgbench.aborted(line) for line in (FIXTURES / "pgbench.err").read_text().splitlines())

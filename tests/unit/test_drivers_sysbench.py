@@ -79,7 +79,7 @@ def test_under_a_rate_latencies_are_sysbenchs_own() -> None:
 
 
 def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
-    """Within the width of its buckets (1.8 %) and ours (1 %)."""
+    """Within the width of the buckets of sysbench (1.8 %) and dbbench (1 %)."""
     counts = sysbench.parse(sysbench.event_files(RATE), 3)
     whole_run = sysbench.histogram(printed(RATE))
     sysbench.put_queued_latencies(counts, (RATE / "queue").read_text(), whole_run, lived_s=3.06)
@@ -91,7 +91,7 @@ def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
 
 
 def test_intervals_that_exceed_the_whole_run_are_an_error() -> None:
-    """Then sysbench keeps its histogram in another way than we read it."""
+    """Then this sysbench records its histogram in another way than dbbench reads it."""
     with pytest.raises(DriverFailed, match="its histogram of the whole run"):
         sysbench.put_queued_latencies(Counts(2), "1.0 500 7\n", Counter({"0.001": 7}), 2.0)
 

@@ -65,7 +65,7 @@ def test_settings_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_that_wants_a_server_is_refused(tmp_path: Path, more: str, said: str) -> None:
-    """What files cannot do is told before anything is made."""
+    """Parts of a plan that the engine `files` does not support are errors before anything is made."""
     with pytest.raises(PlanInvalid, match=said):
         load(tmp_path, more)
 

@@ -108,7 +108,7 @@ def test_a_checkpoint_that_ended_is_told_with_its_way(server: InnodbServer) -> N
 
 
 def test_only_defaults_may_be_unknown_to_a_version() -> None:
-    """`loose_` stands before defaults alone: what somebody asked for fails the start where it is unknown."""
+    """Only defaults have the prefix `loose_`; an unknown setting of the user prevents the start."""
     asked = merged(("default", {"innodb_flush_neighbors": 0, "log_bin": False}), ("plan", {"sort_buffer_size": "1M"}))
     lines = innodb.configuration(asked, {"datadir": "/d"}).splitlines()
     assert 'loose_innodb_flush_neighbors = "0"' in lines
@@ -139,7 +139,7 @@ def test_a_binary_log_can_be_asked_for() -> None:
     ],
 )
 def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
-    """What a power cut may cost follows from the effective settings and from whether a page can tear."""
+    """The possible loss follows from the effective settings and from whether a page can be torn."""
     effective = {
         "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
         "innodb_doublewrite": "ON", "innodb_flush_method": "O_DIRECT", **changed,

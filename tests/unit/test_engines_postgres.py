@@ -300,7 +300,7 @@ def test_every_setting_with_versions_is_a_default_or_a_feature() -> None:
     ],
 )
 def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
-    """What a power cut may cost follows from the effective settings and from whether a page can tear."""
+    """The possible loss follows from the effective settings and from whether a page can be torn."""
     effective = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", **changed}
     assert postgres.durability(effective, tears) == flags
 

@@ -105,7 +105,7 @@ def test_a_difference_is_refused_with_both_values_and_origin() -> None:
 
 
 def test_only_a_default_may_be_unknown_to_the_server() -> None:
-    """A default that this version lacks is left out; a setting that somebody asked for must exist."""
+    """A default that this version lacks is left out; a requested setting must exist."""
     refuse_differences(merged(("default", {"io_method": "worker"})), {}, same_in_postgres)
     with pytest.raises(SettingRefused, match="no such setting"):
         refuse_differences(merged(("fs_setup", {"io_method": "worker"})), {}, same_in_postgres)

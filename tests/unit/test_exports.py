@@ -59,7 +59,7 @@ def test_openmetrics_is_well_formed() -> None:
 
 
 def test_bencher_has_measures_with_bounds() -> None:
-    """Benchmark, measure, value and bounds; what was not measured is not there."""
+    """Benchmark, measure, value and bounds; values that were not measured are left out."""
     found = json.loads(FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None))))
     assert found == {
         "postgres tpcb, clients=8: xfs": {

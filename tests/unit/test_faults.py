@@ -41,7 +41,7 @@ def test_what_the_kernel_told_makes_the_trial_suspect(
 
 
 def test_an_image_that_shrank_makes_the_trial_suspect(make_run: MakeRun, tmp_path: Path) -> None:
-    """Blocks that somebody gave back in mid-trial are paid for by the next writes."""
+    """Blocks that were discarded during the trial must be allocated again by later writes."""
     facts = DeviceFacts(
         "loop", "/dev/loop9", "loop9", 2**40, image="i", image_blocks_before=900, image_blocks_after=800
     )
@@ -71,7 +71,7 @@ def test_foreign_io_is_what_the_disk_below_did_beyond_ours() -> None:
 
 
 def test_what_the_trials_processes_write_elsewhere_is_theirs(tmp_path: Path) -> None:
-    """Of this process and its descendants, the ended ones in their parent's account; nobody else's bytes."""
+    """Bytes of this process and its descendants, including ended ones; no bytes of other processes."""
     for pid, parent, moved in ((os.getpid(), 1, 1000), (11, os.getpid(), 50), (12, 11, 7), (13, 1, 900_000)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))

@@ -85,7 +85,7 @@ def test_what_a_setup_says_about_discard_is_left_alone() -> None:
 
 
 def test_extended_options_of_ext_are_one_word() -> None:
-    """mke2fs takes the last -E alone, so ours and the setup's are put together; the setup's win."""
+    """mke2fs uses only the last -E, so dbbench's and the setup's are joined; those of the setup win."""
     argv = EXT4.mkfs_argv(
         setup_of("ext4", mkfs=("-O", "^has_journal", "-E", "stride=16,lazy_itable_init=1")), ("/dev/x",)
     )
@@ -331,7 +331,7 @@ def test_volumes_are_subvolumes_with_properties_and_attributes() -> None:
 
 
 def test_commands_name_every_device_of_several() -> None:
-    """mkfs takes them all; mount takes the first and is told the others."""
+    """mkfs gets all devices; mount gets the first, and the others as options."""
     setup = setup_of("btrfs", "noatime", mkfs=("-d", "raid1"))
     mkfs, mount = filesystems.commands(setup, ("/dev/a", "/dev/b", "/dev/c"), "/m")
     assert mkfs[-3:] == ("/dev/a", "/dev/b", "/dev/c")

@@ -54,7 +54,7 @@ def plan_run(make_run: MakeRun) -> Callable[[int], Run]:
 
 @pytest.fixture
 def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[Coordinator, Hosts, list[Event]]]:
-    """A maker of coordinators over so many made-up hosts; called again with the same hosts it goes on."""
+    """Return a function that makes coordinators of so many simulated hosts; with the same hosts it resumes."""
 
     def make(
         count: int, blocks: int, mode: str = "spread", hosts: Hosts | None = None
@@ -170,7 +170,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
 def test_gone_host_of_each_is_an_error(
     at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
 ) -> None:
-    """With each, nobody else can drive its trials: the others are finished, then it is said."""
+    """With `each`, no other host can run its trials: the others finish, then the error is reported."""
     coordinator, hosts, _ = at_work(2, 2, "each")
     hosts.refuse["h001"] = "no mkfs.xfs"
     with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
@@ -182,7 +182,7 @@ def test_gone_host_of_each_is_an_error(
 def test_damaged_transfer_is_never_a_result(
     at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
 ) -> None:
-    """Bytes that are not those of the sums: asked for again, and a host that goes on like that is given up."""
+    """Bytes that do not match the checksums are requested again; a host that keeps sending them is given up."""
     coordinator, hosts, _ = at_work(1, 1)
     publish = hosts.publish
 
@@ -300,7 +300,7 @@ def test_host_begins_lightly() -> None:
 
 
 def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remote shell gets one quoted line; the host is called by its name without the account; nobody is asked."""
+    """The remote shell gets one quoted line; the host is named without the account; no password is requested."""
     monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
     reach = processes.Reach(None, "root@db1, db2", None, None, "sudo dbbench", "/r", Path("/my certs"), False)
     found = processes.by_ssh("tls://me:8786", reach, Path("/x"))

@@ -85,7 +85,7 @@ def test_what_killed_hosts_leave_is_given_back(told: Any, results_folder: Path) 
 
 
 def test_copies_of_a_finished_fleet_go(told: Any, results_folder: Path) -> None:
-    """A host's trial that is home, the same and whole, stands twice; what is at the host only stays there."""
+    """A host's copy of a collected trial is removed if it is identical; a trial that was not collected stays."""
     first, second = trials(host_of(results_folder) / "f")
     ledger.save(results_folder, dataclasses.replace(ledger.load(results_folder, "f"), finished=True))
     assert (

@@ -65,7 +65,7 @@ def test_nothing_travels_during_a_trial(supervised: Room) -> None:
 
 
 def test_finished_trials_of_a_dead_supervisor_travel(room: Room) -> None:
-    """Its state says that it is in a trial, but nobody is."""
+    """Its state names a running trial, but no process runs it."""
     room.tell(HostState(trial=room.run().order[1].id, phase="measure"))
     assert seen(start=False).trial == room.run().order[0].id
 

@@ -53,7 +53,7 @@ def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Host
 
 
 def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> None:
-    """One that was killed between the longer order and its dealing leaves blocks that nobody has."""
+    """A coordinator that was killed between extending and assigning the order leaves unassigned blocks."""
     first = coordinator(tmp_path, hosts)
 
     def killed(_dealt: object, run: Run, _gone: object) -> None:

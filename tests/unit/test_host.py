@@ -122,7 +122,7 @@ def at(
 
 
 def test_the_biggest_foreign_process_is_named() -> None:
-    """Share of all CPUs; the kernel's threads and our own processes are not in it."""
+    """The share of all CPUs; threads of the kernel and dbbench's processes are excluded."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [times(20, 1, 3), times(21, 1, 500)])
     after = at(10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0)
     found = host.foreign_load(before, after)
@@ -152,14 +152,14 @@ def test_a_reused_pid_is_another_process() -> None:
 
 
 def test_what_was_ours_stays_ours() -> None:
-    """A process of ours whose parent ended is adopted by init: it is not somebody else's."""
+    """A process of dbbench whose parent ended is adopted by init, and is still counted as dbbench's."""
     before = at(0, cpu(0, 0), [times(30, 10, 5)], [])
     after = at(10, cpu(9, 11), [], [times(30, 1, 9)])
     assert host.foreign_load(before, after).foreign_cpu_s == 0
 
 
 def test_in_a_container_it_is_the_rest() -> None:
-    """Where others are not visible, busy time that is not ours is foreign, by nobody known."""
+    """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown origin."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
     found = host.foreign_load(before, after)
@@ -183,15 +183,14 @@ def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
 
 
 def test_limits_are_of_the_machine_or_of_cores() -> None:
-    """On 64 CPUs half a core is under 5 % and still somebody's load."""
+    """On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
     assert host.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in host.load_warnings(small)] == ["W012"]
 
 
 def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heat, a page cache that was dropped, memory that was swapped, each where its counter rose; nothing where nobody
-    counts."""
+    """Throttling, dropped page cache and swapping are reported if their counters rose, and not if they do not exist."""
     counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
     counter.parent.mkdir(parents=True)
     monkeypatch.setattr(host, "CPUS", tmp_path)

@@ -53,7 +53,7 @@ def signals_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Path]:
-    """Somebody's file, which must be as it was at the end."""
+    """Yield a file of another user, which must be unchanged at the end."""
     path = tmp_path / "victim"
     path.write_text(TEXT)
     yield path
@@ -196,7 +196,7 @@ def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
 
 
 def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim: Path, tmp_path: Path) -> None:
-    """A folder and a file of somebody, and the target of a link that has a name of ours, all stay."""
+    """A folder and a file of another user, and the target of a link with a name of dbbench, remain."""
     (home := tmp_path / "home").mkdir()
     (home / "letter").write_text("dear")
     journal = Journal(folder / "journal.jsonl")
@@ -478,7 +478,7 @@ def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_journal_line_after_a_cut_one_stands_by_itself(tmp_path: Path) -> None:
-    """Else what is taken next would never be given back."""
+    """Otherwise the resource acquired next would never be released."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.path.write_text('{"event": "take", "wh')
     journal.note("take", what="image", path=(image := f"/.dbbench-a-{journal.tag}.img"))

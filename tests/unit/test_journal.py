@@ -48,7 +48,7 @@ def test_line_cut_off_by_a_power_loss_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_filesystem_is_ours_only_on_the_device_it_was_made_on(tmp_path: Path) -> None:
-    """The same uuid on another device, or an empty one, is somebody else's."""
+    """The same UUID on another device, or an empty one, does not belong to dbbench."""
     journal = Journal(tmp_path / "j")
     journal.note("made", device="S1", uuid="u-1")
     assert journal.made("S1", "u-1")

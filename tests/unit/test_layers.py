@@ -130,7 +130,7 @@ def test_what_the_kernel_says_of_an_array(tmp_path: Path) -> None:
 
 
 def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
-    """Those of a group and of a mapping, and nobody else's that begin alike."""
+    """Those of a group and of a mapping, and no others whose names begin alike."""
     names = ["dbbench--1a-data", "dbbench--1a-pool_tmeta", "dbbench--1ab-data", "dbbench-1a-1", "vg-data"]
     for number, name in enumerate(names):
         planted(tmp_path / f"dm-{number}/dm", name=name)
@@ -187,7 +187,7 @@ def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> No
 
 
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By the journal alone, whatever the kinds; what was given back already is left alone."""
+    """In the order of the journal, whatever the kinds; layers that were already released are skipped."""
     ended: list[str] = []
     kinds: dict[str, Any] = {kind: SimpleNamespace(end=lambda name, kind=kind: ended.append(f"{kind}:{name}"))
                              for kind in ("md", "lvm", "crypt")}  # fmt: skip

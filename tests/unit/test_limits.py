@@ -34,7 +34,7 @@ def process(tmp_path: Path, mountinfo: str, groups: str) -> Path:
 
 
 def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
-    """A group with processes may have none with controllers in it: the new one stands beside ours."""
+    """A group with processes cannot have groups with controllers in it, so the new one is next to dbbench's."""
     point = tmp_path / "cg"
     (point / "user/session").mkdir(parents=True)
     (point / "cgroup.controllers").write_text("cpu io memory pids\n")
@@ -75,7 +75,7 @@ def test_a_limit_of_the_container_is_the_memory(
 
 
 def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
-    """No limit is no failure; it is told by name."""
+    """A missing limit is not a failure; the reason is reported."""
     assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path, "", "")))
 
 
@@ -111,7 +111,7 @@ def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: s
 def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[[], Run]
 ) -> None:
-    """The server's death is seen first; its reason is what is told."""
+    """The error names the memory limit, not the server's death that was noticed first."""
     monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path))
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
     group = MemoryGroup(1, tmp_path, tmp_path)
@@ -134,7 +134,7 @@ def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: 
 
 
 def test_below_four_cores_all_are_shared() -> None:
-    """Nobody is given half a machine without being asked."""
+    """Half of a machine is not reserved unless the plan requests it."""
     found = limits.chosen_cores(EngineSpec("postgres"), range(2), Path("/nowhere"))
     assert found.server == found.client == found.shared == {0, 1}
 
@@ -169,7 +169,7 @@ def test_cores_that_are_not_there_are_refused() -> None:
 
 
 def test_node_gives_its_cores(tmp_path: Path) -> None:
-    """The server's cores are the node's; a node that is not there is refused."""
+    """The server's CPUs are those of the node; an unknown node is refused."""
     (tmp_path / "node/node1").mkdir(parents=True)
     (tmp_path / "node/node1/cpulist").write_text("4-7\n")
     found = limits.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)

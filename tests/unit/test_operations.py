@@ -125,7 +125,7 @@ def test_a_running_servers_lock_is_not_in_its_clone(said: Said) -> None:
 
 
 def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
-    """What is not of one moment is never taken while somebody writes."""
+    """An inconsistent copy is never taken while the server writes."""
     said.atomic = False
     list(copies.snapshot(said.filled))
     assert said.lines[:4] == ["first up", "rows", "first down", "snapshot"]
@@ -133,7 +133,7 @@ def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
 
 @pytest.mark.parametrize(("rows", "least"), [(copies.ROWS - 1, 0), (copies.ROWS + 1, copies.LATER)])
 def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
-    """One acknowledged row less, or the later one: CopyWrong, and the snapshot is given back."""
+    """One acknowledged row is missing, or a later one exists: CopyWrong, and the snapshot is removed."""
     said.rows, said.least = rows, least
     with pytest.raises(CopyWrong, match=f"{rows} rows"):
         operated(["snapshot"], said.filled)
@@ -170,7 +170,7 @@ def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("error", [CommandFailed("no such device")])
 @pytest.mark.usefixtures("failing")
 def test_a_failed_operation_ends_them(said: Said) -> None:
-    """What was done stays, the failure is told, what comes later is not tried: the filesystem's state is unknown."""
+    """Earlier results stay, the failure is reported, and later operations are not tried."""
     assert operated(["grow", "snapshot"], said.filled) == (
         OperationFacts("grow: add device", 1.0),
         OperationFacts("grow", None, text="no such device", failed=True),

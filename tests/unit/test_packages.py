@@ -33,7 +33,7 @@ def test_it_needs_nothing_but_python() -> None:
     [("mkfs.xfs", "xfsprogs"), ("/usr/lib/sysstat/sadc", "sysstat"), ("mariadbd", "mariadb-server-core"), ("vi", None)],
 )
 def test_the_package_of_a_program(program: str, package: str | None) -> None:
-    """By name or path; a program that is not ours has none."""
+    """By name or path; an unknown program has none."""
     assert package_of(program) == package
 
 
@@ -275,7 +275,7 @@ def test_a_package_without_a_candidate_is_unknown() -> None:
 
 
 def test_services_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
-    """policy-rc.d is there within the block, gone after it, also after an error; a leftover of ours is replaced."""
+    """policy-rc.d exists within the block and is removed after it, also after an error; a leftover is replaced."""
     path = tmp_path / "policy-rc.d"
     path.write_text(f"#!/bin/sh\n# {packages._MARK}, process 1\nexit 101\n")
     with pytest.raises(KeyboardInterrupt), packages._no_services(path):

@@ -174,7 +174,7 @@ def test_run_without_any_trial_gives_a_page(tmp_path: Path) -> None:
 
 
 def test_failed_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
-    """Others' figures stand for themselves; the failure is listed with its ID, phase and trials."""
+    """Other setups have figures without ratios; the failure is listed with its ID, phase and trials."""
     failed = tuple(f"ext4.postgres.pgbench-tpcb-b{block}-a1" for block in (1, 2, 3))
     page = model(tmp_path, Shape(work=TPCB, failed=failed))
     assert said(page).startswith("Nothing can be compared: of the baseline ext4, 3 trials failed.")

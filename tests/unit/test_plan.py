@@ -78,7 +78,7 @@ def plan_of(tmp_path: Path, text: str, known: Catalog) -> Plan:
 
 
 def flaws_of(tmp_path: Path, text: str, known: Catalog) -> str:
-    """What is told of a plan that has errors."""
+    """Return the message about the errors of a plan."""
     with pytest.raises(PlanInvalid) as caught:
         plan_of(tmp_path, text, known)
     return caught.value.evidence
@@ -258,7 +258,7 @@ def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: st
 def test_sizes_of_settings_are_those_of_the_server(
     tmp_path: Path, known: Catalog, engine: str, written: str, own: str | None
 ) -> None:
-    """Another's unit is told before anything is made, with its line; the server would refuse it in every trial."""
+    """A unit of another server is an error with its line; the server would refuse it in every trial."""
     text = f'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "{engine}"\nsettings = {{ buffers = {written} }}\n'
     text += '[workload]\nname = "scan"\n'
     if own is None:
@@ -317,7 +317,7 @@ def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path) -> None:
 
 
 def test_a_family_that_is_not_known(tmp_path: Path) -> None:
-    """A setup of an unknown family is told before anything is made."""
+    """A setup of an unknown family is an error before anything is made."""
     (tmp_path / "fs_setups").mkdir()
     (tmp_path / "fs_setups/mine.toml").write_text('title = "x"\nmkfs = { family = "btfs" }\n')
     text = GOOD.replace('["ext4", "xfs"', '["mine", "xfs"')

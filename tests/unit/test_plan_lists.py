@@ -171,7 +171,7 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
 def test_wrong_lists_are_errors_of_the_plan(
     tmp_path: Path, known: Catalog, old: str, new: str, line: int, told: str
 ) -> None:
-    """Empty, double and wrong values are told with their line before anything is made."""
+    """Empty lists, duplicates and wrong values are errors with their lines before anything is made."""
     assert old in SWEPT
     with pytest.raises(PlanInvalid) as caught:
         plan_of(tmp_path, SWEPT.replace(old, new), known)

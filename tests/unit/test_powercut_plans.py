@@ -120,7 +120,7 @@ def test_order_travels_as_text() -> None:
 
 
 def test_altered_lab_is_damaged(tmp_path: Path) -> None:
-    """powercut.json and the kept images are held against their checksums."""
+    """powercut.json and the kept images are compared with their checksums."""
     (tmp_path / "powercut").mkdir()
     (tmp_path / "powercut/x.img").write_bytes(b"image")
     assert load_lab(tmp_path) is None

@@ -64,7 +64,7 @@ def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
 
 @pytest.mark.starts_processes
 def test_plan_warns_of_mixed_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Within one comparison; not across engines, whose figures nobody compares."""
+    """Within one comparison; not across engines, whose figures are not compared."""
     path = tmp_path / "plan.toml"
     text = PLAN.format(setup="ext4", engine="postgres", settings="", workload="pgbench-tpcb")
     path.write_text(text)

@@ -120,7 +120,7 @@ def test_mysqls_quotes_are_others() -> None:
 
 @pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b"])
 def test_an_open_quote_is_left_out(text: str) -> None:
-    """Nobody can say where it ends."""
+    """Its end is unknown."""
     assert why(text) == "an unterminated quote"
 
 

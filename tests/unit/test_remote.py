@@ -272,7 +272,7 @@ def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, wire: Wir
 
 
 def test_agent_tells_errors_and_goes_on(tmp_path: Path, wire: Wire) -> None:
-    """A file that is not there; at the end of stdin it ends."""
+    """A missing file is reported, and the agent continues; it ends at the end of stdin."""
     one = agent.Agent(tmp_path, os.getpid())
     wire.sent = [b'{"do": "get", "name": "no"}\n{"do": "beat"}\n']
     assert one.answer_next()
@@ -281,7 +281,7 @@ def test_agent_tells_errors_and_goes_on(tmp_path: Path, wire: Wire) -> None:
 
 
 def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
-    """A login shell's greeting is nobody's answer; what a tool prints goes to its file, bytes to the one asked for."""
+    """A login shell's greeting is not an answer; output of a tool goes to its file, and bytes to their request."""
     bytes_, line = b"12\n45", b'{"bytes": 5}\n'
     pipe = io.BytesIO(b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n' + line + bytes_
                       + b'{"ended": 0, "cpu_s": 1.5}\n')  # fmt: skip

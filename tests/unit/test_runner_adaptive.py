@@ -65,7 +65,7 @@ def test_never_fewer_than_five_pairs(run: Run) -> None:
 
 
 def test_a_settled_arm_stops_and_the_baseline_stays(run: Run) -> None:
-    """The noisy pair goes on to fifteen blocks with the baseline; the quiet one stopped at five."""
+    """The noisy pair continues to fifteen blocks with the baseline; the quiet one stops at five."""
     end = to_the_end(run, {"btrfs": 0.2})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [15, 5, 15]
     assert end.settled["btrfs.postgres.pgbench-tpcb"].startswith("open after 15 pairs: ±")

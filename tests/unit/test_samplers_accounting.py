@@ -73,7 +73,7 @@ def test_a_client_that_has_ended_counts_to_its_end(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_none(tmp_path: Path) -> None:
-    """A client whose end somebody else has seen, and a /proc that cannot be read."""
+    """A client whose exit status was already collected, and a /proc that cannot be read."""
     process(tmp_path, os.getpid(), 1, 100)
     process(tmp_path, 50, 1, 400)
     clock = CpuClock(client=(50,), proc=tmp_path)

@@ -160,7 +160,7 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
 def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
     flags: int, expected: list[str], tmp_path: Path
 ) -> None:
-    """A version-1 hierarchy lists it in its root then; a process that goes on was moved by somebody."""
+    """A version-1 hierarchy then lists it in its root; a process that continues there was moved."""
     clocks, pid = Clocks(time.time()), 4_000_002
     process(tmp_path, ME, 1, "dbbench", "S")
     process(tmp_path, pid, ME, "postgres", "S")

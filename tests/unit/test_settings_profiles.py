@@ -277,7 +277,7 @@ def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) ->
 
 
 def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Path) -> None:
-    """Of engines without a server nothing is told."""
+    """Engines without a server do not have these conditions."""
     trial = loaded(tmp_path, "production").trials[0]
     one = dataclasses.replace(trial, effective_settings={"log_bin": "OFF"}, profile="standalone")
     other = dataclasses.replace(trial, effective_settings={"log_bin": "ON", "sync_binlog": "1"}, profile="production")

@@ -159,7 +159,7 @@ def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_files_that_went_are_no_fault_of_a_copy() -> None:
-    """The server removes temporary files and old log while it is copied; anything else is told."""
+    """The server removes temporary files and old log while it is copied; any other failure is reported."""
     gone = "cp: cannot stat '/m/data/./base/pgsql_tmp/pgsql_tmp77.0': No such file or directory\n"
     full = "cp: failed to clone '/m/data.copy1/base/5/16384': No space left on device\n"
     assert beyond_vanished(gone * 2) == []

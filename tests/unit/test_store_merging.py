@@ -174,7 +174,7 @@ def test_incoming_file_stays_in_its_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_merged_run_is_not_driven_on(host: Callable[..., Path], tmp_path: Path) -> None:
-    """`run` never goes on with what came from elsewhere: a block would be torn over two hosts."""
+    """`run` never resumes an imported run: a block would be divided between two hosts."""
     merging.merge(host("h1", 0), tmp_path / "here")
     assert results.find_unfinished(tmp_path / "here", "cafe") is None
 

@@ -264,7 +264,7 @@ def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:
-    """What the page would have nothing for is told before the run."""
+    """A study that does not exist is an error before the run, because the page could not show it."""
     path = written(tmp_path, "percona-2012", "tiny")
     path.write_text(path.read_text().replace('study = { name = "percona-2012"', 'study = { name = "perkona-2012"'))
     with pytest.raises(PlanInvalid, match='unknown study "perkona-2012"'):

@@ -131,7 +131,7 @@ def sampling_machine(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def taking_snapshots(_folder: Path) -> Any:
-    """Snapshots beside a load, by a function with a fault."""
+    """Take snapshots during a load, by a function with a fault."""
     with snapshots.taking(0.01, 2, cast(Filled, object()), copies.PLAIN, time.time):
         yield time.sleep(0.1)
 
@@ -178,7 +178,7 @@ def test_a_session_of_the_witness_that_ends_before_the_kill_is_an_error() -> Non
 
 
 def test_a_thread_that_dies_fails_the_trial(road: Road) -> None:
-    """With an ID, and its traceback in raw/; also where nobody waited for it."""
+    """The error has an ID, and its traceback is in raw/, even if no thread waited for it."""
     helper = threads.Helper("of the trial", fail(ValueError("planted")))
     road.calls.at["check"] = helper.start
     trial = road.trial()

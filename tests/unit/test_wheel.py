@@ -94,7 +94,7 @@ def test_wheel_has_files_of_every_kind(wheel: Path, suffix: str) -> None:
 
 
 def test_wheel_has_its_command_and_licences(wheel: Path) -> None:
-    """`dbbench` is a command; our licence and the vendored script's are in it."""
+    """The command `dbbench`, dbbench's licence and that of the vendored script are in the wheel."""
     archive = zipfile.ZipFile(wheel)
     metadata = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}
     assert "dbbench = dbbench.__main__:main" in archive.read(metadata["entry_points.txt"]).decode()

@@ -113,7 +113,7 @@ def test_temporary_tables_of_a_users_script_are_a_reason_for_few_flushes(make_ru
 
 
 def test_what_the_server_does_by_itself_needs_no_log() -> None:
-    """MariaDB counts two writes beside a load that only reads."""
+    """MariaDB counts two writes during a load that only reads."""
     assert work.BACKGROUND >= 10 * 2
 
 

@@ -57,7 +57,7 @@ def test_properties_are_read_and_shown() -> None:
 
 
 def test_what_is_not_as_asked_is_named() -> None:
-    """ "8K" is 8192; another value, and a property that is not there, are differences."""
+    """ "8K" is 8192; another value and a missing property are differences."""
     found = {"recordsize": "8192", "compression": "off"}
     assert driver.differences({"recordsize": "8K", "compression": "off"}, found) == []
     assert driver.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, expected 16K"]
@@ -107,7 +107,7 @@ def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     ],
 )
 def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durability]) -> None:
-    """A log that nobody waits for loses commits and no more; flushes left out everywhere may lose the pool."""
+    """A log without waiting loses only commits; omitted flushes may lose the pool."""
     assert set(driver.flags(options, dict(live))) == flags
 
 
@@ -255,7 +255,7 @@ def test_the_commands_of_a_pool(topology: str, vdevs: str) -> None:
 
 
 def test_a_pools_name_is_its_own() -> None:
-    """No two are alike: a journal's name never means somebody else's pool."""
+    """All names differ, so that the name in a journal never means another user's pool."""
     names = {pool.new_name() for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("dbbench-") for name in names)

@@ -52,7 +52,7 @@ def test_a_statement_that_fails_fails_the_load(drive: Any, postgres: Any) -> Non
 
 
 def _bytes(server: Any) -> int:
-    """Of the large table, as the server's catalogue has it; 0 where it is not there."""
+    """Return the size of the large table in the server's catalogue; 0 if it does not exist."""
     query = (
         "SELECT pg_table_size(oid) FROM pg_class WHERE relname = 'large_table'"
         if server.engine == "postgres"

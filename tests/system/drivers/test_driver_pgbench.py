@@ -83,7 +83,7 @@ def test_a_lost_log_of_a_worker_is_an_error(drive: Any, postgres: Any) -> None:
 
 
 def test_logs_that_lack_lines_are_an_error(drive: Any, postgres: Any) -> None:
-    """What the logs hold is held against what pgbench says it processed."""
+    """The transactions in the logs are compared with the number that pgbench reports."""
 
     def cut(load: Any) -> None:
         load.program.wait(60)
@@ -178,7 +178,7 @@ def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: A
 
 
 def test_an_early_end_is_an_error(drive: Any, postgres: Any) -> None:
-    """Somebody stopped pgbench: what it did until then is no window."""
+    """If pgbench is stopped early, its transactions until then do not count as a window."""
     with pytest.raises(DriverFailed, match="ended with status"):
         drive(postgres, "pgbench", "select-only", measure_s=20, clients=1, during=lambda load: load.program.stop())
 

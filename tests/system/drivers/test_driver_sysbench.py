@@ -204,7 +204,7 @@ def test_a_missing_script_is_told_before_anything_starts(drive: Any, mariadb: An
 
 @on_mariadb
 def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
-    """What the threads counted is held against what sysbench says."""
+    """The counts of the threads are compared with the number that sysbench reports."""
 
     def lose_one(load: Any) -> None:
         load.program.wait(60)

@@ -49,7 +49,7 @@ def test_mysql_is_never_taken_for_mariadb() -> None:
 
 @pytest.mark.needs("engine:mariadb")
 def test_making_a_data_directory_leaves_the_system_alone(case_of: Callable[[str], Case]) -> None:
-    """mariadb-install-db, run by root, gives files below /usr/lib to the server's account; we do not."""
+    """mariadb-install-db changes the owner of files below /usr/lib if root runs it; dbbench does not."""
     case = case_of("mariadb")
     before = _seen()
     case.engine.create(case.datadir.with_name("fresh"), case.place)
@@ -101,7 +101,7 @@ def test_the_redo_log_follows_the_window(case_of: Callable[[str], Case], name: s
     "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
 )
 def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], name: str) -> None:
-    """What a checkpoint changes to be quick is given back."""
+    """Settings that a checkpoint changes temporarily are restored."""
     with case_of(name).serving() as server:
         before = server.effective_settings()
         server.checkpoint()

@@ -35,7 +35,7 @@ def test_a_cluster_has_checksums_and_one_locale(cluster: Case) -> None:
 
 
 def test_the_data_directory_alone_is_no_open_door(cluster: Case) -> None:
-    """Started by somebody else with its own files, the cluster refuses everybody."""
+    """A server that is started on the files by another user rejects all connections."""
     rules = (cluster.datadir / "pg_hba.conf").read_text().splitlines()
     assert {line.split()[-1] for line in rules if line and not line.startswith("#")} == {"reject"}
 
@@ -111,5 +111,5 @@ def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> No
 
 
 def test_programs_are_there(cluster: Case) -> None:
-    """What doctor is told to look for exists."""
+    """The programs that doctor looks for exist."""
     assert [name for name in postgres.programs() if process.find(name) is None] == []

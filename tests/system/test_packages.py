@@ -43,6 +43,14 @@ TINY: Final = "/mnt/packaging/debian/tests/tiny"  # the test of the .deb: autopk
 UPDATE: Final = ("apt-get", "update", "-q")
 APT: Final = ("apt-get", "install", "-qy", "--no-install-recommends")
 VENV: Final = "/opt/a path with spaces"
+COMPLETED_BY_BASH: Final = """
+set -e
+. /usr/share/bash-completion/completions/dbbench
+complete -p dbbench
+COMP_WORDS=(dbbench night) COMP_CWORD=1
+_dbbench_completion dbbench
+test "${COMPREPLY[*]}" = nightly
+"""
 LIMIT_BYTES: Final = 512 * 2**20
 # What a container runtime does to a process without privileges. $0: the file to join the control group with.
 POD: Final = """
@@ -152,19 +160,21 @@ def test_three_commands_lead_to_a_verdict(
 
 
 def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
-    """For lintian, man, systemd and bash; and removing it leaves nothing."""
+    """For lintian, man, systemd and the shells, which complete a command; and removing it leaves nothing."""
     (deb,) = dist.glob("*.deb")
     with releases.entered(releases.equipped("debian12"), tmp_path) as inside:
         shutil.copy(deb, tmp_path / "tmp")
         inside(*UPDATE)
-        inside(*APT, "lintian", "man-db", "systemd", f"/tmp/{deb.name}")
+        inside(*APT, "lintian", "man-db", "systemd", "zsh", "fish", f"/tmp/{deb.name}")
         inside("lintian", "--allow-root", "--fail-on", "error,warning", f"/tmp/{deb.name}")
         inside("sh", "-c", "! dpkg --verify dbbench | grep .")
         for page in ("man1/dbbench.1", "man5/dbbench-plan.5"):
             inside("sh", "-c", f"! LC_ALL=C.UTF-8 man --warnings -l /usr/share/man/{page}.gz 2>&1 >/dev/null | grep .")
         units = "dbbench-nightly@x.service dbbench-nightly@x.timer dbbench-nightly-check@x.timer"
         inside("sh", "-c", f"! systemd-analyze verify --man=no {units} 2>&1 | grep dbbench")
-        inside("bash", "-c", ". /usr/share/bash-completion/completions/dbbench && complete -p dbbench")
+        inside("bash", "-c", COMPLETED_BY_BASH)
+        inside("fish", "-c", 'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly')
+        inside("zsh", "-f", "-n", "/usr/share/zsh/vendor-completions/_dbbench")
         inside("dpkg", "--purge", "dbbench")
         inside("sh", "-c", "! ls -d /usr/lib/dbbench /usr/bin/dbbench 2>/dev/null")
 

@@ -49,13 +49,13 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
 
 
 @contextmanager
-def attached(folder: Path, count: int) -> Iterator[Device]:
+def attached(folder: Path, count: int, sector_bytes: int = 0) -> Iterator[Device]:
     """Yield `count` loop devices as one device; they are detached afterwards."""
     images = [folder / f"image{number}" for number in range(count)]
     for image in images:
         image.touch(0o600)
         os.truncate(image, SIZE)
-    with joint([loop.attached(image) for image in images], None) as device:
+    with joint([loop.attached(image, sector_bytes) for image in images], None) as device:
         yield device
 
 

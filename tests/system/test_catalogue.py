@@ -18,6 +18,7 @@ import pytest
 
 from dbbench.model import FsSetup, Mkfs
 from dbbench.storage import filesystems
+from dbbench.storage.devices import queue_attributes
 from dbbench.storage.filesystems import btrfs, common
 from tests.support.plans import plan
 from tests.support.setups import ALL, SIZE, UPDATES, attached, flushes, left, shipped, two_databases
@@ -90,11 +91,14 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
     """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says, measured, and gone."""
     setup = shipped(name)
     flags = FLAGS.get(name, set())
-    with attached(tmp_path, setup.devices.min) as device:
+    sector_bytes = filesystems.family_of(setup).sector_bytes(setup)
+    with attached(tmp_path, setup.devices.min, sector_bytes) as device:
         made = filesystems.make(setup, device)
         assert {str(member.path) for member in device.each} <= set(made.argv[0])
         assert len(made.uuid) == 36
         assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
+        if sector_bytes:
+            assert str(made.geometry["sector_size"]) == queue_attributes(device.leaves[0])["logical_block_size"]
         with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
             asked = {SHOWN.get(option, option) for option in fs.options_asked} - {"", "nodiscard"}
             assert {"rw", *asked} <= set(fs.options_effective)

@@ -53,12 +53,12 @@ class Ext(Formatted):
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return that blocks above the page size are not a feature of this kernel's ext4 driver, or None."""
+        """Return that blocks above the page size need an ext4 driver with this feature, or None."""
         size = _block_bytes(setup)
         if size <= PAGE_BYTES or (self.name == "ext4" and LARGE_BLOCKS.exists()):
             return None
-        return (f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, are not supported by the {self.name} "
-                f"driver of this kernel ({os.uname().release}); that of ext4 has them since Linux 6.19")  # fmt: skip
+        here = f"this is {self.name} of {os.uname().release}"
+        return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19 or later; {here}"
 
     def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
         """Return has_journal and data_mode of the mounted filesystem. Raises KernelLacks if the kernel does not report

@@ -14,6 +14,7 @@ from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL, InnodbServer
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.serving import own, put
+from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Settings, merged
 
@@ -33,6 +34,7 @@ PROFILE: Final = replace(
     programs=("mysqld",),
     newest=(9, 7),
     counters=COUNTERS_OF_MYSQL,
+    versions={"innodb_extend_and_initialize": Versions((8, 0, 22))},
     plan="""
 [[engine]]
 name = "mysql"

@@ -121,13 +121,13 @@ def halved(plan: Plan, engine: EngineSpec) -> bool:
 
 
 def factor_names(engine: EngineSpec) -> list[str]:
-    """Return the names that can be factors of an engine: those that dbbench or the plan sets."""
+    """Return the names that can be factors of an engine: those that dbbench knows, and those that the plan sets."""
     if engine.name in SERVERLESS:
         return []
     own = ENGINES[engine.name]
     profiles = [name for values in own.PROFILE.settings_profiles.values() for name in values]
     return [PROFILE, *own.PROFILE.switches, *defaults(engine, None), *own.window_settings(1, 1), *profiles,
-            *engine.settings]  # fmt: skip
+            *own.PROFILE.versions, *engine.settings]  # fmt: skip
 
 
 def twins(values: Sequence[Any], kind: str) -> list[Any]:

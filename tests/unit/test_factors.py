@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -26,7 +27,7 @@ from dbbench.engines import postgres
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
 from dbbench.metrics.table import METRICS
-from dbbench.model import Setting
+from dbbench.model import Scalar, Setting
 from dbbench.plan import expand, identity, load
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.described import factor_sentences as plan_sentences
@@ -90,6 +91,33 @@ def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known
     assert "binlog is not a factor of postgres." in said
 
 
+@pytest.mark.parametrize(
+    ("engine", "name", "levels"),
+    [
+        ("postgres", "file_extend_method", ("posix_fallocate", "write_zeros")),
+        ("postgres", "file_copy_method", ("copy", "clone")),
+        ("mysql", "innodb_extend_and_initialize", (True, False)),
+    ],
+)
+def test_how_files_grow_can_be_a_factor(
+    tmp_path: Path, known: Catalog, engine: str, name: str, levels: tuple[Scalar, Scalar]
+) -> None:
+    """These settings are known although dbbench has no defaults for them."""
+    text = f"""
+name = "x"
+fs_setups = ["btrfs-zstd"]
+factors = {{ {name} = {json.dumps(levels)} }}
+[engine]
+name = "{engine}"
+[workload]
+name = "bulk-insert"
+"""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    cells = expand(load(path, known), known).cells
+    assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
+
+
 def test_a_plan_without_factors_is_the_same_run_as_before(tmp_path: Path, known: Catalog) -> None:
     """Its hash does not know of factors; with factors it does."""
     plan = load(written(tmp_path, ""), known)
@@ -119,7 +147,7 @@ def test_a_half_fraction_is_balanced(tmp_path: Path, known: Catalog) -> None:
     ("factors", "evidence"),
     [
         ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
-        ("factors = { whatever = [1, 2] }", "not known to engine"),
+        ("factors = { whatever = [1, 2] }", "is not supported by engine"),
         ("factors = { io_method = ['sync'] }", "has one level"),
         ("factors = { io_method = [] }", "is an empty list"),
         ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),

@@ -27,7 +27,6 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from dbbench.model import Trial
-from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import LEAST_TRIALS, Telemetry
 from dbbench.report.page.theme import LIGHT, Mark, template
 from dbbench.report.page.timeline import DrawnChart, DrawnPanel, Events, Timeline
@@ -50,25 +49,25 @@ KINDS: Final = {  # of CPU time: fill, hatching, sign in the key and its colour
 RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}  # of traces and axes in that view
 
 
-def figures(group: Group, seconds: Telemetry, timeline: Timeline) -> list[dict[str, Any]]:
+def figures(seconds: Telemetry, timeline: Timeline) -> list[dict[str, Any]]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without its template, which is
     that of all figures. A headline has a second layout, `narrow`, for phones.
     """
     return [
-        {"id": drawn.chart.ident, "title": drawn.chart.title, **_figure(drawn, group, seconds, timeline.events)}
+        {"id": drawn.chart.ident, "title": drawn.chart.title, **_figure(drawn, seconds, timeline.events)}
         for drawn in timeline.charts if drawn.panels
     ]  # fmt: skip
 
 
-def _figure(drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events) -> dict[str, Any]:
+def _figure(drawn: DrawnChart, seconds: Telemetry, events: Events) -> dict[str, Any]:
     if drawn.chart.kind == "stack":
-        traces = [trace for arm in range(len(group.arms)) for trace in _areas(drawn.panels, arm)]
-        return _plain(traces, _stack(drawn, group, seconds))
-    traces = [t for n, panel in enumerate(drawn.panels, 1) for t in _lines(panel, group, seconds, n)]
+        traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(drawn.panels, arm)]
+        return _plain(traces, _stack(drawn, seconds))
+    traces = [t for n, panel in enumerate(drawn.panels, 1) for t in _lines(panel, seconds, n)]
     if drawn.chart.kind == "grid":
-        return _plain(traces, _grid(drawn, group, seconds))
-    strip = _strip(drawn, group, seconds, events)
-    wide, narrow = (_headline(drawn, group, seconds, events, strip, phone) for phone in (False, True))
+        return _plain(traces, _grid(drawn, seconds))
+    strip = _strip(drawn, seconds, events)
+    wide, narrow = (_headline(drawn, seconds, events, strip, phone) for phone in (False, True))
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
@@ -94,9 +93,9 @@ def _axes(n: int) -> tuple[str, str]:
     return ("x", "y") if n == 1 else (f"x{n}", f"y{n}")
 
 
-def _lines(drawn: DrawnPanel, group: Group, seconds: Telemetry, n: int) -> list[go.Scatter]:
+def _lines(drawn: DrawnPanel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     """Return the traces of a panel. An arm with one or two used trials has a line for each instead of a median."""
-    traces = []
+    group, traces = seconds.group, []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.used]
@@ -153,8 +152,9 @@ class _Lines:
 
 
 def _headline(
-    drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events, strip: Sequence[go.Scatter], narrow: bool
+    drawn: DrawnChart, seconds: Telemetry, events: Events, strip: Sequence[go.Scatter], narrow: bool
 ) -> go.Layout:
+    group = seconds.group
     rows = len({trace.meta["row"] for trace in strip})
     plot = 280 if drawn.chart.ident == "tps" else 220
     height = ROW * rows + 14 if rows else 0
@@ -190,8 +190,9 @@ def _headline(
     return layout
 
 
-def _strip(drawn: DrawnChart, group: Group, seconds: Telemetry, events: Events) -> list[go.Scatter]:
+def _strip(drawn: DrawnChart, seconds: Telemetry, events: Events) -> list[go.Scatter]:
     """Return the traces above a headline chart: the rows of the arms, then that of the checkpoints."""
+    group = seconds.group
     keys = [drawn.panels[0].panel.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
@@ -219,30 +220,31 @@ def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatte
 # --- small multiples: a plot for each panel, or for each arm ------------------------------------------
 
 
-def _grid(drawn: DrawnChart, group: Group, seconds: Telemetry) -> go.Layout:
+def _grid(drawn: DrawnChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(drawn.panels), 178, 26, seconds)
     titles = []
     for n, part in enumerate(drawn.panels, 1):
         panel, note = part.panel, f", {part.note}" if part.note else ""
         unit = panel.unit if panel.title else ""
-        for view, scale in (("absolute", unit), ("relative", f"% of {group.baseline}")):
+        for view, scale in (("absolute", unit), ("relative", f"% of {seconds.group.baseline}")):
             titles.append(_title(n, f"{view} means", panel.title or drawn.chart.title, scale + note))
         titles.append(_empty(n))
     layout.annotations = titles
     return layout
 
 
-def _stack(drawn: DrawnChart, group: Group, seconds: Telemetry) -> go.Layout:
-    layout = _cells(len(group.arms), 150, 46, seconds, by_arm=True)
-    for n in range(1, len(group.arms) + 1):
+def _stack(drawn: DrawnChart, seconds: Telemetry) -> go.Layout:
+    arms = seconds.group.arms
+    layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
+    for n in range(1, len(arms) + 1):
         layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
     signs = (f'<span style="color:{KINDS[p.panel.key][3]}">{KINDS[p.panel.key][2]}</span> {p.panel.title}'
              for p in drawn.panels)  # fmt: skip
     key = {"name": "means", "xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom",
            "yshift": 22, "text": "   ".join(signs), "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
-    arms = [item for index, arm in enumerate(group.arms)
-            for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))]  # fmt: skip
-    layout.annotations = [key, *arms]
+    titles = [item for index, arm in enumerate(arms)
+              for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))]  # fmt: skip
+    layout.annotations = [key, *titles]
     return layout
 
 

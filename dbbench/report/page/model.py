@@ -135,7 +135,7 @@ def _comparison(group: Group) -> GroupView:
     lines = timeline(group, seconds)
     return GroupView(
         group, result_table(group, seconds), dot_plots(group), whys(group, seconds), lines,
-        figures(group, seconds, lines)
+        figures(seconds, lines)
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, HelperDied
 from dbbench.labs.powercut.witness import Acknowledged, banking
 from dbbench.machine import threads
+from dbbench.machine.host import proc
 from dbbench.model import Status
 from dbbench.operations import Filled, copies
 from dbbench.remote.network import Session
@@ -150,7 +151,7 @@ def test_every_helper_of_a_run_that_dies_is_an_error(
     block: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them ends without a word."""
-    monkeypatch.setattr(machine, "pids", fail(PermissionError("planted")))
+    monkeypatch.setattr(proc, "pids", fail(PermissionError("planted")))
     with pytest.raises(HelperDied), block(tmp_path):
         pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,19 @@ def test_every_version_of_python_that_the_locks_support_is_linted() -> None:
     assert "[testenv:lint-py3{11,12,13,14}]" in (root / "tox.ini").read_text()
     assert "range(11, 15)" in (root / "Makefile").read_text()
     assert "python_version" not in (root / "setup.cfg").read_text()  # mypy checks for the version that it runs under
+
+
+@pytest.mark.starts_processes
+def test_tox_knows_every_environment_that_is_started() -> None:
+    """By the Makefile or as the documents say."""
+    root = Path(__file__).parents[2]
+    texts = [path.read_text() for path in (root / "Makefile", root / "docs/development.md")]
+    names = sorted({name for text in texts for name in re.findall(r"tox run -e ([a-z]+)", text)})
+    assert "lint" in names and "tests" in names
+    argv = [sys.executable, "-m", "tox", "config", "-c", root / "tox.ini", "-e", ",".join(names), "-k", "package"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"[testenv:{name}]" in done.stdout for name in names)
 
 
 def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:

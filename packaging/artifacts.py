@@ -43,7 +43,6 @@ DEBIAN: Final = {
     "jinja2": "python3-jinja2 (>= 3.1)",
     "numpy": "python3-numpy (>= 1:1.24)",
     "packaging": "python3-packaging",
-    "psutil": "python3-psutil (>= 5.9)",
     "psycopg2-binary": "python3-psycopg2 (>= 2.9)",
     "rich": "python3-rich (>= 13)",
     "scipy": "python3-scipy (>= 1.10)",

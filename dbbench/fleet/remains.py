@@ -20,6 +20,7 @@ from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
 from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import HostState, Room
+from dbbench.machine.host.proc import task
 from dbbench.metrics.clock import wait_while
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
@@ -119,12 +120,8 @@ def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
 
 def _lives(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    process = task(f"/proc/{pid}")
+    return process is not None and process.state != "Z"
 
 
 def copies(results_folder: Path, fleet: Fleet) -> list[Path]:

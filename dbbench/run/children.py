@@ -26,11 +26,10 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final, NoReturn
 
-import psutil
-
 from dbbench import process
 from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
 from dbbench.machine import namespaces
+from dbbench.machine.host.proc import PROC, below, content, tasks
 from dbbench.report.progress.event import Emit, Event, parsed
 from dbbench.results.fileio import own_file, writing
 
@@ -309,13 +308,10 @@ class Overdue:
 
 def waiting(pid: int) -> str:
     """Return what the child processes of `pid` wait for: those in state D first, each with its kernel function."""
-    readable = []
-    for child in psutil.Process(pid).children(recursive=True):
-        try:
-            asleep = child.status() == psutil.STATUS_DISK_SLEEP
-            where = Path(f"/proc/{child.pid}/wchan").read_text()
-            name = f"{child.name()} (pid {child.pid}{', state D' if asleep else ''})"
+    readable, table = [], tasks(PROC, set())
+    for child in (table[number] for number in below((pid,), table.values()) - {pid}):
+        asleep, where = child.state == "D", content(PROC / f"{child.pid}/wchan")
+        if where is not None:  # else it is gone
+            name = f"{child.name} (pid {child.pid}{', state D' if asleep else ''})"
             readable.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} running"))
-        except (psutil.Error, OSError):
-            continue
     return "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "it has no child processes"

@@ -18,6 +18,7 @@ from dbbench.machine.host.proc import (
     PROC,
     CpuTimes,
     ProcessTimes,
+    below,
     content,
     cpu_times,
     processes,
@@ -26,7 +27,6 @@ from dbbench.machine.host.proc import (
     times_run,
     tree,
 )
-from dbbench.samplers.machine import below
 from dbbench.storage.devices import sysfs
 
 _EVERY_S: Final = 1.0

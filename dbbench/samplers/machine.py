@@ -29,7 +29,7 @@ from typing import Final
 
 from dbbench.machine import host, threads
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, Scheduled, Task, content, described, scheduled, times_run
+from dbbench.machine.host.proc import PROC, Scheduled, Task, below, content, described, scheduled, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.namespaces import Mount
 from dbbench.machine.namespaces import mount_holding as holding
@@ -408,20 +408,3 @@ def _less(value: str, other: str) -> str:
 
 def _described(mount: Mount | None) -> str:
     return "not mounted" if mount is None else ",".join((f"{mount.fstype} on {mount.device}", *mount.options))
-
-
-def below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
-    """Return the pids of the roots that exist, and of all processes below them."""
-    children: dict[int, list[int]] = {}
-    there = set()
-    for process in table:
-        there.add(process.pid)
-        children.setdefault(process.parent, []).append(process.pid)
-    pids: set[int] = set()
-    waiting = [pid for pid in roots if pid in there]
-    while waiting:
-        pid = waiting.pop()
-        if pid not in pids:
-            pids.add(pid)
-            waiting.extend(children.get(pid, ()))
-    return pids

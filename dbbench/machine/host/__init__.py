@@ -67,7 +67,7 @@ _TOOLS: Final[dict[str, tuple[str, ...]]] = {
     "compsize": ("--version",),
 }
 _PACKAGES: Final = (
-    "psycopg2-binary", "mysql-connector-python", "pydantic", "psutil", "numpy", "scipy", "plotly", "jinja2",
+    "psycopg2-binary", "mysql-connector-python", "pydantic", "numpy", "scipy", "plotly", "jinja2",
 )  # fmt: skip
 # Errors of a program that gives no answer. An interruption of dbbench is not one of them.
 _NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)

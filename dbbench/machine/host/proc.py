@@ -233,6 +233,23 @@ def tasks(proc: Path, without: set[int]) -> dict[int, Task]:
     return {process.pid: process for process in read if process is not None}
 
 
+def below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
+    """Return the pids of the roots that exist, and of all processes below them."""
+    children: dict[int, list[int]] = {}
+    there = set()
+    for process in table:
+        there.add(process.pid)
+        children.setdefault(process.parent, []).append(process.pid)
+    pids: set[int] = set()
+    waiting = [pid for pid in roots if pid in there]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in pids:
+            pids.add(pid)
+            waiting.extend(children.get(pid, ()))
+    return pids
+
+
 def threads(process: Task, proc: Path = PROC) -> list[Task]:
     """Return the threads of a process; the process itself is the first one."""
     if process.threads <= 1:

@@ -2,8 +2,8 @@
 
 The nights are read in their order. With each new night, the nights since the last change are searched for the split
 whose two sides differ most, as a t value on logarithms. The split is a change if this value exceeds what AR(1) noise
-(each night depends on the night before) reaches by chance. `null.py` has these thresholds, which
-`benchmarks/changepoint_null.py` computed. Therefore the result for a prefix of a series is the result that was reported
+(each night depends on the night before) reaches by chance; `benchmarks/changepoint_null.py` computed the thresholds
+below. Therefore the result for a prefix of a series is the result that was reported
 on that night, and a reported change does not vanish later.
 """
 

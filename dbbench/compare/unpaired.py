@@ -1,13 +1,13 @@
-"""Compare arms of different runs (kernels, engine versions), which are not paired, by Welch's t on logarithms.
+"""Comparisons across runs and hosts, which have no pairs in common.
 
-The ratio includes everything else that differed between the runs; every row says so.
+Arms of different runs (kernels, engine versions) are compared by Welch's t on logarithms. The ratio includes everything
+else that differed between the runs; every row says so.
 
-The ratios of each host, and whether the hosts agree.
-
-A pair never crosses hosts, so the speed of a host cancels, but a filesystem may be faster on one host and slower on
-another. Cochran's Q (1954) compares the hosts' mean log ratios with the scatter of blocks within hosts. Only a few
-blocks describe this scatter, so it is pooled over the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k), which is
-exact for normal differences with one variance; chi², for large samples, would call hosts different far too often.
+Hosts of a fleet are compared by the ratios that each of them measured. A pair never crosses hosts, so the speed of a
+host cancels, but a filesystem may be faster on one host and slower on another. Cochran's Q (1954) compares the hosts'
+mean log ratios with the scatter of blocks within hosts. Only a few blocks describe this scatter, so it is pooled over
+the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k), which is exact for normal differences with one variance;
+chi², for large samples, would call hosts different far too often.
 I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance.
 """
 

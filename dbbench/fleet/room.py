@@ -1,5 +1,6 @@
-"""Messages between coordinator and hosts: plain data, because the transport pickles it. And files in a run's directory
-with which supervisor and worker communicate on one host.
+"""How coordinator, worker and supervisor communicate: messages over the network, and files on one host.
+
+Messages are plain data, because the transport pickles them. The files are in the directory of the run:
 
 fleet/dealt.json    the order of this host as last assigned by the coordinator, and what may be wiped
 fleet/state.json    the state of the supervisor

@@ -51,9 +51,8 @@ function draw(box) {
   const { data, layout } = figure(group, chart, { state, width, dark: isDark(), shown: shownArms(group) }), first = !drawn.has(box);
   drawn.set(box, known);
   known.busy = true;
-  (first ? Plotly.newPlot : Plotly.react)(box, data, layout, CONFIG).then(() => {
+  (first ? Plotly.newPlot : Plotly.react)(box, data, layout, CONFIG).then(() => { box.dataset.drawn = "1"; }).finally(() => { // an error of plotly must not freeze the chart
     known.busy = false;
-    box.dataset.drawn = "1";
     if (known.again) { known.again = false; draw(box); }
   });
   if (first) { box.style.minHeight = "0"; listen(box); }

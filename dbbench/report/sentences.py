@@ -126,7 +126,8 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
     suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
     counted = sum(row.trials for row in rows)
     if 2 * suspect > counted:
-        text = f" of {count(counted, 'trial')} are suspect: read these results with care."
+        verb = "is" if counted == 1 else "are"
+        text = f" of {count(counted, 'trial')} {verb} suspect: read these results with care."
         all_caveats.append((SUSPECT, ((f"{suspect}", True), (text, False))))
     return all_caveats
 

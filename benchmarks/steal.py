@@ -23,7 +23,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from overhead import CASES, cell_of, serving
 from scipy import stats
@@ -67,8 +66,8 @@ def rates(server: Server, cell: Cell) -> Iterator[float]:
         else:
             argv, live = [*sysbench.command(server, cell, 1)[:-2], cell.workload.script, "run"], sysbench.live
         with process.running(argv, stdout=subprocess.PIPE) as tool:
-            output: IO[bytes] = tool.popen.stdout  # type: ignore[assignment]
-            for line in output:
+            assert tool.popen.stdout is not None
+            for line in tool.popen.stdout:
                 if (second := live(line.decode())) is not None and second.tps:
                     yield second.tps
 

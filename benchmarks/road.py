@@ -4,8 +4,8 @@
 
 A pgbench dataset of about 578 MB on ext4 on a loop device with direct I/O. In each round the script and a trial with a
 window of 1 + 1 s take turns; the trial's phases without warm-up and window are what is compared. Prints medians, the
-ratio (target: at most 2), the phases, and the share of wall time that a cell of 60 s + 60 s spends in warm-up and
-window (target: at least 92 %).
+ratio (target: at most 1.3), the phases, and the share of wall time that a cell of 60 s + 60 s spends in warm-up and
+window (target: at least 95 %), with the phases of that cell outside of its load.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dbbench.run.queue import execute
 from dbbench.storage.devices.image import make_image
 
 SCALE = 36  # 578 MB
+LOAD = (Phase.WARMUP, Phase.MEASURE)
 PLAN = """
 name = "road"
 fs_setups = ["ext4"]
@@ -87,14 +88,16 @@ def main() -> int:
         print(f"dataset {(found.summary['dataset_bytes'] or 0) / 1e6:.0f} MB, {rounds} rounds")
         print(f"by hand {statistics.median(hand):.2f} s   dbbench {statistics.median(ours):.2f} s   ratio {ratio:.2f}")
         for phase in Phase:
-            if phase not in (Phase.WARMUP, Phase.MEASURE):
+            if phase not in LOAD:
                 print(f"  {phase.value:<11}{statistics.median(t.phase_s(phase) or 0 for t in trials):6.2f} s")
         in_phases = statistics.median(beside_load(t, sum(p.seconds for p in t.phases)) for t in trials)
         print(f"  {'the rest':<11}{statistics.median(ours) - in_phases:6.2f} s  process, samplers' end, publishing")
         found, wall = trial(folder, rounds + 1, 60, 60)
         share = 1 - beside_load(found, wall) / wall
         print(f"a cell of 60 s + 60 s: {wall:.1f} s, {share:.1%} of it in warm-up and window")
-        return 0 if ratio <= 2 and share >= 0.92 else 1
+        parts = [f"{p.name.value} {p.seconds:.2f} s" for p in found.phases if p.name not in LOAD and p.seconds >= 0.1]
+        print(f"  {', '.join(parts)}")
+        return 0 if ratio <= 1.3 and share >= 0.95 else 1
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
     sudo .venv/bin/python benchmarks/steal.py [--rounds 60] [--folder /var/tmp] [CASE ...]
 
-Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves them 100, 90, 88, 86, 84,
-82, 80, 75 and 70 % of all CPU time; a load that uses less is not limited. Each second has another quota, in random
-order in each round, so that a machine that becomes slower or faster during the benchmark does not matter. The kernel
-counts
-for how long they could have run and did not, which is what a guest sees as steal. Prints for each quota that share, the
-change of throughput against the second without a quota in the same round with its 95 % interval, and the scatter of the
-seconds without one. No target: docs/method.md has a table, on which `STEAL_SHARE` in dbbench/machine/host/__init__.py
-is based.
+Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves them 100, 90, 88, 86,
+84, 82, 80, 75 and 70 % of all CPU time; a load that uses less is not limited. Each second has another quota, in
+random order in each round, so that a machine that becomes slower or faster during the benchmark does not matter. The
+kernel counts for how long they could have run and did not, which is what a guest sees as steal. Prints for each quota
+that share, the change of throughput against the second without a quota in the same round with its 95 % interval, and
+the scatter of the seconds without one. No target: docs/method.md has a table, on which `STEAL_SHARE` in
+dbbench/machine/host/__init__.py is based.
 """
 
 from __future__ import annotations

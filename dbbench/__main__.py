@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> int:
     """Run the command line and return its exit status."""
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    if ctrl_c is signal.default_int_handler:  # a background job of a script ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # end at once during the imports, without a traceback
     from dbbench.cli import run
 
+    signal.signal(signal.SIGINT, ctrl_c)
     return run(sys.argv[1:])
 
 

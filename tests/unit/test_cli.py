@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +88,21 @@ def test_being_stopped_has_its_exit_codes(
     failing(error)
     assert cli.run(["explain", "E104"]) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.starts_processes
+def test_ctrl_c_during_the_imports_prints_no_traceback() -> None:
+    """The process ends by the signal, as a shell expects."""
+    code = """import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "dbbench.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from dbbench.__main__ import main
+main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from dbbench.errors import DriverFailed
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers/pgbench-15"
 LOGS = [FIXTURES / "pgbench_log.4711", FIXTURES / "pgbench_log.4711.1"]
 WORDS = FIXTURES / "pgbench_words.4712"
-VERSIONS = ("15", "17", "18")
+VERSIONS = ("15", "16", "17", "18", "19")
 
 
 def begin_of(*paths: Path) -> float:

@@ -157,17 +157,28 @@ def in_release(names: str) -> str:
 def fix(package: str) -> str:
     """Return what installs a Debian package; where the machine's package lists do not have it, that."""
     if not exists(package):
-        return f"{package} is not in this machine's package lists; apt-get update refreshes them"
+        return (
+            f"{package} is not in this machine's package lists; "
+            "if that is still so after apt-get update, this release does not have it"
+        )
     return install([package])
 
 
 def install(names: Sequence[str], *options: str) -> str:
     """Return what installs packages, given by their Debian names: the command of apt-get, with `options`, or of dnf.
 
-    Without these two, it names the projects.
+    Without these two, it names the projects. With PostgreSQL, for which apt-get would create a cluster and start it,
+    the command is that of this installer, which installs everything that benchmarks need.
     """
     if manager() == "apt-get":
-        return " ".join(["apt-get install", *options, *names])
+        commands = []
+        if "postgresql" in names:
+            commands = [f"python3 {shlex.quote(str(Path(__file__).resolve()))} run"]
+            benchmarks = _packages([tool for tool in TOOLS if tool.group == "run"])
+            names = [name for name in names if name not in benchmarks]
+        if names:
+            commands.append(" ".join(["apt-get install", *options, *names]))
+        return " && ".join(commands)
     if manager() == "dnf":
         fedora = {name: tool.fedora for tool in TOOLS for name in tool.debian.split(" | ")}
         return f"dnf install {' '.join(dict.fromkeys(fedora.get(name, name) for name in names))}"

@@ -75,6 +75,16 @@ def test_an_installed_package_is_not_the_remedy(tmp_path: Path) -> None:
     assert f"is not in PATH, {tmp_path}/libexec. Find it with  dpkg -L sysstat" in found
 
 
+@pytest.mark.usefixtures("no_programs")
+def test_no_remedy_creates_a_cluster(tmp_path: Path) -> None:
+    """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any directory."""
+    (tmp_path / "apt-get").touch(0o755)
+    command = packages.remedy(["initdb", "sadc", "mkfs.f2fs"])
+    installer, rest = command.split(" && ")
+    assert installer == f"python3 {Path(packages.__file__).resolve()} run"
+    assert rest == "apt-get install --no-install-recommends f2fs-tools"
+
+
 def test_fedora_has_names_of_its_own() -> None:
     """The same table has both."""
     assert package_of("compsize", "fedora") == "compsize"
@@ -254,7 +264,8 @@ def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy() -> 
     """Debian 13 has no bcachefs-tools: no command that fails is printed."""
     assert packages.fix("libfuse3-4") == "apt-get install libfuse3-4"
     assert packages.fix("bcachefs-tools") == (
-        "bcachefs-tools is not in this machine's package lists; apt-get update refreshes them"
+        "bcachefs-tools is not in this machine's package lists; "
+        "if that is still so after apt-get update, this release does not have it"
     )
     assert "apt-get install" not in packages.remedy(["mkfs.no-such", "bcachefs"])
 

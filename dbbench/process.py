@@ -15,11 +15,12 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, NoReturn, ParamSpec, TypeVar
 
 from dbbench import packages
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
@@ -288,6 +289,21 @@ def become_daemon(log: Path) -> None:
     os.close(nothing)
     os.close(out)
     os.chdir("/")
+
+
+def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoReturn:
+    """End this forked process with the status that `work` returns, or with 1 after its exception is printed. Nothing of
+    the process that it was forked from is cleaned up."""
+    status = 1
+    try:
+        status = work(*given, **named)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
+                stream.flush()
+        os._exit(status)
 
 
 def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:

@@ -21,12 +21,12 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from dbbench import process
 from dbbench.errors import DbbenchError, NamespacesRefused
 from dbbench.machine import libc
 
@@ -251,7 +251,7 @@ def _first_process(
         os.close(complain)
         worker = os.fork()
         if worker == 0:
-            _worker(work, mask)
+            process.end_with(_worker, work, mask)
         status = _supervise(worker, -1)
     finally:
         os._exit(status)
@@ -271,20 +271,11 @@ def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
     mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
 
 
-def _worker(work: Callable[[], int], mask: Iterable[int]) -> NoReturn:
+def _worker(work: Callable[[], int], mask: Iterable[int]) -> int:
     global _private
     _private = True
-    status = 1
-    try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        status = work()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
-                stream.flush()
-        os._exit(status)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return work()
 
 
 def _supervise(child: int, reap: int) -> int:

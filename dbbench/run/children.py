@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -237,7 +236,7 @@ def serve(main: Callable[[list[str]], int]) -> NoReturn:
         parent, child = os.getpid(), os.fork()
         if child == 0:
             requests.close()
-            _work(main, json.loads(request), fds, parent)
+            process.end_with(_work, main, json.loads(request), fds, parent)
         for fd in fds:
             os.close(fd)
         pidfd = os.pidfd_open(child)
@@ -247,22 +246,13 @@ def serve(main: Callable[[list[str]], int]) -> NoReturn:
         requests.send(str(status).encode())
 
 
-def _work(main: Callable[[list[str]], int], argv: list[str], fds: Sequence[int], parent: int) -> NoReturn:
-    status = 1
-    try:
-        os.setsid()
-        for fd, target in zip(fds, (1, 2), strict=True):
-            os.dup2(fd, target)
-            os.close(fd)
-        os.environ[namespaces.PARENT] = str(parent)
-        status = main(argv)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # the reader may be gone
-                stream.flush()
-        os._exit(status)
+def _work(main: Callable[[list[str]], int], argv: list[str], fds: Sequence[int], parent: int) -> int:
+    os.setsid()
+    for fd, target in zip(fds, (1, 2), strict=True):
+        os.dup2(fd, target)
+        os.close(fd)
+    os.environ[namespaces.PARENT] = str(parent)
+    return main(argv)
 
 
 def _error(event: Event) -> DbbenchError:

@@ -310,7 +310,10 @@ class Processes:
         lists it in the root of each version-1 hierarchy."""
         folder = f"{self._proc}/{pid}"
         last, now = self._listed.get(pid), content(f"{folder}/cgroup") or ""
-        return now if last in (None, now) or not proc_files.exiting(folder) else last
+        if last in (None, now):
+            return now
+        process = proc_files.task(folder)  # read again, after its control groups
+        return last if process is None or process.exiting else now
 
     def stopped(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""

@@ -18,7 +18,8 @@ from dbbench.machine import libc
 
 PROC: Final = Path("/proc")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD, include/linux/sched.h
+_EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,6 @@ _IOPRIO_WHO_PROCESS: Final = 1
 _READ_BYTES: Final = 65536
 
 
-_FLAGS: Final = 6  # position in proc_pid_stat(5) after the name
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """A process or one of its threads, from its line in proc_pid_stat(5)."""
@@ -177,6 +175,7 @@ class Task:
     name: str
     state: str  # "R", "S", "D", "T" ...
     parent: int
+    exiting: bool
     nice: str
     threads: int
     started: int  # ticks since boot; identifies a task together with the pid
@@ -208,15 +207,10 @@ def task(folder: str) -> Task | None:
     rest = tail.split()
     try:
         policy = rest[38] if rest[37] == "0" else f"{rest[38]}/{rest[37]}"
-        return Task(int(number), name, rest[0], int(rest[1]), rest[16], int(rest[17]), int(rest[19]), policy)
+        exiting = bool(int(rest[6]) & _EXITING)
+        return Task(int(number), name, rest[0], int(rest[1]), exiting, rest[16], int(rest[17]), int(rest[19]), policy)
     except (IndexError, ValueError):
         return None
-
-
-def exiting(folder: str) -> bool:
-    """Return whether the process of this directory in /proc is ending or gone (PF_EXITING, linux/sched.h)."""
-    fields = (content(f"{folder}/stat") or "").rpartition(")")[2].split()
-    return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & 0x4)
 
 
 def pids(proc: Path = PROC) -> set[int]:

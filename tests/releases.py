@@ -34,6 +34,7 @@ from dbbench.labs.second_kernel.boot import STALE
 from dbbench.machine import namespaces
 from dbbench.packages import TOOLS
 from tests.server_roots import UBUNTU, keys
+from tests.support import private_mounts
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = "debian12"
@@ -190,7 +191,7 @@ def entered(root: Path, work: Path | None = None) -> Iterator[Inside]:
 
     With `work`, an empty directory, what they write goes there: /tmp of the root is its `tmp`.
     """
-    with namespaces.apart():
+    with private_mounts.apart():
         if work is not None:
             upper, lower, merged, temporary = (work / name for name in ("upper", "overlay", "merged", "tmp"))
             for path in (upper, lower, merged, temporary):

@@ -21,7 +21,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -171,31 +171,6 @@ def isolated(
 def mounts_are_private() -> bool:
     """Whether the mounts of this process are invisible to other processes and end with it."""
     return _private
-
-
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Give this thread its own mount namespace within the block, without a new process.
-
-    For work that mounts over the system's directories; such mounts are gone afterwards. Raises NamespacesRefused.
-    """
-    global _private
-    before, folder, outer = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), Path.cwd(), _private
-    try:
-        try:
-            libc.call("unshare", CLONE_NEWNS)
-        except OSError as error:
-            raise _refused(str(error)) from None
-        try:
-            mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
-            _private = True
-            yield
-        finally:
-            _private = outer
-            libc.call("setns", before, CLONE_NEWNS)  # this sets the working directory to the root
-            os.chdir(folder)
-    finally:
-        os.close(before)
 
 
 def detach_foreign(keep: Iterable[Path]) -> list[str]:

@@ -115,10 +115,12 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
 def test_a_container_without_the_numbers_is_refused() -> None:
     """In a user namespace that has root alone no number can be taken: E220, and the server is not started as root."""
     script = (
+        "import sys\n"
         "from dbbench.engines import accounts\n"
         "from dbbench.errors import NoAccountFree\n"
-        "from dbbench.machine import namespaces\n"
-        "with namespaces.apart():\n"
+        "sys.path.append(sys.argv[1])\n"
+        "from tests.support.private_mounts import apart\n"
+        "with apart():\n"
         "    try:\n"
         "        print(accounts.of_server('postgres'))\n"
         "    except NoAccountFree as error:\n"
@@ -127,6 +129,6 @@ def test_a_container_without_the_numbers_is_refused() -> None:
     enter = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs user namespaces, which a chroot and some kernels refuse")
-    said = subprocess.run([*enter, sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-                          ).stdout  # fmt: skip
+    argv = [*enter, sys.executable, "-c", script, str(Path(__file__).parents[2])]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.startswith("E220 no user ID between") and "uid_map" in said

@@ -388,9 +388,11 @@ MOUNT = """
 import os, sys
 from pathlib import Path
 from dbbench.machine import namespaces
-device, point, number = sys.argv[1:]
+device, point, number, checkout = sys.argv[1:]
+sys.path.append(checkout)
+from tests.support.private_mounts import apart
 os.dup2(os.open(device, os.O_RDWR), int(number))
-with namespaces.apart():
+with apart():
     namespaces.mount(f"/proc/self/fd/{number}", Path(point), "btrfs")
     print("mounted", flush=True)
     sys.stdin.read()
@@ -406,7 +408,7 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(disk: Disk, tm
     (point := tmp_path / "mnt").mkdir()
     fd = os.open(disk.path, os.O_RDONLY)
     try:
-        with beside(sys.executable, "-c", MOUNT, other.path, point, str(fd)):
+        with beside(sys.executable, "-c", MOUNT, other.path, point, str(fd), Path(__file__).parents[2]):
             assert guard.found_on(fd, mine={fd}) == []
             texts = [reason.text for reason in guard.reasons(other.path)]
             assert f"it is a device of the mounted btrfs with UUID {uuid_of(other)}" in texts

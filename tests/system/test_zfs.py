@@ -14,7 +14,7 @@ import pytest
 
 from dbbench import process
 from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed, ZfsUnavailable
-from dbbench.machine import namespaces, pagecache
+from dbbench.machine import pagecache
 from dbbench.model import Durability
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
@@ -24,6 +24,7 @@ from dbbench.storage.filesystems import common, zfs
 from dbbench.storage.filesystems.port import Mounted, Stored
 from dbbench.storage.filesystems.zfs import driver, pool
 from tests.support.plans import SMALL, plan
+from tests.support.private_mounts import apart
 from tests.support.setups import ALL, flushes, shipped
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.long]
@@ -35,7 +36,7 @@ NAMES = [name for name in ALL.setups if ALL.setup(name).mkfs.family == "zfs"]
 @pytest.fixture
 def private() -> Iterator[None]:
     """Run the test with private mounts, like a trial."""
-    with namespaces.apart():
+    with apart():
         yield
 
 
@@ -126,7 +127,7 @@ def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -
     (tmp_path / "two").mkdir()
     with disks(tmp_path / "one", 1) as first, mounted("zfs", first, tmp_path / "mnt") as fs:
         (fs.path / "kept").write_bytes(b"kept")
-        with namespaces.apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
+        with apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
             assert (tmp_path / "mnt2").is_mount()
         listed = process.run(["zpool", "list", "-H", "-o", "name"]).stdout.split()
         assert isinstance(fs.pool, pool.ZfsPool)

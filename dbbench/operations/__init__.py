@@ -12,8 +12,7 @@ from dbbench.errors import CopyWrong, DbbenchError, FilesystemDamaged, Filesyste
 from dbbench.model import OperationFacts
 from dbbench.operations.copies import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
-from dbbench.operations.maintenance import fsck, grow, repair
-from dbbench.operations.scanning import scan
+from dbbench.operations.maintenance import fsck, grow, repair, scan
 from dbbench.operations.steps import Filled, Operation
 
 __all__ = ["OPERATIONS", "Filled", "operated"]

@@ -1,8 +1,10 @@
-"""Operations `fsck`, `grow` and `repair`: maintenance of a filled filesystem.
+"""Operations on the whole filesystem: `fsck`, `grow`, `repair` and `scan`.
 
 `fsck`: all checks of the whole filesystem that its family has. `grow`: add another device and distribute the data over
 all of them. `repair`: defragment with the filesystem's own tool on the data files of the stopped server, then with the
-engine: VACUUM FULL and OPTIMIZE TABLE rewrite the tables.
+engine: VACUUM FULL and OPTIMIZE TABLE rewrite the tables. `scan`: read every table from a cold cache, then every table
+of a clone. The server reads one table after the other in one session. The clone is a snapshot of the stopped data,
+taken by the filesystem or a layer below it; a filesystem without snapshots has only the first step.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import sql_of
-from dbbench.engines.port import execute
+from dbbench.engines.port import Server, execute
+from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, ended, impossible, timed
+from dbbench.operations.steps import Filled, cold, ended, impossible, timed
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.common import extents
 from dbbench.units import size_text
@@ -100,6 +103,39 @@ def of_engine(filled: Filled) -> OperationFacts:
         done = ended("repair: engine", began)
     text = f"{verb} of {len(tables)} tables: {before} extents before, {_extents(_files(filled))} after"
     return OperationFacts(done.name, done.seconds, text=text)
+
+
+def scan(filled: Filled) -> Iterator[OperationFacts]:
+    """Run two steps, whose bytes are those of the tables."""
+    said = cold(filled)
+    with filled.serving(filled.datadir) as server:
+        yield _read(SCAN_OF_DATA, server, said)
+    how = filesystems.snapshots_of(filled.setup)
+    if how is None:
+        yield impossible(SCAN_OF_CLONE, filled.no_snapshots)
+        return
+    if why := filled.obstacle(how):
+        yield impossible(SCAN_OF_CLONE, why)
+        return
+    try:
+        how.snapshot(filled)
+        said = cold(filled)
+        with how.clone(filled) as datadir, filled.serving_copy(datadir) as server:
+            yield _read(SCAN_OF_CLONE, server, said)
+    finally:
+        how.drop(filled)
+
+
+def _read(name: str, server: Server, said: str) -> OperationFacts:
+    """Read all tables to their end; return the step with their bytes and the rate."""
+    sql = sql_of(server)
+    with contextlib.closing(server.connect()) as connection:
+        tables, began = sql.tables(connection), time.monotonic()
+        for table in tables:
+            sql.scanned(connection, sql.scan(connection, table.name))
+        done = ended(name, began, None, sum(table.size_bytes for table in tables))
+    rate = (done.bytes or 0) / 1e6 / (done.seconds or 1.0)
+    return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
 
 
 def _total_bytes(filled: Filled) -> int:

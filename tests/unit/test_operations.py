@@ -15,7 +15,7 @@ from dbbench import operations
 from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import Filled, copies, maintenance, operated, scanning
+from dbbench.operations import Filled, copies, maintenance, operated
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
@@ -211,14 +211,14 @@ def test_the_filesystem_comes_before_its_layers() -> None:
 
 def test_the_data_is_scanned_and_then_its_clone(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot is of the stopped data, and nothing of it is left; without snapshots the first step remains."""
-    monkeypatch.setattr(scanning, "_read", lambda name, _server, _cold: OperationFacts(name, 2.0, 3_000_000))
-    steps = list(scanning.scan(said.filled))
+    monkeypatch.setattr(maintenance, "_read", lambda name, _server, _cold: OperationFacts(name, 2.0, 3_000_000))
+    steps = list(maintenance.scan(said.filled))
     assert said.lines == [
         "first up", "first down", "snapshot", "mount", "second up", "second down", "unmount", "drop",
     ]  # fmt: skip
     assert summary.scanned(steps) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": 1.5}
     monkeypatch.setattr(FAMILIES["ext4"], "snapshots", None)
-    only = list(scanning.scan(said.filled))
+    only = list(maintenance.scan(said.filled))
     assert [facts.seconds for facts in only] == [2.0, None] and "has snapshots" in only[1].text
     assert summary.scanned(only) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": None}
     assert summary.scanned([]) == {}

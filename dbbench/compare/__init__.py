@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dbbench.compare.changepoints import changepoints
-from dbbench.compare.curve import Curve, crossings, curves
-from dbbench.compare.interaction import Interaction, interactions
+from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
 from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, paired
 from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows

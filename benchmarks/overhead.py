@@ -35,7 +35,7 @@ from dbbench.drivers import DRIVERS, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merged
 
 LEAST_RATIO = 0.98

@@ -1,7 +1,7 @@
 """Start programs. This is the only module that does: argument lists, never a shell, with deadlines and clear errors.
 
 `run` waits for a program, `running` keeps one running during a block. Both add the argv to the list of `recording`, so
-that a trial can show its commands.
+that a trial can show its commands. `wait_while` polls a condition, with a limit.
 """
 
 from __future__ import annotations
@@ -271,6 +271,14 @@ def running(
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):  # the program did not read all of its input
                         pipe.close()
+
+
+def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) -> T:
+    """Call `busy` until it returns something false or `within_s` have passed; return its last value."""
+    until = time.monotonic() + within_s
+    while (value := busy()) and time.monotonic() < until:
+        time.sleep(every_s)
+    return value
 
 
 def become_daemon(log: Path) -> None:

@@ -1,9 +1,10 @@
-"""Parse and format sizes and times ("4GiB", "90s"), and make foreign text safe to print."""
+"""Parse and format sizes, durations and times ("4GiB", "90s"), and make foreign text safe to print."""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 GROUP: Final = "\u202f"  # narrow no-break space: between groups of digits, and between a number and its unit
@@ -162,3 +163,13 @@ def listed(words: list[str]) -> str:
 def level_text(value: object) -> str:
     """Return a value as it is written in a plan: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def iso(utc: float, digits: str = "milliseconds") -> str:
+    """Format epoch seconds as UTC in ISO 8601 with milliseconds (or `digits`): 2026-11-21T10:15:30.123Z."""
+    return datetime.fromtimestamp(utc, UTC).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def epoch(text: str) -> float:
+    """Parse a time written by `iso`; return epoch seconds."""
+    return datetime.fromisoformat(text).timestamp()

@@ -26,7 +26,6 @@ from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.errors import DatasetBuildFailed, RestoreUnequal
 from dbbench.machine import namespaces
-from dbbench.metrics.clock import wait_while
 from dbbench.model import Dataset, Settings
 from dbbench.process import User
 
@@ -160,7 +159,7 @@ def _drive(argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
 
 def _calm(left: Callable[[], int]) -> None:
     """Wait until the load's sessions have ended; by then their uncommitted work is rolled back."""
-    if wait_while(lambda: left() > 0, STUCK_S, _POLL_S):
+    if process.wait_while(lambda: left() > 0, STUCK_S, _POLL_S):
         raise DatasetBuildFailed("sessions of the load on the primary did not end")
 
 

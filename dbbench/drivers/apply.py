@@ -31,7 +31,6 @@ from dbbench.engines.serving import tail
 from dbbench.errors import ApplyStuck, ApplyUnequal, CommandFailed, DriverFailed, EngineDied, ProgramMissing
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
-from dbbench.metrics.clock import wait_while
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import TrialWarning, plain
@@ -181,7 +180,7 @@ class ApplyLoad:
 
     def _alive(self) -> None:
         fault = self.applier.fault()
-        if not wait_while(self.server.alive, _DEATH_S if fault else 0.0, 0.02):
+        if not process.wait_while(self.server.alive, _DEATH_S if fault else 0.0, 0.02):
             raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
         if fault:
             raise DriverFailed(fault)

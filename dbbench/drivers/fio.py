@@ -22,10 +22,9 @@ from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed, NoProgress
 from dbbench.machine import pagecache
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Column, Series
+from dbbench.metrics.series import FIRST, Clock, Column, Series
 from dbbench.model import Cell
 from dbbench.storage.devices import condition
 

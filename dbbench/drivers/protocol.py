@@ -10,8 +10,8 @@ from typing import Protocol
 
 from dbbench.engines.port import Server
 from dbbench.errors import FileMissing
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Clock
 from dbbench.model import Cell
 from dbbench.model.base import shipped
 from dbbench.remote import Client

@@ -21,9 +21,8 @@ from dbbench.engines import sql_of
 from dbbench.engines.port import Server, Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.machine import threads
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Series
+from dbbench.metrics.series import FIRST, Clock, Series
 from dbbench.model import Cell, TrialWarning
 
 _CANCEL_S: Final = 10.0

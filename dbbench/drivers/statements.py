@@ -33,9 +33,8 @@ from dbbench.engines import SERVERS, sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.machine import threads
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Series
+from dbbench.metrics.series import FIRST, Clock, Series
 from dbbench.model import Cell, Scalar
 
 _CANCEL_S: Final = 10.0

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
 from dbbench.machine.limits import cgroup
-from dbbench.metrics.clock import wait_while
 from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
@@ -114,7 +114,7 @@ class ToolLoad:
         return lines
 
     def _server_lives(self, patience_s: float) -> bool:
-        wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        process.wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
         return self.task.server.alive()
 
     def _ended_early(self) -> DbbenchError:
@@ -202,6 +202,6 @@ def cancelled(server: Server, connection: Any) -> None:
 
 def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
     """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
-    if not wait_while(server.alive, _DEATH_S, 0.02):
+    if not process.wait_while(server.alive, _DEATH_S, 0.02):
         return EngineDied(f"the server (pid {server.pid}) died; {said}")
     return error if isinstance(error, DbbenchError) else DriverFailed(said)

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.engines import mysqld
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported
 from dbbench.errors import DeadlinePassed, EngineDied
-from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
@@ -417,11 +417,11 @@ class InnodbServer:
         return float(self._cycles)
 
     def _wait_until_clean(self) -> None:
-        if dirty := wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
+        if dirty := process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
             raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
 
     def _wait_dead(self) -> None:
-        wait_while(self.alive, 5.0, _STEP_S)  # the server may still be writing a core dump or a backtrace
+        process.wait_while(self.alive, 5.0, _STEP_S)  # the server may still be writing a core dump or a backtrace
 
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:

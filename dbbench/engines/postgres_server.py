@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.postgres_sql import (
     CAUSES,
@@ -26,7 +27,6 @@ from dbbench.engines.postgres_sql import (
 from dbbench.engines.serving import grown_between, moved, own, total, version_warnings
 from dbbench.engines.settings import Reported, numbers_of, switched_on
 from dbbench.errors import DeadlinePassed, EngineDied
-from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, Scalar, Settings, TrialWarning, Work
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.process import Running, User
@@ -180,7 +180,7 @@ class PostgresServer:
                 self.checkpoint()
             return activity
 
-        if activity := wait_while(busy, SETTLE_S):
+        if activity := process.wait_while(busy, SETTLE_S):
             raise DeadlinePassed(f"{', '.join(activity)} still running after {SETTLE_S:.0f} s")
         self.checkpoint()
 

@@ -28,7 +28,6 @@ from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.processes import Reach
 from dbbench.fleet.room import Halt
 from dbbench.fleet.transport import Dask, Lasting
-from dbbench.metrics.clock import epoch, iso
 from dbbench.model import Budget, Run
 from dbbench.plan import ordered
 from dbbench.plan.catalog import MOST_SCRIPT
@@ -39,7 +38,7 @@ from dbbench.report.progress.event import Emit, Event, result, trial_name
 from dbbench.results.fileio import given_text
 from dbbench.run.create import free_name, refine
 from dbbench.run.preflight import UNTOUCHED
-from dbbench.units import on_terminal, time_text
+from dbbench.units import epoch, iso, on_terminal, time_text
 
 _START_S: Final = 60.0  # time limit for the start of hosts on this machine
 _ANSWER_S: Final = 30.0

@@ -18,11 +18,11 @@ from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Book, Fleet
 from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
-from dbbench.metrics.clock import iso
 from dbbench.model import Budget, BudgetEnd, Run, TrialSpec
 from dbbench.report.progress.event import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results.trials import set_aside
+from dbbench.units import iso
 
 PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
 GONE_AFTER_S: Final = 600.0  # longer than a reboot; what the host measures meanwhile is not lost

@@ -24,13 +24,13 @@ from typing import Any, Literal
 from dbbench import results
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
 from dbbench.fleet.room import HostSeen, HostState
-from dbbench.metrics.clock import iso
 from dbbench.model import Run, TrialSpec
 from dbbench.model.base import NAME
 from dbbench.plan import blocks
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json, try_lock, write_json, writing
 from dbbench.results.merging import Incoming
 from dbbench.run.adaptive import another, further
+from dbbench.units import iso
 
 FOLDER = ".fleet"
 HOSTS = "hosts"  # folder with the results of hosts that are workers of this machine

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import results
+from dbbench import process, results
 from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
 from dbbench.fleet import ledger
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import HostState, Room
 from dbbench.machine.host.proc import task
-from dbbench.metrics.clock import wait_while
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
 
@@ -115,7 +114,7 @@ def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
     for supervisor in hosts:
         with contextlib.suppress(ProcessLookupError):
             os.kill(supervisor.pid, signal.SIGTERM)
-    return wait_while(lambda: [host for host in hosts if _lives(host.pid)], within_s, 0.1)
+    return process.wait_while(lambda: [host for host in hosts if _lives(host.pid)], within_s, 0.1)
 
 
 def _lives(pid: int) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from dbbench import process
 from dbbench.errors import FleetUnreachable
 from dbbench.fleet import host
 from dbbench.fleet.room import Answer, Leave, Question
 from dbbench.machine import threads
-from dbbench.metrics.clock import wait_while
 
 PLACE: Final = "host_"  # resource of each worker: host_NAME = 1, so that a question goes to this host only
 DISK: Final = "DISK"  # resource for one question at a time that uses the disk
@@ -143,7 +143,7 @@ class Dask:
         with contextlib.suppress(Exception):  # the scheduler has already ended
             # Keep the futures: Dask cancels tasks without one.
             asked = [self._submit(name, Leave()) for name in self._look()]
-            wait_while(lambda: asked and self._look(), _LEAVE_S, _STEP_S)
+            process.wait_while(lambda: asked and self._look(), _LEAVE_S, _STEP_S)
         ending = threads.Helper("fleet-end", self._shut)  # Dask's own call has no time limit
         ending.start()
         ending.join(_LEAVE_S)

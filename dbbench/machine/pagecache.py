@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.machine import libc
 from dbbench.machine.host.proc import vmstat
-from dbbench.metrics.clock import wait_while
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
@@ -339,7 +339,7 @@ def _first_reason(
 def _own_emptied(own: OwnCache) -> None:
     """Empty a filesystem's own cache, which may release its memory in the background."""
     own.empty()
-    wait_while(own.bytes_held, _OWN_S, _PAUSE_S)
+    process.wait_while(own.bytes_held, _OWN_S, _PAUSE_S)
 
 
 def _held(own: OwnCache | None) -> int | None:

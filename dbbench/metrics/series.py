@@ -1,4 +1,4 @@
-"""Series: named columns with units on the clock of a trial, one value per second from the start of the warm-up.
+"""The clock of a trial, and series: named columns with units, one value per second from the start of the warm-up.
 
 `None` is a gap (no data) and 0 is a zero (no progress). On disk: series.csv.gz.
 """
@@ -10,7 +10,9 @@ import gzip
 import io
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,6 +22,22 @@ MOST_ROWS: Final = 100_000  # a day has 86 400 seconds
 MOST_CELLS: Final = 5_000_000  # fourteen hours of 99 columns, which a trial has; 240 MiB of memory
 _LONGEST: Final = 65_536  # bytes of a line: more than a thousand columns
 FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,phase`; contract
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock that is started once, at the beginning of a trial: all times are its UTC anchor plus monotonic time."""
+
+    utc: float = field(default_factory=time.time)  # epoch seconds
+    monotonic: float = field(default_factory=time.monotonic)
+
+    def now_utc(self) -> float:
+        """Return epoch seconds as anchor + monotonic time, so that setting the system clock has no effect."""
+        return self.utc + time.monotonic() - self.monotonic
+
+    def slip_s(self) -> float:
+        """Return how far the system clock has been set since the anchor was taken, in seconds."""
+        return time.time() - self.now_utc()
 
 
 class SeriesTooLong(ValueError):

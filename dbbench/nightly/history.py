@@ -27,7 +27,6 @@ from pydantic import TypeAdapter
 from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
-from dbbench.metrics.clock import iso
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME, STANDALONE
@@ -46,6 +45,7 @@ from dbbench.results.fileio import (
 )
 from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
+from dbbench.units import iso
 
 FOLDER: Final = "nightly"
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio

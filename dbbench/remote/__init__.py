@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dbbench import packages, process
 from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
 from dbbench.remote.network import opened_session as opened

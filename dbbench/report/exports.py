@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.compare.remarks import texts
-from dbbench.metrics.clock import epoch
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status
 from dbbench.model.expanded import titled
 from dbbench.report.text import json_text
 from dbbench.report.verdicts import Verdicts, as_csv, as_document, as_markdown
 from dbbench.results import LoadedRun
-from dbbench.units import change, count, interval, number
+from dbbench.units import change, count, epoch, interval, number
 
 
 @dataclass(frozen=True)

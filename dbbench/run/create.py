@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken, TrialDied
-from dbbench.metrics.clock import iso
 from dbbench.model import Budget, Cell, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
@@ -20,6 +19,7 @@ from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
 from dbbench.results.fileio import given_text, write_text, writing
 from dbbench.results.trials import set_aside
+from dbbench.units import iso
 
 
 def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:

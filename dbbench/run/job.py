@@ -13,7 +13,7 @@ from pathlib import Path
 from dbbench.engines import ENGINES, SERVERLESS
 from dbbench.engines.port import Engine, Place
 from dbbench.machine.limits import Confined, confined
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.model import Cell, EngineSpec, Run, Settings
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client

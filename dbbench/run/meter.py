@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Server
 from dbbench.machine import host, pagecache, threads
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
-from dbbench.metrics.clock import wait_while
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, TreeIoClock, cpu_ms_per_tx
@@ -120,7 +120,7 @@ class Meter:
             self.drained = self.server.counters()
             return self.drained.get("sessions_connected", 0) > sessions
 
-        wait_while(some_left, ENDED_S, 0.02)
+        process.wait_while(some_left, ENDED_S, 0.02)
 
     @property
     def flushes_note(self) -> str:

@@ -27,9 +27,8 @@ from dbbench.errors import (
     Terminated,
     client_error,
 )
-from dbbench.metrics.clock import Clock, iso
 from dbbench.metrics.histogram import Histogram
-from dbbench.metrics.series import Series
+from dbbench.metrics.series import Clock, Series
 from dbbench.model import (
     AgeFacts,
     CacheFacts,
@@ -66,6 +65,7 @@ from dbbench.model import (
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.fileio import writing
+from dbbench.units import iso
 
 # In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs at night has ended
 # by the morning. `deadlines` in the plan overrides each; the lengths of warm-up and window are added to theirs.

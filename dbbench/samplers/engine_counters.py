@@ -20,10 +20,10 @@ from typing import IO, Final
 
 from dbbench.engines.port import Server, Sessions
 from dbbench.machine import threads
-from dbbench.metrics.clock import iso
 from dbbench.metrics.series import Series, on_the_second
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling, gap_warning
+from dbbench.units import iso
 
 # Words in the name of a gauge. All other values are counters that only grow, also `wait_free` and the like.
 _GAUGE: Final = re.compile(

@@ -34,10 +34,10 @@ from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.namespaces import Mount
 from dbbench.machine.namespaces import mount_holding as holding
 from dbbench.machine.namespaces import parsed_mounts as parsed
-from dbbench.metrics.clock import iso
 from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.units import iso
 
 _EVERY_S: Final = 1.0
 _MOUNTS_EVERY_S: Final = 0.25  # for changes that the kernel does not announce

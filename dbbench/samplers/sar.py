@@ -13,7 +13,6 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.host.proc import process_times
-from dbbench.metrics.clock import wait_while
 from dbbench.process import run, running
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, missing_keys, statistics, unread
@@ -44,7 +43,7 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
 def wait_between_records(pid: int) -> None:
     """Wait, for 1 s at most, until the recorder sleeps: a signal while it writes a record leaves that one incomplete,
     and sadf reports a damaged file. On a busy machine sadc is interrupted within a record."""
-    wait_while(lambda: (found := process_times(pid)) is not None and found.state in "RD", 1.0, every_s=0.002)
+    process.wait_while(lambda: (found := process_times(pid)) is not None and found.state in "RD", 1.0, every_s=0.002)
 
 
 def _names(disk: str | None) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ApplyUnequal, RestoreUnequal
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, FsSetup, Mkfs, Window, Workload, merged
 from tests.support import servers
 from tests.support.plans import plan

@@ -16,7 +16,7 @@ from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
 from dbbench.metrics import steadiness
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.model import Dataset
 
 BINLOG = Path(__file__).parent.parent / "fixtures" / "binlog"

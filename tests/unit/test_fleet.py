@@ -20,10 +20,10 @@ from dbbench.fleet.control import standing
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room, See
-from dbbench.metrics.clock import epoch
 from dbbench.model import Run, TrialSpec
 from dbbench.report.progress.event import Event, ignore
 from dbbench.results.merging import Incoming
+from dbbench.units import epoch
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]

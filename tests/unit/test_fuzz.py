@@ -28,7 +28,6 @@ from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInv
 from dbbench.introspect import recordings
 from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
-from dbbench.metrics import clock
 from dbbench.metrics.series import read_csv_gz
 from dbbench.plan import catalog
 from dbbench.report.progress import event
@@ -40,7 +39,7 @@ from dbbench.storage.devices import condition, guard
 from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, xfs, zfs
 from dbbench.storage.filesystems.zfs import driver
 from dbbench.storage.layers import crypt, lvm
-from dbbench.units import bytes_of, inert, seconds_of
+from dbbench.units import bytes_of, epoch, inert, seconds_of
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 ROOT: Final = Path(__file__).parents[2]
@@ -228,7 +227,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
     "event": (event.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),
-    "clock": (clock.epoch, "2026-01-01T00:00:00.123Z", (ValueError,)),
+    "clock": (epoch, "2026-01-01T00:00:00.123Z", (ValueError,)),
     "bytes": (bytes_of, "4GiB", (ValueError,)),
     "seconds": (seconds_of, "5min", (ValueError,)),
     "inert": (inert, "a\x1b[31m", ()),

@@ -18,7 +18,7 @@ from dbbench import remote
 from dbbench.drivers import AWAY, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
 from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, PasswordUnusable
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.remote import Client, Network, RemoteProgram, agent
 from dbbench.remote import network as networks
 from dbbench.remote.network import Session

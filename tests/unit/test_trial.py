@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
-from dbbench.metrics.clock import Clock
+from dbbench.metrics.series import Clock
 from dbbench.model import Ageing, CacheFacts, CeilingFacts, CeilingRow, Durability, EngineAgeing, Phase, Run, Status
 from dbbench.run.record import deadline
 from tests.support.judged import FakeEngine, FakeMeter, Judged

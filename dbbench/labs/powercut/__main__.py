@@ -17,13 +17,13 @@ from dbbench.labs.powercut.ground import Lab
 from dbbench.labs.powercut.lab import Bench, Tally, control, examine
 from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
-from dbbench.metrics.clock import iso
 from dbbench.model import ControlFacts, LabFacts, LabRow
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import serve
 from dbbench.run.job import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, reported
+from dbbench.units import iso
 
 
 def main(argv: list[str]) -> int:

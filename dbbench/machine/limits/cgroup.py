@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.machine import host, namespaces
 from dbbench.machine.host.proc import content, number, text
 from dbbench.machine.namespaces import Mount, mounts_of
-from dbbench.metrics.clock import wait_while
 from dbbench.results.journal import Journal
 
 WHAT: Final = "cgroup"  # the kind of its entries in the journal
@@ -191,7 +191,7 @@ def _removed(path: Path) -> bool:
             path.rmdir()
         return path.is_dir()
 
-    return not wait_while(is_left, _GONE_S, _STEP_S)
+    return not process.wait_while(is_left, _GONE_S, _STEP_S)
 
 
 def _field(path: Path, name: str) -> int | None:

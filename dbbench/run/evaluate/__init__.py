@@ -16,7 +16,6 @@ from dbbench.errors import FlushesMissing
 from dbbench.machine import host
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
-from dbbench.metrics.clock import iso
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import (
     DatasetFacts,
@@ -35,7 +34,7 @@ from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
-from dbbench.units import percent, size_text
+from dbbench.units import iso, percent, size_text
 
 DRAIN_SHARE: Final = 0.10  # drain ÷ window: above, much of the throughput was only cached and not yet written
 CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less during a trial

@@ -19,8 +19,8 @@ from dbbench.drivers import DRIVERS
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines.port import Server
 from dbbench.metrics import steadiness
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Clock
 from dbbench.model import (
     AgedScan,
     AgedSlope,

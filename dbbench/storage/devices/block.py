@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
-from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -115,6 +115,6 @@ def _wait_until_free(path: Path) -> None:
             return error.errno == errno.EBUSY  # any other error: the device was unplugged or renamed
         return False
 
-    if wait_while(is_busy, _FREE_S, 0.02):
+    if process.wait_while(is_busy, _FREE_S, 0.02):
         lines = "".join(f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use")
         raise UnmountFailed(f"{path} is still in use after {_FREE_S:.0f} s:{lines}")

@@ -34,7 +34,6 @@ from typing import Final, TypeVar
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceInUse
 from dbbench.machine import libc, threads
-from dbbench.metrics.clock import wait_while
 from dbbench.storage.devices import guard
 
 _ENDS: Final = 2**20  # bytes erased at each end: they contain partition tables, labels and superblocks of all families
@@ -227,7 +226,7 @@ def _released() -> Iterator[None]:
     try:
         yield
     finally:
-        wait_while(lambda: not all([regained(fd) for fd in plain]), _BACK_S, 0.01)
+        process.wait_while(lambda: not all([regained(fd) for fd in plain]), _BACK_S, 0.01)
         for fd in plain:
             os.close(fd)
 

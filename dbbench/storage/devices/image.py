@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, FileTaken
-from dbbench.metrics.clock import wait_while
 from dbbench.model import Run
 from dbbench.results.fileio import try_lock, writing
 from dbbench.results.journal import Journal, tag_of
@@ -231,7 +231,7 @@ def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
     One that is still attached after `patience_s` stays recorded; the kernel releases that of a killed trial a moment
     later.
     """
-    wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
+    process.wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
     gone = [path for path in map(Path, journal.outstanding("image")) if not _is_held(path)]
     for image in gone:
         for path in (image, _partial(image)):

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, LoopFailed, NotRoot
 from dbbench.machine.namespaces import host_proc
-from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, sysfs, used
@@ -89,7 +89,7 @@ def _is_free(image: Path, file: int) -> None:
     status = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(status.st_dev, status.st_ino)}))
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.
-    wait_while(lambda: not try_lock(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
+    process.wait_while(lambda: not try_lock(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
     if not try_lock(file):
@@ -141,7 +141,7 @@ def _cleared(name: str, sequence: str | None) -> bool:
 
 
 def _wait_until_cleared(name: str, sequence: str | None) -> None:
-    if wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
+    if process.wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
         device, proc = used.target(name), host_proc()
         users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
         raise LoopFailed(

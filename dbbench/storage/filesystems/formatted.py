@@ -28,7 +28,6 @@ from dbbench.errors import (
 from dbbench.machine.host.proc import text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import syncfs
-from dbbench.metrics.clock import wait_while
 from dbbench.model import Durability, FsSetup, Mkfs, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
@@ -290,7 +289,7 @@ def _must_be_ours(device: Device) -> None:
 
 def _wait_until_free(device: Device) -> None:
     """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
-    if wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
+    if process.wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
         holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
         raise UnmountFailed(
             (

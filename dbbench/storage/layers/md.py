@@ -13,7 +13,6 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed, LayerFailed
-from dbbench.metrics.clock import wait_while
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
@@ -156,6 +155,6 @@ def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scal
         array.update(read_back(named(name) or "", name, block))
         return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
 
-    if wait_while(is_busy, _RESHAPE_S):
+    if process.wait_while(is_busy, _RESHAPE_S):
         raise DeadlinePassed(f"the array {name} is still busy ({array['sync']}) after {_RESHAPE_S:.0f} s")
     return array

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, LayerFailed, LayerStuck
-from dbbench.metrics.clock import wait_while
 from dbbench.model import DeviceFacts, Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -66,7 +65,7 @@ def failing(what: str) -> Iterator[None]:
 def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
     """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises LayerFailed."""
     path = Path(f"/dev/{name}")
-    if wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
+    if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
         raise LayerFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

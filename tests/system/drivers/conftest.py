@@ -18,8 +18,8 @@ import pytest
 from dbbench.drivers import DRIVERS, beside
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines.port import Server
-from dbbench.metrics.clock import Clock
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
 from tests.support import servers
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
-from dbbench.metrics.clock import wait_while
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import identity
@@ -49,7 +48,7 @@ def scrub(stored: Stored) -> str:
     unmounted pool."""
     name = _pool(stored).name
     process.run(["zpool", "scrub", name])
-    if wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
+    if process.wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
         raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
     if damage := damages(_status(name)):
         raise damaged(f"the scrub of {name}", stored, f": {damage}")

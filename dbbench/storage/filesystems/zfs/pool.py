@@ -22,7 +22,6 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import CommandFailed, MountFailed, UnmountFailed, ZfsUnavailable
 from dbbench.machine.namespaces import MS_NOSUID, mount, mounts_are_private, unmount
-from dbbench.metrics.clock import wait_while
 from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -246,7 +245,7 @@ class Daemon:
         program = self._running.enter_context(
             process.running(argv, stdout=_LOG, stop_with=signal.SIGKILL, own_session=True)
         )
-        wait_while(lambda: not _SOCKET.exists() and program.poll() is None, _START_S, 0.01)
+        process.wait_while(lambda: not _SOCKET.exists() and program.poll() is None, _START_S, 0.01)
         if not _SOCKET.exists():
             output = _LOG.read_text(errors="replace").strip() or "it printed nothing"
             raise ZfsUnavailable(

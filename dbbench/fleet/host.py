@@ -49,7 +49,7 @@ class Here:
 
     name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
-    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervise")
+    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervisor")
     leave: threading.Event = field(default_factory=threading.Event)
     starts: dict[str, int] = field(default_factory=dict)  # starts of the run's supervisor since its last trial
 

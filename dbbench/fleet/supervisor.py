@@ -1,4 +1,5 @@
-"""The supervisor: a daemon that runs a host's trials, started once, with only the run's directory as its input.
+"""The supervisor: a daemon that runs a host's trials, started once, with only the run's directory as its input
+(`python -m dbbench.fleet.supervisor FOLDER`; the host's worker starts it).
 
 It is a `dbbench run` that reports its state and accepts new blocks between two trials. It outlives the worker that
 started it, the scheduler and the coordinator; its trials end with it. All state is in the directory: if it is killed,
@@ -10,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
-from dbbench import results
-from dbbench.errors import CoordinatorGone, DbbenchError
+from dbbench import process, results
+from dbbench.errors import CoordinatorGone, DbbenchError, Terminated
 from dbbench.fleet.room import HostState, Room
 from dbbench.model import Run
 from dbbench.report.progress.event import Emit, Event
@@ -237,3 +240,32 @@ def alone(folder: Path) -> Iterator[bool]:
     room.make()
     with room.supervising() as held:
         yield held
+
+
+def main(folder: Path) -> None:
+    """Become a daemon and run the trials assigned to this host. Returns at once if another supervisor already does."""
+    from dbbench.plan import Expanded  # imported here, because a worker needs `described` only
+    from dbbench.plan.request import Asked
+    from dbbench.run.preflight import check_run
+    from dbbench.run.queue import execute
+
+    room = Room(folder)
+
+    def checked(run: Run) -> Run:
+        request = Asked("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
+        check_run(request, "PLAN", folder.parent, folder, room.dealt()[1])
+        return run
+
+    def stopped(_number: int, _frame: object) -> NoReturn:
+        raise Terminated("stopped on request")
+
+    with alone(folder) as held:
+        if held:
+            process.become_daemon(room.path / "supervisor.log")
+            room.sign()
+            signal.signal(signal.SIGTERM, stopped)  # handled also while waiting for the disk
+            supervise(folder, execute, checked)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

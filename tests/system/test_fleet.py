@@ -235,7 +235,7 @@ class Started:
 
     def at_work(self) -> list[psutil.Process]:
         """Its supervisors, and the processes of its trials."""
-        return [p for word in ("fleet.supervise", "dbbench.run.worker") for p in matching(word, str(self.results))]
+        return [p for word in ("fleet.supervisor", "dbbench.run.worker") for p in matching(word, str(self.results))]
 
     def daemons(self) -> list[psutil.Process]:
         """Its scheduler and its workers."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from dbbench import cli, nightly
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build
 from dbbench.results import load_run
 
 RESULTS: Final = Path(__file__).parents[1] / "fixtures/results"

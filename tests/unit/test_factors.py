@@ -34,7 +34,7 @@ from dbbench.plan.described import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
 from dbbench.report.page import render
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build
 from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdicts import as_document, as_markdown, put_tables, verdicts
 from dbbench.run import preflight

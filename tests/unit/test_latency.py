@@ -16,7 +16,7 @@ from synthetic import Shape
 from dbbench import cli
 from dbbench.metrics.histogram import Histogram, bucket_of, merged, percentile_ms
 from dbbench.report.page import render
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build
 from dbbench.results import LoadedRun, load_run
 
 

@@ -20,7 +20,7 @@ from dbbench.errors import UnknownName
 from dbbench.report.page import headline, render
 from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import disagreements
-from dbbench.report.page.model import PageModel, build
+from dbbench.report.page.html import PageModel, build
 from dbbench.report.page.timeline import unpacked
 from dbbench.results import LoadedRun, load_run
 

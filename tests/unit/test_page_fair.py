@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dbbench.model import CeilingFacts, CoresFacts, MemoryFacts, Trial, TrialWarning
-from dbbench.report.page.model import PageModel, build
+from dbbench.report.page.html import PageModel, build
 from dbbench.results import load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))

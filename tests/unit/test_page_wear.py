@@ -13,7 +13,7 @@ from synthetic import Shape
 
 from dbbench.model import AgedScan, AgedSlope, EngineAgeFacts, OperationFacts, WrittenPoint
 from dbbench.report.page import render
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build
 from dbbench.results import LoadedRun, load_run
 
 FACTS = EngineAgeFacts(

@@ -14,8 +14,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Plan, StudyOf
 from dbbench.plan import catalog, studies
 from dbbench.plan.preview import preview
-from dbbench.report.page.html import html
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build, html
 from dbbench.report.page.studies import times
 from dbbench.results import LoadedRun, load_run
 from dbbench.run import preflight

@@ -39,7 +39,7 @@ from dbbench.model import (
 from dbbench.nightly.history import Change, Night, Ratio
 from dbbench.report import verdicts as made
 from dbbench.report.page import render
-from dbbench.report.page.model import build
+from dbbench.report.page.html import build
 from dbbench.report.page.nights import ChangedFact, Course, NightPoint, redacted
 from dbbench.report.sentences import caveats
 from dbbench.report.verdicts import gate, verdicts

@@ -14,8 +14,7 @@ def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), n
     "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.courses_of`). Raises
     RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
     """
-    from dbbench.report.page.html import html
-    from dbbench.report.page.model import build
+    from dbbench.report.page.html import build, html
 
     loaded = [run if isinstance(run, LoadedRun) else load_run(run) for run in runs]
     return html(build(loaded, redact, nights))

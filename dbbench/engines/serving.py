@@ -18,18 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from dbbench import process
+from dbbench import errors, process
 from dbbench.engines.port import Place, Profile
 from dbbench.engines.settings import numbers_of
-from dbbench.errors import (
-    DbbenchError,
-    DeadlinePassed,
-    EngineDied,
-    EngineStartFailed,
-    EngineStopFailed,
-    FilesystemFull,
-    RestoreUnequal,
-)
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import TrialWarning
 
@@ -148,23 +139,23 @@ def _await(
         status = program.poll()
         _has_room(launch, offset)
         if status is not None:
-            raise EngineStartFailed(
+            raise errors.EngineStartFailed(
                 f"{launch.name} ended with {_status(status)}:\n{tail(launch.log, offset)}",
                 effect="Nothing was measured.",
                 remedy=launch.remedy or f"The whole log: {launch.log}",
             )
         try:
             answered = answer(program)
-        except DbbenchError:
+        except errors.DbbenchError:
             raise
         except Exception as error:
-            raise EngineStartFailed(
+            raise errors.EngineStartFailed(
                 f"{launch.name} is running but refuses connections: {error}\n{tail(launch.log, offset)}"
             ) from error
         if answered is not None:
             return answered
         time.sleep(POLL_S)
-    raise EngineStartFailed(
+    raise errors.EngineStartFailed(
         f"{launch.name} did not answer within {START_S:.0f} s:\n{tail(launch.log, offset)}",
         remedy=f"The whole log: {launch.log}",
     )
@@ -179,7 +170,7 @@ def _has_room(launch: Launch, offset: int) -> None:
     with contextlib.suppress(OSError), launch.log.open("rb") as file:
         file.seek(offset)
         if _WAITS_FOR_SPACE in file.read():
-            raise FilesystemFull(
+            raise errors.FilesystemFull(
                 f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{tail(launch.log, offset)}",
                 effect="It was killed; nothing was measured.",
                 remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
@@ -193,9 +184,9 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
     program.popen.send_signal(launch.stop)
     try:
         status = program.wait(STOP_S)
-    except DeadlinePassed:
+    except errors.DeadlinePassed:
         program.stop(launch.abort)
-        raise EngineStopFailed(
+        raise errors.EngineStopFailed(
             f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n"
             f"{tail(launch.log, offset)}",
             effect="Unwritten data is lost. The trial is marked failed.",
@@ -203,15 +194,17 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
     if status < 0:  # a signal other than dbbench's killed it just before the clean stop
         raise _died(launch, program, offset)
     if status != 0:
-        raise EngineStopFailed(
+        raise errors.EngineStopFailed(
             f"{launch.name} stopped with {_status(status)}:\n{tail(launch.log, offset)}",
             effect="The trial is marked failed.",
         )
 
 
-def _died(launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None) -> DbbenchError:
+def _died(
+    launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None
+) -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
-    return EngineDied(
+    return errors.EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
         f"{tail(launch.log, offset)}{seen}",
         effect="The trial is marked failed.",
@@ -275,7 +268,7 @@ def written(source: Path, device: Path) -> None:
     target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     try:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
-            raise FilesystemFull(
+            raise errors.FilesystemFull(
                 f"the tablespace needs {size} bytes, but the device has {room}",
                 effect="Nothing was measured.",
                 remedy="Use a larger device or a smaller dataset.",
@@ -290,7 +283,7 @@ def written(source: Path, device: Path) -> None:
                 piece = file.read(_PIECE)
                 os.preadv(target, [buffer], offset)
                 if buffer[: len(piece)] != piece:
-                    raise RestoreUnequal(f"{device} at byte {offset} differs from what was written")
+                    raise errors.RestoreUnequal(f"{device} at byte {offset} differs from what was written")
     finally:
         os.close(target)
 

@@ -13,15 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from dbbench import __version__, results
-from dbbench.errors import (
-    DbbenchError,
-    FleetUnreachable,
-    Interrupted,
-    PlanInvalid,
-    RunNameTaken,
-    Terminated,
-)
+from dbbench import __version__, errors, results
 from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
@@ -65,7 +57,7 @@ def resumed(root: Path, order: FleetOrder) -> Fleet | None:
     """
     foreseen(order.asked.plan, order.asked.expanded)  # refuses a budget that is too short before anything starts
     if order.asked.plan.client is not None:
-        raise PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
+        raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
     fleet = _existing(root, order)
     return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
@@ -130,7 +122,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
         engine = Lasting(lambda: Dask(address, secured), see)
         missing = set(workers) - processes.waited(engine, lambda found: found >= set(workers), _START_S)
         if missing and fleet is None:
-            raise FleetUnreachable(
+            raise errors.FleetUnreachable(
                 f"no worker started on {', '.join(sorted(missing))}",
                 effect="Nothing was started.",
                 remedy=f"See {', '.join(str(workers[name].log) for name in sorted(missing))}.",
@@ -151,7 +143,7 @@ def _existing(root: Path, order: FleetOrder) -> Fleet | None:
         if fleet.name == name:
             return fleet
     if (root / name).exists() or ledger.folder_of(root, name).joinpath("fleet.json").exists():
-        raise RunNameTaken(f"{name} in {root} is another run, or a fleet of another plan or mode",
+        raise errors.RunNameTaken(f"{name} in {root} is another run, or a fleet of another plan or mode",
                            effect="Nothing was changed.", remedy="Give another --name.")  # fmt: skip
     return None
 
@@ -184,7 +176,7 @@ def _budget_s(root: Path, fleet: Fleet) -> float | None:
 def _made(root: Path, order: FleetOrder, name: str, hosts: list[str], address: str) -> Fleet:
     request = order.asked
     if not hosts:
-        raise FleetUnreachable("no fleet worker is connected to the scheduler", effect="Nothing was started.",
+        raise errors.FleetUnreachable("no fleet worker is connected to the scheduler", effect="Nothing was started.",
                                remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
     plan, cells, trials = request.plan, request.expanded.cells, request.expanded.order
     # Each host gets one block and adds others while its budget lasts.
@@ -222,7 +214,7 @@ class _Stop:
     def check(self) -> None:
         """Raise Interrupted or Terminated if a signal has arrived."""
         if self.number is not None:
-            raise (Interrupted if self.number == signal.SIGINT else Terminated)("stopped on request")
+            raise (errors.Interrupted if self.number == signal.SIGINT else errors.Terminated)("stopped on request")
 
 
 @contextlib.contextmanager
@@ -232,8 +224,8 @@ def _detachable(ends: bool) -> Iterator[_Stop]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
-    except (KeyboardInterrupt, Interrupted, Terminated) as stopped:
-        raise (type(stopped) if isinstance(stopped, DbbenchError) else Interrupted)(
+    except (KeyboardInterrupt, errors.Interrupted, errors.Terminated) as stopped:
+        raise (type(stopped) if isinstance(stopped, errors.DbbenchError) else errors.Interrupted)(
             "the coordinator was stopped",
             effect="The hosts on this machine stop after their current trial; collected results are kept."
             if ends
@@ -249,7 +241,7 @@ def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple
     """Ask each host once for all its finished trials; return the number of collected trials, and of all trials."""
     engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
     if not engine.connect(0.0):
-        raise FleetUnreachable(f"no scheduler at {address}")
+        raise errors.FleetUnreachable(f"no scheduler at {address}")
     run = results.load_spec(root / ledger.run_name(fleet, next(iter(fleet.dealing))))
     with ledger.coordinating(root, fleet.name), renderer("plain", sys.stderr) as emit:
         engine.hosts()

@@ -31,18 +31,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME, STANDALONE
 from dbbench.model.expanded import titled
-from dbbench.results import LoadedRun
-from dbbench.results.fileio import (
-    exclusive,
-    read_bytes,
-    real_folder,
-    sha256,
-    sound_json,
-    sync,
-    write_json,
-    write_text,
-    writing,
-)
+from dbbench.results import LoadedRun, fileio
 from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
 from dbbench.units import iso
@@ -192,13 +181,13 @@ def known(results: Path, plan: str) -> list[Night]:
     if not os.path.lexists(path):
         return []
     try:
-        lines = read_bytes(path, results).splitlines()
+        lines = fileio.read_bytes(path, results).splitlines()
     except OSError as error:
         raise ResultDamaged(f"{path} cannot be read: {error.strerror}") from error
     known_plans = []
     for number, line in enumerate(lines, 1):
         try:
-            known_plans.append(_night(sound_json(line)))
+            known_plans.append(_night(fileio.sound_json(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ResultDamaged(f"{path}:{number}: {error}", remedy="Restore the file from a copy.") from error
     return sorted(known_plans, key=lambda night: night.created)
@@ -219,11 +208,11 @@ def append(results: Path, plan: str, night: Night) -> None:
     """Add a night, or replace that of the same run, atomically."""
     nights = [known_night for known_night in known(results, plan) if known_night.run != night.run]
     folder = results / FOLDER
-    with writing(folder):
+    with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        sync(results)
+        fileio.sync(results)
     lines = [json.dumps(document_of(entry), ensure_ascii=False, allow_nan=False) for entry in (*nights, night)]
-    write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
+    fileio.write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
 
 
 def _night(content: dict[str, Any]) -> Night:
@@ -256,10 +245,10 @@ def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str
 @contextlib.contextmanager
 def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
     """Prevent a second nightly run of the same plan. Raises NightlyLocked."""
-    folder = real_folder(results / FOLDER, results)
-    with writing(folder):
+    folder = fileio.real_folder(results / FOLDER, results)
+    with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(
+    with fileio.exclusive(
         folder / f".{plan}.lock",
         lambda pid: NightlyLocked(
             f"a nightly run of {plan} is in progress (process {pid})",
@@ -290,7 +279,7 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
     for night in nights:
         age = (today - datetime.date.fromisoformat(night.night)).days
         trials = results / night.run / "trials"
-        if age <= RAW_DAYS or not real_folder(trials, results).is_dir():
+        if age <= RAW_DAYS or not fileio.real_folder(trials, results).is_dir():
             continue
         folders = [folder for folder in sorted(trials.glob("[!.]*")) if folder.is_dir() and not folder.is_symlink()]
         removed = sum(_pruned(folder, age > SERIES_DAYS) for folder in folders)
@@ -308,10 +297,12 @@ def _pruned(trial: Path, seconds_too: bool) -> bool:
     gone = [path for path in gone if os.path.lexists(path)]
     if not gone:
         return False
-    with writing(trial):
+    with fileio.writing(trial):
         kept = sorted(p for p in trial.rglob("*") if p.is_file() and p.name != SUMS
                       and not any(p == path or path in p.parents for path in gone))  # fmt: skip
-        write_text(trial / SUMS, "".join(f"{sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept))
+        fileio.write_text(
+            trial / SUMS, "".join(f"{fileio.sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept)
+        )
         for path in gone:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -340,7 +331,7 @@ def all_accepted(results: Path) -> dict[str, list[Accepted]]:
     if not os.path.lexists(path):
         return {}
     try:
-        content: dict[str, list[dict[str, Any]]] = sound_json(read_bytes(path, results))
+        content: dict[str, list[dict[str, Any]]] = fileio.sound_json(fileio.read_bytes(path, results))
         return {plan: [_entry(entry) for entry in entries] for plan, entries in content.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
@@ -358,7 +349,7 @@ def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
     entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
     all_entries = all_accepted(results)
     all_entries.setdefault(loaded.run.plan.name, []).append(entry)
-    write_json(
+    fileio.write_json(
         results / BASELINES_FILE,
         {plan: [plain(entry_of_plan) for entry_of_plan in entries] for plan, entries in all_entries.items()},
     )

@@ -15,21 +15,8 @@ import click
 from dbbench import __version__, process, results
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
+from dbbench.nightly import history
 from dbbench.nightly.analysis import NightFinding, changed, confirmed, judge, overall
-from dbbench.nightly.history import (
-    GUARD,
-    ITSELF,
-    Night,
-    accepted,
-    append,
-    document_of,
-    guarded,
-    known,
-    missing_dates,
-    night_of,
-    one_at_a_time,
-    prune,
-)
 from dbbench.plan.request import Asked
 from dbbench.report.progress.event import Emit
 from dbbench.results import LoadedRun
@@ -46,7 +33,7 @@ class NightOutcome(NamedTuple):
 
     plan: str
     state: str  # state of the whole night, see `overall`
-    night: Night
+    night: history.Night
     findings: list[NightFinding]
     missing: list[str]  # dates without a run since the previous night
     pruned: list[str]  # names of the runs whose raw data was removed
@@ -61,7 +48,7 @@ class NightOutcome(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return what `nightly run --json` prints."""
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
-        return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
+        return {"schema": 1, "plan": self.plan, "state": self.state, "night": history.document_of(self.night),
                 "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
 
 
@@ -76,38 +63,40 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
 
     entries = catalog(paths)
     plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(today().replace("-", ""))))
-    return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
+    return of_plan(given_text(Path(plan_file), MOST_BYTES), history.guarded(plan), entries)
 
 
 def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
     name = wanted.plan.name
-    with one_at_a_time(root, name):
+    with history.one_at_a_time(root, name):
         night, findings = _judged(wanted, root, window, run_plan)
-        missing = missing_dates([other for other in known(root, name) if other.run != night.run][-1:], night.night)
-        append(root, name, night)
+        missing = history.missing_dates(
+            [other for other in history.known(root, name) if other.run != night.run][-1:], night.night
+        )
+        history.append(root, name, night)
         state = overall(night, findings, missing)
         news = changed(root, name, state, findings)
-        pruned = prune(root, known(root, name), datetime.datetime.now(datetime.UTC).date())
+        pruned = history.prune(root, history.known(root, name), datetime.datetime.now(datetime.UTC).date())
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
+def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[history.Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
-    before = known(root, name)
+    before = history.known(root, name)
     loaded = run_plan(wanted, f"{name}-night")
     others = [night for night in before if night.run != loaded.path.name]
-    night = night_of(loaded, others[-1] if others else None)
-    findings = judge(others, night, accepted(root, name), window)
+    night = history.night_of(loaded, others[-1] if others else None)
+    findings = judge(others, night, history.accepted(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
-        again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
+        again = history.night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
         findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
         night = dataclasses.replace(night, confirmations=again.ratios)
     return dataclasses.replace(night, states={f.key: f.state for f in findings}), findings
 
 
-def _answered(finding: NightFinding, again: Night) -> NightFinding:
+def _answered(finding: NightFinding, again: history.Night) -> NightFinding:
     """Return the suspect finding after its second run; a second run that is not good confirms nothing."""
     if again.good:
         return confirmed(finding, again.ratios.get(finding.key))
@@ -122,7 +111,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
     plan = wanted.plan
-    arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
+    arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + history.GUARD}
     titles = {key.rpartition(": ")[0] for key in keys}
     cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
     plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
@@ -162,9 +151,9 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     base, findings = report_of([loaded], verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
     entries = []
     for entry in base.entries:
-        finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
+        finding = findings.get(entry.name) or findings.get(entry.name + history.ITSELF)
         if finding is None:
-            state, notes = "guard" if entry.fs_setup.endswith(GUARD) else "reference", entry.notes
+            state, notes = "guard" if entry.fs_setup.endswith(history.GUARD) else "reference", entry.notes
         else:
             level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             state, notes = finding.state, (*level, *finding.notes)

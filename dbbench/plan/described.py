@@ -12,25 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench import durability
+from dbbench import durability, model
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
-from dbbench.model import (
-    Cell,
-    DeviceSpec,
-    Durability,
-    EngineName,
-    FsSetup,
-    Plan,
-    Scalar,
-    durability_class,
-    merged,
-    titled,
-    without_levels,
-)  # fmt: skip
 from dbbench.plan.arms import combinations, factors_of, halved
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
@@ -52,7 +39,7 @@ _HISTORY: Final = {
 }
 
 
-def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
+def sentences(plan: model.Plan, cells: Sequence[model.Cell]) -> tuple[str, ...]:
     """Return what will be equal for all cells, what will differ, and what the results will mean, as far as known."""
     return tuple(
         dict.fromkeys(
@@ -72,7 +59,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     )
 
 
-def _profiles(cells: Sequence[Cell]) -> Iterator[str]:
+def _profiles(cells: Sequence[model.Cell]) -> Iterator[str]:
     """Name the profile of each server, and the settings that a profile decides, with what overrides it."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):
@@ -93,7 +80,7 @@ def _profiles(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"{profile_of(engine).title}: up to about {size_text(size)} of {cause} in each trial{purged} (estimate)."
 
 
-def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+def _sources(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
     for cell in cells:
         own = cell.dataset.parameters
         if cell.dataset.kind != "source" and "tablespace" in own:
@@ -110,7 +97,7 @@ def _sources(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
         yield "Datasets are restored from a tar stream."
 
 
-def _memory(cells: Sequence[Cell]) -> Iterator[str]:
+def _memory(cells: Sequence[model.Cell]) -> Iterator[str]:
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
     for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # without a server there are no tables
@@ -119,7 +106,7 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
-        title = titled(cell.workload.name, without_levels(cell.variant, cell.levels))
+        title = model.titled(cell.workload.name, model.without_levels(cell.variant, cell.levels))
         sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{meant}"
         if limit is None:
             of = f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
@@ -132,7 +119,7 @@ def _memory(cells: Sequence[Cell]) -> Iterator[str]:
                    f"v{where.version}); {sized}.")  # fmt: skip
 
 
-def _client(plan: Plan) -> Iterator[str]:
+def _client(plan: model.Plan) -> Iterator[str]:
     if plan.client is None:
         return
     at = plan.client
@@ -141,7 +128,7 @@ def _client(plan: Plan) -> Iterator[str]:
            "results only with those of a client on another host.")  # fmt: skip
 
 
-def _cores(cells: Sequence[Cell]) -> Iterator[str]:
+def _cores(cells: Sequence[model.Cell]) -> Iterator[str]:
     for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
         spec = next(cell.engine for cell in cells if cell.engine.name == engine)
         away = any(cell.client is not None for cell in cells)
@@ -162,7 +149,7 @@ def _cores(cells: Sequence[Cell]) -> Iterator[str]:
                    f"{limits.APART_FROM} or more cores, each gets its own.")  # fmt: skip
 
 
-def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+def _checkpoints(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
     served = [cell for cell in cells if cell.engine.name not in SERVERLESS]
     windows = {cell.window.measure_s for cell in served if cell.window.kind == "fixed"}
     if not windows:
@@ -176,7 +163,7 @@ def _checkpoints(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
             yield f"Each window of {seconds:g} s contains two checkpoints, started by time, not by the log's size."
 
 
-def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
+def _warm_up(cells: Sequence[model.Cell]) -> Iterator[str]:
     for cell in cells:
         period = period_s(cell.setup.mkfs.family, cell.setup.mount, {})
         fixed = cell.window.kind == "fixed"
@@ -185,7 +172,7 @@ def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
                    f"at which {cell.setup.mkfs.family} commits by itself (W041).")  # fmt: skip
 
 
-def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+def _device(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
     if plan.device.existing:
         return
     longest = max(cell.window.measure_s for cell in cells)
@@ -201,38 +188,40 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
            "makes a trial suspect, and a difference between two setups is reported next to their ratio.")  # fmt: skip
 
 
-def promised(cell: Cell) -> str:
+def promised(cell: model.Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     log = _on_disk(cell.wal_setup) if cell.wal_setup else ()
     values = {name: setting.value for name, setting in settings_of(cell).items()}
-    return durability_class(
+    return model.durability_class(
         durability.combined((*_on_disk(cell.setup), *log), _of(cell.setup, cell.engine.name, values))
     )
 
 
-def of_setup(setup: FsSetup) -> str:
+def of_setup(setup: model.FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
     flags = _on_disk(setup)
     for engine, tuning in setup.tuning.items():
-        settings = merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
+        settings = model.merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}
         flags = durability.combined(flags, _of(setup, engine, values))
-    return durability_class(flags)
+    return model.durability_class(flags)
 
 
-def _on_disk(setup: FsSetup) -> tuple[Durability, ...]:
+def _on_disk(setup: model.FsSetup) -> tuple[model.Durability, ...]:
     """Return the durability flags of the filesystem itself, with the driver that is available here."""
     return (*setup.claims, *filesystems.driver_flags(setup))
 
 
-def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tuple[Durability, ...]:
+def _of(
+    setup: model.FsSetup, engine: model.EngineName, values: Mapping[str, model.Scalar]
+) -> tuple[model.Durability, ...]:
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
     return ENGINES[engine].durability(effective, filesystems.tears_pages_of(setup, page))
 
 
-def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+def _disks(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
     """Name arms with different numbers of devices, devices that `grow` adds, and devices on one physical disk."""
     if plan.device.existing:
         return
@@ -250,7 +239,7 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
                "separate log, gains nothing (W119).")  # fmt: skip
 
 
-def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
+def _physical(device: model.DeviceSpec, most: int) -> list[tuple[str, ...]]:
     """Return the disks below each of the first `most` devices and below the log device; () for unknown disks."""
     if device.imaged:
         there = _below(Path(device.at or "."))
@@ -271,7 +260,7 @@ def _below(folder: Path) -> tuple[str, ...]:
     return sysfs.leaves(name) if name else ()
 
 
-def factor_sentences(plan: Plan) -> Iterator[str]:
+def factor_sentences(plan: model.Plan) -> Iterator[str]:
     """Describe the factors of each engine, those that it does not have, and the half fraction that is possible."""
     for engine in plan.engine:
         factors = factors_of(plan.factors, engine)

@@ -12,19 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dbbench import model
 from dbbench.errors import PlanInvalid
-from dbbench.model import (
-    Cell,
-    Dataset,
-    FsSetup,
-    Plan,
-    Scalar,
-    TrialSpec,
-    Window,
-    Workload,
-    WorkloadSpec,
-    plain,
-)
 from dbbench.model.base import NAME
 from dbbench.plan.arms import Variant, variants
 from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
@@ -38,12 +27,12 @@ from dbbench.results.fileio import given
 class Expanded(NamedTuple):
     """The cells of a plan, the order of its trials, and why arms have no cell with an engine."""
 
-    cells: tuple[Cell, ...]
-    order: tuple[TrialSpec, ...]
+    cells: tuple[model.Cell, ...]
+    order: tuple[model.TrialSpec, ...]
     skipped: Mapping[str, str] = MappingProxyType({})  # arm -> why it has no cell with an engine
 
 
-def expand(plan: Plan, catalog: Catalog) -> Expanded:
+def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
     """Return all cells of a plan, and its trials in the order in which they run.
 
     A script next to its workload's file is named by its absolute path in the cell. An arm that is the same as another
@@ -60,13 +49,13 @@ def expand(plan: Plan, catalog: Catalog) -> Expanded:
     return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)), skipped)
 
 
-def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
+def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
 
     Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
     budget is: a larger one continues the same run.
     """
-    whole: dict[str, Any] = {"plan": plain(plan), "cells": plain(cells)}
+    whole: dict[str, Any] = {"plan": model.plain(plan), "cells": model.plain(cells)}
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for name in ("factors", "half_fraction"):
@@ -84,7 +73,7 @@ def identity(plan: Plan, cells: tuple[Cell, ...]) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
+def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
     setups = [(arm, catalog.setup(arm.use)) for arm in plan.fs_setups]
     log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
     cells = []
@@ -98,7 +87,7 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
                 values, dataset = _load(spec, complete, variant)
                 title = ".".join(filter(None, (engine.name, workload.name, variant.name)))
                 for arm, setup in setups:
-                    cells.append(Cell(
+                    cells.append(model.Cell(
                         id=f"{arm.label}.{title}",
                         arm=arm.label,
                         setup=setup,
@@ -117,7 +106,9 @@ def _cells(plan: Plan, catalog: Catalog) -> list[Cell]:
     return cells
 
 
-def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Cell, ...], dict[str, str]]:
+def _distinct(
+    plan: model.Plan, cells: list[model.Cell], catalog: Catalog
+) -> tuple[tuple[model.Cell, ...], dict[str, str]]:
     """Return the cells without those that repeat another setup under a different name, and why, by arm.
 
     A cell is compared with the plan's other cells of its engine, workload and variant, the baseline first. If its
@@ -126,7 +117,7 @@ def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Ce
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
     baseline = plan.baseline or plan.fs_setups[0].label
-    kept: dict[tuple[str, str, str, bool], list[FsSetup]] = {}
+    kept: dict[tuple[str, str, str, bool], list[model.FsSetup]] = {}
     repeats: dict[str, str] = {}  # cell -> the setup that it repeats
     for cell in sorted(cells, key=lambda cell: cell.arm != baseline):
         group = kept.setdefault((cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), [])
@@ -152,7 +143,7 @@ def _distinct(plan: Plan, cells: list[Cell], catalog: Catalog) -> tuple[tuple[Ce
     return tuple(cell for cell in cells if cell.id not in repeats), reasons
 
 
-def _untuned(catalog: Catalog) -> Iterator[FsSetup]:
+def _untuned(catalog: Catalog) -> Iterator[model.FsSetup]:
     """Yield the catalogue's setups without server settings. An invalid setup is skipped: the plan does not use it."""
     for name in catalog.setups:
         with contextlib.suppress(PlanInvalid):
@@ -160,7 +151,9 @@ def _untuned(catalog: Catalog) -> Iterator[FsSetup]:
                 yield setup
 
 
-def _load(spec: WorkloadSpec, workload: Workload, variant: Variant) -> tuple[dict[str, Scalar], Dataset]:
+def _load(
+    spec: model.WorkloadSpec, workload: model.Workload, variant: Variant
+) -> tuple[dict[str, model.Scalar], model.Dataset]:
     """Return the parameters of the workload and what is loaded, the same on every filesystem."""
     given = {**spec.parameters, **variant.parameters}
     values, dataset = {**defaults(workload), **given}, dataset_from(spec, variant.engine.name)
@@ -170,30 +163,30 @@ def _load(spec: WorkloadSpec, workload: Workload, variant: Variant) -> tuple[dic
     return values, dataset or placed(dataset_of(workload, values), spec)
 
 
-def _window(plan: Plan, spec: WorkloadSpec, workload: Workload) -> Window:
+def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload) -> model.Window:
     if workload.window == "to-completion":
-        return Window("to-completion", 0.0, 0.0)
+        return model.Window("to-completion", 0.0, 0.0)
     warmup_s = plan.warmup_s if spec.warmup_s is None else spec.warmup_s
-    return Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
+    return model.Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
 
 
-def ordered(cells: tuple[Cell, ...], blocks: int, seed: int) -> list[TrialSpec]:
+def ordered(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
     """Return blocks of all cells, each in random order.
 
     Cells are sorted by draws of `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it
     does not guarantee this for `shuffle`.
     """
     draw = random.Random(seed)
-    order: list[TrialSpec] = []
+    order: list[model.TrialSpec] = []
     for block in range(1, blocks + 1):
         ranked = sorted((draw.random(), index) for index in range(len(cells)))
         for _, index in ranked:
             cell = cells[index].id
-            order.append(TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1))
+            order.append(model.TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1))
     return order
 
 
-def dealt(order: Sequence[TrialSpec], index: int, of: int) -> tuple[TrialSpec, ...]:
+def dealt(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
     """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order.
 
     The shares together are the whole order; two shares differ by at most one block.
@@ -201,9 +194,9 @@ def dealt(order: Sequence[TrialSpec], index: int, of: int) -> tuple[TrialSpec, .
     return tuple(spec for spec in order if (spec.block - index) % of == 0)
 
 
-def blocks(order: Sequence[TrialSpec]) -> dict[int, tuple[TrialSpec, ...]]:
+def blocks(order: Sequence[model.TrialSpec]) -> dict[int, tuple[model.TrialSpec, ...]]:
     """Return the trials of each block, in the order in which blocks and trials first occur."""
-    found: dict[int, tuple[TrialSpec, ...]] = {}
+    found: dict[int, tuple[model.TrialSpec, ...]] = {}
     for spec in order:
         found[spec.block] = (*found.get(spec.block, ()), spec)
     return found

@@ -9,23 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dbbench import model
 from dbbench.drivers import AWAY
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import respelt_size
 from dbbench.machine import limits
-from dbbench.model import (
-    Ageing,
-    ClientSpec,
-    DeviceSpec,
-    EngineSpec,
-    FsSetup,
-    Plan,
-    Scalar,
-    SnapshotSpec,
-    Workload,
-    WorkloadSpec,
-    spelt,
-)
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
 from dbbench.plan.arms import HALVED_FROM, PROFILE, factor_names, factors_of, halved
@@ -42,10 +30,10 @@ _MOST_FACTOR: Final = 1000  # multiples of the size of the data
 
 def check_extras(
     document: Document,
-    plan: Plan | None,
-    device: DeviceSpec | None,
-    setups: Iterable[FsSetup],
-    workloads: Iterable[Workload],
+    plan: model.Plan | None,
+    device: model.DeviceSpec | None,
+    setups: Iterable[model.FsSetup],
+    workloads: Iterable[model.Workload],
 ) -> None:
     """Note the errors of `age`, `restore` and `snapshots`, as written."""
     if "age" in document.data:
@@ -60,10 +48,10 @@ def check_extras(
 
 def check_operations(
     document: Document,
-    device: DeviceSpec | None,
-    setups: Iterable[FsSetup],
-    engines: Iterable[EngineSpec],
-    workloads: Iterable[Workload],
+    device: model.DeviceSpec | None,
+    setups: Iterable[model.FsSetup],
+    engines: Iterable[model.EngineSpec],
+    workloads: Iterable[model.Workload],
 ) -> None:
     """Note the errors of `operations`, as written."""
     applied = any(workload.driver == "apply" for workload in workloads)
@@ -96,7 +84,7 @@ def _check_standby(document: Document, key: tuple[str | int, ...], name: Any) ->
         )
 
 
-def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec, fixed: bool) -> None:
+def _check_snapshots(document: Document, plan: model.Plan, asked: model.SnapshotSpec, fixed: bool) -> None:
     if asked.every_s < 1:
         document.flaw(("snapshots", "every"), f'"every" must be 1 s or more, not {asked.every_s:g} s')
     elif fixed and asked.every_s >= plan.measure_s:
@@ -106,7 +94,7 @@ def _check_snapshots(document: Document, plan: Plan, asked: SnapshotSpec, fixed:
         document.flaw(("snapshots", "keep"), f'"keep" must be 1 or more, not {asked.keep}')
 
 
-def _check_restore(document: Document, plan: Plan, setups: Iterable[FsSetup]) -> None:
+def _check_restore(document: Document, plan: model.Plan, setups: Iterable[model.FsSetup]) -> None:
     """Note a restore method that a filesystem does not support, and a tablespace with operations on whole data
     directories."""
     if plan.restore == "reflink" and not plan.device.existing:
@@ -126,7 +114,7 @@ def _check_restore(document: Document, plan: Plan, setups: Iterable[FsSetup]) ->
 
 
 def check_age_engine(
-    document: Document, plan: Plan | None, windows: Iterable[tuple[str, str]], engines: Iterable[str]
+    document: Document, plan: model.Plan | None, windows: Iterable[tuple[str, str]], engines: Iterable[str]
 ) -> None:
     """Note the errors of `age_engine`. `windows`: each workload of the plan with its kind of window."""
     if "age_engine" not in document.data:
@@ -146,7 +134,7 @@ def check_age_engine(
         document.flaw(("age_engine", "write_factors"), text)
 
 
-def _check_age(document: Document, age: Ageing | None, device: DeviceSpec | None) -> None:
+def _check_age(document: Document, age: model.Ageing | None, device: model.DeviceSpec | None) -> None:
     if device is not None and device.existing:
         document.flaw(("age",), f'"age" {OWN}')
     if age is None:
@@ -161,8 +149,8 @@ def _check_operation(
     document: Document,
     key: tuple[str | int, ...],
     name: str,
-    device: DeviceSpec | None,
-    setups: Iterable[FsSetup],
+    device: model.DeviceSpec | None,
+    setups: Iterable[model.FsSetup],
 ) -> None:
     if name not in OPERATIONS:
         hint = did_you_mean(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
@@ -173,7 +161,9 @@ def _check_operation(
         _check_spare(document, key, device, setups)
 
 
-def _check_spare(document: Document, key: tuple[str | int, ...], device: DeviceSpec, setups: Iterable[FsSetup]) -> None:
+def _check_spare(
+    document: Document, key: tuple[str | int, ...], device: model.DeviceSpec, setups: Iterable[model.FsSetup]
+) -> None:
     for setup in setups:
         more = devices_to_add(setup)
         if more and device.given < setup.devices.min + more:
@@ -186,7 +176,10 @@ _DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh woul
 
 
 def check_client(
-    document: Document, plan: Plan | None, engines: Mapping[Key, EngineSpec], workloads: Iterable[tuple[Key, Workload]]
+    document: Document,
+    plan: model.Plan | None,
+    engines: Mapping[Key, model.EngineSpec],
+    workloads: Iterable[tuple[Key, model.Workload]],
 ) -> None:
     """Note all errors of `client` and of keys that depend on it."""
     if "client" not in document.data:
@@ -213,7 +206,7 @@ def check_client(
         document.flaw(("age_engine",), '"age_engine" cannot be combined with [client]')
 
 
-def _check_spec(document: Document, client: ClientSpec) -> None:
+def _check_spec(document: Document, client: model.ClientSpec) -> None:
     if not _DESTINATION.fullmatch(client.host):
         document.flaw(
             ("client", "host"), f'"host" must be a destination for ssh such as "user@db2", not "{client.host}"'
@@ -237,8 +230,8 @@ def _check_spec(document: Document, client: ClientSpec) -> None:
 
 def check_fair(
     document: Document,
-    engines: Mapping[Key, EngineSpec],
-    workloads: Mapping[Key, tuple[WorkloadSpec, Workload]],
+    engines: Mapping[Key, model.EngineSpec],
+    workloads: Mapping[Key, tuple[model.WorkloadSpec, model.Workload]],
 ) -> None:
     """Note errors in the CPUs of an engine, its NUMA node, `equal_readahead`, and the size of the load."""
     for key, engine in engines.items():
@@ -262,7 +255,7 @@ def _check_cores(document: Document, key: Key, words: str | None) -> None:
         document.flaw(key, f'"{key[-1]}" must be a list of CPUs such as "0-3,8", not "{words}"')
 
 
-def _check_size(document: Document, key: Key, spec: WorkloadSpec, workload: Workload) -> None:
+def _check_size(document: Document, key: Key, spec: model.WorkloadSpec, workload: model.Workload) -> None:
     asked: list[Any] = [*spec.sweeps.get("size", ()), spec.parameters.get("size", "")]
     if not any(asked):
         return
@@ -276,7 +269,7 @@ def _check_size(document: Document, key: Key, spec: WorkloadSpec, workload: Work
         document.flaw((*key, "size"), f'"size" and "{grows}" cannot be combined')
 
 
-def check_factors(document: Document, plan: Plan | None, engines: Mapping[Key, EngineSpec]) -> None:
+def check_factors(document: Document, plan: model.Plan | None, engines: Mapping[Key, model.EngineSpec]) -> None:
     """Note all errors of `factors` and `half_fraction`."""
     if plan is None:
         return
@@ -301,9 +294,9 @@ def check_factors(document: Document, plan: Plan | None, engines: Mapping[Key, E
         document.flaw(("half_fraction",), text)
 
 
-def _check_levels(document: Document, engine: EngineSpec, name: str, levels: Iterable[Scalar]) -> None:
+def _check_levels(document: Document, engine: model.EngineSpec, name: str, levels: Iterable[model.Scalar]) -> None:
     profile, key = ENGINES[engine.name].PROFILE, ("factors", name)
-    if any(spelt(swept) == spelt(name) for swept in engine.sweeps):
+    if any(model.spelt(swept) == model.spelt(name) for swept in engine.sweeps):
         document.flaw(key, f'"{name}" is also a list in "settings" of engine "{engine.name}"; remove one of them')
     for index, level in enumerate(levels):
         if name == PROFILE and level not in profile.settings_profiles:

@@ -18,16 +18,6 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, Cell, Scalar, Trial, plain, titled
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import sentences
-from dbbench.report.sentences import (
-    caveats,
-    crossing,
-    disagreement,
-    joined,
-    plain_text,
-    remarks,
-    sentence,
-    verdict_words,
-)
 from dbbench.report.text import put, put_table, put_wrapped, table_text
 from dbbench.results import LoadedRun
 from dbbench.units import change, interval
@@ -94,12 +84,12 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for name, label in dict.fromkeys((table.metric.name, table.metric.label) for table in tables)
         for curve in compare.crossings(_rows_by(tables, name))
         if curve.parameter not in factors
-        for text in joined([crossing(curve, chosen)])
+        for text in sentences.joined([sentences.crossing(curve, chosen)])
     ]
     unlike = [
         f"{arm.engine} {titled(arm.workload, arm.variant)}: {text}"
         for measured, arm in hosts
-        for text in joined([disagreement(arm, measured, chosen)])
+        for text in sentences.joined([sentences.disagreement(arm, measured, chosen)])
     ]
     return Verdicts(chosen, tables, [*crossed, *unlike], hosts, interactions)
 
@@ -223,8 +213,8 @@ def as_markdown(found: Verdicts) -> str:
     """Return a heading, a sentence and a table for each engine and workload, in Markdown."""
     parts = []
     for table in found.tables:
-        parts.append(f"### {_title(table)}\n\n{plain_text(sentence(table.rows, table.metric))}\n")
-        parts += [f"- Caveat: {plain_text(text)}\n" for _, text in caveats(table.rows)]
+        parts.append(f"### {_title(table)}\n\n{sentences.plain_text(sentences.sentence(table.rows, table.metric))}\n")
+        parts += [f"- Caveat: {sentences.plain_text(text)}\n" for _, text in sentences.caveats(table.rows)]
         parts.append(table_text(_HEADER, [_line(row, table.metric) for row in table.rows]) + "\n")
         parts += [f"- {line}" for line in _host_lines(found, table)]
     return "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(found), *found.findings))]).rstrip()
@@ -238,13 +228,13 @@ def put_tables(found: Verdicts) -> None:
         if number:
             put()
         put(_title(table))
-        put_wrapped(plain_text(sentence(table.rows, table.metric)))
-        for _, caveat in caveats(table.rows):
-            put_wrapped(f"! {plain_text(caveat)}")
+        put_wrapped(sentences.plain_text(sentences.sentence(table.rows, table.metric)))
+        for _, caveat in sentences.caveats(table.rows):
+            put_wrapped(f"! {sentences.plain_text(caveat)}")
         put_table(_HEADER[:-1], [_line(row, table.metric)[:-1] for row in table.rows], right="-rr--rr")
         for row in table.rows:  # below the table, because a column of notes would be wider than a terminal
             if row.notes:
-                put_wrapped(f"  {row.fs_setup}: {remarks(row)}")
+                put_wrapped(f"  {row.fs_setup}: {sentences.remarks(row)}")
         for line in _host_lines(found, table):
             put_wrapped(f"  {line}")
     _put_sentences(found)
@@ -265,7 +255,7 @@ def _factor_lines(found: Verdicts) -> list[str]:
     """Return a sentence for each factor; it names the metric if there are several."""
     several = len({metric.name for metric, _ in found.interactions}) > 1
     return [
-        (f"{metric.label}: " if several else "") + plain_text(sentences.interaction(factor))
+        (f"{metric.label}: " if several else "") + sentences.plain_text(sentences.interaction(factor))
         for metric, factor in found.interactions
     ]
 
@@ -293,8 +283,8 @@ def _line(row: Row, metric: Metric) -> tuple[object, ...]:
     durability = row.durability_class + (" (differs)" if row.mixed_durability else "")
     value = "no steady state" if has(row.notes, Kind.UNSTEADY) else metric.with_unit(row.value)
     size = None if row.verdict == "baseline" else change(row.ratio)
-    return (row.fs_setup, value, size, interval(row.lo, row.hi), verdict_words(row), row.n, df, level,
-            durability, remarks(row))  # fmt: skip
+    return (row.fs_setup, value, size, interval(row.lo, row.hi), sentences.verdict_words(row), row.n, df, level,
+            durability, sentences.remarks(row))  # fmt: skip
 
 
 def _merged(runs: Sequence[LoadedRun]) -> list[Trial]:

@@ -20,18 +20,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
-from dbbench.errors import (
-    DbbenchError,
-    FileMissing,
-    FilesystemFull,
-    InputNotRegular,
-    InputTooLarge,
-    PlanInvalid,
-    ResultDamaged,
-    ResultNotRegular,
-    ResultsUnwritable,
-    ResultTooLarge,
-)
+from dbbench import errors
 from dbbench.units import size_text
 
 MIB: Final = 2**20
@@ -68,13 +57,13 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise FilesystemFull(
+            raise errors.FilesystemFull(
                 f"no space left while writing {path}",
                 effect="Everything that was completed before is kept.",
                 remedy="Free some disk space, then run the same command again to resume.",
             ) from error
         gone = error.errno == errno.ENOENT
-        raise ResultsUnwritable(
+        raise errors.ResultsUnwritable(
             f"{path} cannot be written: {error.strerror}",
             effect="The folder was removed or renamed during the run."
             if gone
@@ -106,7 +95,7 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
 
 @contextlib.contextmanager
-def exclusive(lock: Path, refused: Callable[[str], DbbenchError]) -> Iterator[None]:
+def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iterator[None]:
     """Hold that lock file within the block, with this process's id in it.
 
     If another process holds it, raise the error that `refused` returns for its process id.
@@ -226,7 +215,7 @@ def real_folder(path: Path, below: Path) -> Path:
     places = [path, *path.parents]
     for place in places[: places.index(below)]:
         if place.is_symlink():
-            raise ResultNotRegular(f"{place} is a symbolic link", effect="Nothing was changed.")
+            raise errors.ResultNotRegular(f"{place} is a symbolic link", effect="Nothing was changed.")
     return path
 
 
@@ -235,9 +224,9 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except NotRegular as error:
-        raise ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
+        raise errors.ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
     except TooLarge as error:
-        raise ResultTooLarge(f"{path}: {error.strerror}", effect="It was not read.") from error
+        raise errors.ResultTooLarge(f"{path}: {error.strerror}", effect="It was not read.") from error
 
 
 def sound_json(written: bytes) -> Any:
@@ -255,7 +244,7 @@ def sound_json(written: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_as(kind: type[_T], path: Path, below: Path, missing: DbbenchError | None = None) -> _T:
+def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchError | None = None) -> _T:
     """Read a JSON file in the results folder `below` as this dataclass.
 
     Raises `missing` if the file does not exist, ResultDamaged, and what `read_bytes` raises.
@@ -265,7 +254,7 @@ def read_as(kind: type[_T], path: Path, below: Path, missing: DbbenchError | Non
     except (OSError, ValueError) as error:
         if missing is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise missing from None
-        raise ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise errors.ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def parsed_as(kind: type[_T], written: bytes) -> _T:
@@ -349,15 +338,15 @@ def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
         with opened(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
-        raise InputNotRegular(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.InputNotRegular(f"{path}: {error.strerror}", effect="Nothing was changed.",
                               remedy="Name a regular file.") from None  # fmt: skip
     except TooLarge as error:
-        raise InputTooLarge(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.InputTooLarge(f"{path}: {error.strerror}", effect="Nothing was changed.",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
     except FileNotFoundError:
-        raise FileMissing(f"{path} is not a regular file", effect="Nothing was changed.") from None
+        raise errors.FileMissing(f"{path} is not a regular file", effect="Nothing was changed.") from None
     except OSError as error:
-        raise FileMissing(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
+        raise errors.FileMissing(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
 
 
 def given_text(path: Path, most_bytes: int) -> str:
@@ -365,7 +354,9 @@ def given_text(path: Path, most_bytes: int) -> str:
     try:
         return given(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PlanInvalid(f"{path} is not valid UTF-8 at byte {error.start}", effect="Nothing was changed.") from None
+        raise errors.PlanInvalid(
+            f"{path} is not valid UTF-8 at byte {error.start}", effect="Nothing was changed."
+        ) from None
 
 
 def kind_of(mode: int) -> str:

@@ -17,18 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dbbench import model
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
-from dbbench.model import (
-    CeilingFacts,
-    Conclusion,
-    LabFacts,
-    Question,
-    Run,
-    SourceChange,
-    SourceChangeKind,
-    TrialSpec,
-    plain,
-)
 from dbbench.model.base import NAME
 from dbbench.results.fileio import (
     exclusive,
@@ -48,7 +38,7 @@ from dbbench.results.trials import SUMS, damage
 CEILING = "ceiling.json"
 
 
-def create_run(results: Path, run: Run, plan_text: str) -> Path:
+def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     """Make the directory of a run with plan.toml and run.json atomically; return it. It must not exist.
 
     A hidden directory that a killed process left while creating a run with this name is removed, unless a process is
@@ -79,25 +69,25 @@ def folders(results: Path) -> list[Path]:
     return [results / name for name in named if os.path.lexists(results / name / "run.json")]
 
 
-def save_spec(folder: Path, run: Run) -> None:
+def save_spec(folder: Path, run: model.Run) -> None:
     """Write run.json atomically."""
-    write_summed(folder / "run.json", plain(run))
+    write_summed(folder / "run.json", model.plain(run))
 
 
-def written_spec(run: Run) -> bytes:
+def written_spec(run: model.Run) -> bytes:
     """Return run.json as bytes, for transfer."""
-    return json.dumps(plain(run), ensure_ascii=False, allow_nan=False).encode("utf-8")
+    return json.dumps(model.plain(run), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
-def load_spec(folder: Path) -> Run:
+def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
     missing = RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show")
-    run = _with_questions(read_as(Run, folder / "run.json", folder.parent, missing))
+    run = _with_questions(read_as(model.Run, folder / "run.json", folder.parent, missing))
     _check_order(folder / "run.json", run)
     return run
 
 
-def _check_order(path: Path, run: Run) -> None:
+def _check_order(path: Path, run: model.Run) -> None:
     """Raise ResultDamaged for invalid names, and for trials of cells that the run does not have."""
     for name in (run.name, *(spec.id for spec in run.order)):
         if not NAME.fullmatch(name):  # directories have these names
@@ -107,12 +97,12 @@ def _check_order(path: Path, run: Run) -> None:
         raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
 
 
-def parsed_spec(written: bytes) -> Run:
+def parsed_spec(written: bytes) -> model.Run:
     """Parse what `written_spec` returned. Raises ValueError."""
-    return _with_questions(parsed_as(Run, written))
+    return _with_questions(parsed_as(model.Run, written))
 
 
-def _with_questions(run: Run) -> Run:
+def _with_questions(run: model.Run) -> model.Run:
     return run if run.questions else dataclasses.replace(run, questions=questions(run.settled))
 
 
@@ -125,7 +115,7 @@ def finished(folder: Path) -> set[str]:
         return set()
 
 
-def pending(folder: Path, run: Run) -> list[TrialSpec]:
+def pending(folder: Path, run: model.Run) -> list[model.TrialSpec]:
     """Return the trials without a result, in the recorded order."""
     done = finished(folder)
     return [spec for spec in run.order if spec.id not in done]
@@ -139,13 +129,13 @@ def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
     return max(same_plan)[1] if same_plan else None
 
 
-def drivable(run: Run) -> bool:
+def drivable(run: model.Run) -> bool:
     """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a share of a plan."""
     shared = run.budget is not None and run.budget.step != 1
     return not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
 
 
-def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
+def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, model.Run]]:
     """Yield the runs of that plan. Other runs are recognised by their bytes, because parsing hundreds takes seconds."""
     for folder in folders(results):
         with contextlib.suppress(ResultDamaged, RunMissing, OSError):
@@ -155,18 +145,18 @@ def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, Run]]:
                     yield folder, run
 
 
-def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
+def save_ceiling(folder: Path, ceiling: model.CeilingFacts) -> None:
     """Write ceiling.json: the performance of the bare device before the run."""
-    write_summed(folder / CEILING, plain(ceiling))
+    write_summed(folder / CEILING, model.plain(ceiling))
 
 
-def load_ceiling(folder: Path) -> CeilingFacts | None:
+def load_ceiling(folder: Path) -> model.CeilingFacts | None:
     """Read ceiling.json; None if the device has not been measured. Raises ResultDamaged."""
     path = folder / CEILING
     if not os.path.lexists(path):
         return None
     try:
-        return read_as(CeilingFacts, path, folder.parent)
+        return read_as(model.CeilingFacts, path, folder.parent)
     except ResultDamaged as error:
         error.remedy = f"Remove the file to measure the device again: rm {path}"
         raise
@@ -190,17 +180,17 @@ LAB: Final = "powercut.json"
 KEPT: Final = "powercut"  # directory of disk images and logs
 
 
-def save_lab(folder: Path, lab: LabFacts) -> None:
+def save_lab(folder: Path, lab: model.LabFacts) -> None:
     """Write powercut.json and the checksums atomically."""
     (folder / SUMS).unlink(missing_ok=True)  # the checksums of the previous result would not match
-    write_json(folder / LAB, plain(lab))
+    write_json(folder / LAB, model.plain(lab))
     kept = real_folder(folder / KEPT, folder.parent)
     files = [folder / LAB, *sorted(path for path in kept.glob("*") if path.is_file())]
     sums = "".join(f"{sha256(path, folder.parent)}  {path.relative_to(folder)}\n" for path in files)
     write_text(folder / SUMS, sums)
 
 
-def load_lab(folder: Path, *, verify: bool = True) -> LabFacts | None:
+def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
     """Read powercut.json; None without a power-loss lab. Raises ResultDamaged with the files that were changed."""
     path = folder / LAB
     if not os.path.lexists(path):
@@ -211,48 +201,48 @@ def load_lab(folder: Path, *, verify: bool = True) -> LabFacts | None:
             effect="Nothing was changed.",
             remedy="Restore the folder from a copy, or run the command again with another --name.",
         )
-    lab = read_as(LabFacts, path, folder.parent)
+    lab = read_as(model.LabFacts, path, folder.parent)
     rows = (replace(row, conclusion=row.conclusion or conclusion(row.statement)) for row in lab.rows)
     return replace(lab, rows=tuple(rows))
 
 
 _SOURCE_CHANGES: Final = {
-    SourceChangeKind.CONFIGURATION: r"(?P<settings>.*): taken out; `settings` of \[\[engine\]\] brings it back",
-    SourceChangeKind.PERSISTED: r"settings that MySQL persisted \(mysqld-auto.cnf\) are taken out",
-    SourceChangeKind.DATABASE_SETTINGS: r"of the database's own settings (?P<settings>.*) are reset",
-    SourceChangeKind.RENAMED: r"the database (?P<database>.*) is called (?P<name>.*) in the copy",
-    SourceChangeKind.CHOSEN: r"the largest database, (?P<database>.*), is the one that is worked on",
-    SourceChangeKind.CHECKSUMS: r"its pages had no checksums; the copy has them",
-    SourceChangeKind.OTHER: r"(?P<text>.*)",
+    model.SourceChangeKind.CONFIGURATION: r"(?P<settings>.*): taken out; `settings` of \[\[engine\]\] brings it back",
+    model.SourceChangeKind.PERSISTED: r"settings that MySQL persisted \(mysqld-auto.cnf\) are taken out",
+    model.SourceChangeKind.DATABASE_SETTINGS: r"of the database's own settings (?P<settings>.*) are reset",
+    model.SourceChangeKind.RENAMED: r"the database (?P<database>.*) is called (?P<name>.*) in the copy",
+    model.SourceChangeKind.CHOSEN: r"the largest database, (?P<database>.*), is the one that is worked on",
+    model.SourceChangeKind.CHECKSUMS: r"its pages had no checksums; the copy has them",
+    model.SourceChangeKind.OTHER: r"(?P<text>.*)",
 }
 
 
-def source_change(text: str) -> SourceChange:
+def source_change(text: str) -> model.SourceChange:
     """Return a change of the user's data from the text in the manifest of a golden copy that has no `changes`."""
     matches = ((kind, re.fullmatch(form, text, re.DOTALL)) for kind, form in _SOURCE_CHANGES.items())
-    return next(SourceChange(kind, match.groupdict()) for kind, match in matches if match)
+    return next(model.SourceChange(kind, match.groupdict()) for kind, match in matches if match)
 
 
-def questions(settled: Mapping[str, str]) -> dict[str, Question]:
+def questions(settled: Mapping[str, str]) -> dict[str, model.Question]:
     """Return the questions of a run from the text in a run.json that has no `questions`."""
     return {cell: _question(text) for cell, text in settled.items()}
 
 
-def _question(text: str) -> Question:
+def _question(text: str) -> model.Question:
     match = re.match(r"(settled|open) after (\d+) pairs(?:: ±([\d.]+) %)?", text)
     if match is None:
-        return Question("given-up")
+        return model.Question("given-up")
     half_width = None if match[3] is None else round(float(match[3]) / 100, 4)
-    return Question("settled" if match[1] == "settled" else "open", int(match[2]), half_width)
+    return model.Question("settled" if match[1] == "settled" else "open", int(match[2]), half_width)
 
 
-def conclusion(statement: str) -> Conclusion:
+def conclusion(statement: str) -> model.Conclusion:
     """Return the conclusion of a row of powercut.json that has only a statement."""
     if statement.startswith("no statement"):
-        return Conclusion.NONE
+        return model.Conclusion.NONE
     if statement.startswith("lab blind"):
-        return Conclusion.BLIND
-    return Conclusion.UNHARMED if statement.startswith("0 of ") else Conclusion.HARMED
+        return model.Conclusion.BLIND
+    return model.Conclusion.UNHARMED if statement.startswith("0 of ") else model.Conclusion.HARMED
 
 
 def break_of(text: str, facts: Mapping[str, str]) -> tuple[str, str, str]:

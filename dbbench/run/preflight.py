@@ -8,21 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench import packages, process
+from dbbench import errors, packages, process
 from dbbench.engines.settings import own_cache_bytes, redo_bytes
-from dbbench.errors import (
-    CoresMissing,
-    DbbenchError,
-    DeviceNotEmpty,
-    DeviceUnusable,
-    DiskTooSmall,
-    KernelLacks,
-    MemoryMissing,
-    NotRoot,
-    PlanInvalid,
-    ProgramMissing,
-    ResultsUnwritable,
-)
 from dbbench.model import Cell, FsSetup, Plan
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
@@ -50,14 +37,14 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, i
 
 def lacking(
     plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
-) -> Iterator[DbbenchError]:
+) -> Iterator[errors.DbbenchError]:
     """Yield all problems of the plan on this machine.
 
     `images`: bytes that the run's images still need, by directory; None: everything that the plan requires.
     """
     yield from _programs(plan, expanded)
     if not plan.device.existing and os.geteuid() != 0:
-        yield NotRoot(
+        yield errors.NotRoot(
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
             effect=UNTOUCHED,
             remedy='Use sudo, or set kind = "dir" in [device].',
@@ -72,7 +59,7 @@ def lacking(
     yield from _device(plan)
 
 
-def refusals(wanted: Asked, results: Path) -> list[DbbenchError]:
+def refusals(wanted: Asked, results: Path) -> list[errors.DbbenchError]:
     """Return everything for which a new run would be refused here, for a dry run; nothing is changed."""
     return [*lacking(wanted.plan, wanted.expanded, results), *refused_disks(wanted.plan, results)]
 
@@ -102,7 +89,7 @@ def install_hint(programs: list[str]) -> str:
     return packages.remedy(programs) or "dbbench doctor"
 
 
-def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     from dbbench.storage import filesystems
 
     absent = missing_programs(expanded)
@@ -111,17 +98,19 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
         names = list(dict.fromkeys(absent))
-        error = ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=install_hint(names))
+        error = errors.ProgramMissing(
+            f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=install_hint(names)
+        )
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
         missing = filesystems.missing_programs(setup)  # reported above as not installed
         reason = "; ".join(filesystems.obstacles(setup)) if missing else filesystems.works(setup)
         if reason:
-            yield KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
+            yield errors.KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
 
 
-def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
+def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if an engine cannot load its source; an existing copy needs no source."""
     from dbbench.datasets import golden, sources
 
@@ -132,13 +121,13 @@ def _sources(expanded: Expanded) -> Iterator[DbbenchError]:
         try:
             if not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
                 sources.of(cell.dataset, cell.engine)
-        except DbbenchError as error:
+        except errors.DbbenchError as error:
             if error.evidence not in refused:
                 yield error
             refused.add(error.evidence)
 
 
-def _settings(expanded: Expanded) -> Iterator[DbbenchError]:
+def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each factor and each setting of an fs setup that the installed server does not have, and each
     setting that requires io_uring where the kernel refuses it."""
     from dbbench.engines import ENGINES
@@ -146,7 +135,7 @@ def _settings(expanded: Expanded) -> Iterator[DbbenchError]:
     from dbbench.machine import host
 
     remedy = "Change the setting, the factor or the fs setup in the plan."
-    problems: dict[str, DbbenchError] = {}
+    problems: dict[str, errors.DbbenchError] = {}
     for cell in expanded.cells:
         engine, bin_ = ENGINES[cell.engine.name], Path(cell.engine.bin) if cell.engine.bin else None
         origins = dict.fromkeys(cell.levels, "a factor of the plan")
@@ -156,27 +145,27 @@ def _settings(expanded: Expanded) -> Iterator[DbbenchError]:
         for name in some:
             if version is not None and numbers_of(version) not in engine.PROFILE.versions[name]:
                 text = f"{engine.PROFILE.title} {version} has no setting {name}, {origins[name]}"
-                problems[text] = PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
+                problems[text] = errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
         settings = settings_of(cell) if engine.PROFILE.io_uring else {}
         wanted = [name for name, value in engine.PROFILE.io_uring.items()
                   if name in settings and settings[name].value == value]  # fmt: skip
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
-            problems[text] = KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
+            problems[text] = errors.KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
     yield from problems.values()
 
 
-def _cores(plan: Plan) -> Iterator[DbbenchError]:
+def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
     from dbbench.machine import limits
 
     for engine in plan.engine:
         try:
             limits.chosen_cores(engine, os.sched_getaffinity(0))
-        except CoresMissing as error:
+        except errors.CoresMissing as error:
             yield error
 
 
-def _memory(expanded: Expanded) -> Iterator[DbbenchError]:
+def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each memory limit above what is available, and each server's cache above what it may use."""
     from dbbench.machine.limits import cgroup
 
@@ -192,11 +181,13 @@ def _memory(expanded: Expanded) -> Iterator[DbbenchError]:
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
             if text not in named:
-                yield MemoryMissing(text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan.")
+                yield errors.MemoryMissing(
+                    text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
+                )
             named.add(text)
 
 
-def _client(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if the load generator cannot be started on the client's host, or cannot reach this one."""
     if plan.client is None:
         return
@@ -210,15 +201,17 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     yield from remote.lacking(plan.client, drivers)
 
 
-def _writable(results: Path) -> Iterator[DbbenchError]:
+def _writable(results: Path) -> Iterator[errors.DbbenchError]:
     there = nearest(results)
     if not os.access(there, os.W_OK):
-        yield ResultsUnwritable(
+        yield errors.ResultsUnwritable(
             f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
         )
 
 
-def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None) -> Iterator[DbbenchError]:
+def _space(
+    plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
+) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk without space for the image, the missing golden copies, or the results."""
     from dbbench.datasets.golden import cache_folder
 
@@ -235,7 +228,7 @@ def _space(plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
         if needed > free:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
-            yield DiskTooSmall(
+            yield errors.DiskTooSmall(
                 f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
                 effect=UNTOUCHED,
                 remedy='Free some space, or use another disk: "at" in [device], --results DIR, or DBBENCH_CACHE.',
@@ -271,12 +264,12 @@ def _logs_apart(cell: Cell) -> int:
     return sum(kept.values()) - kept.get(ARCHIVE, 0) + _redo_bytes(cell, cell.wal_setup)
 
 
-def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if the logs do not fit on the device of `[device.wal]`."""
     logs = max(map(_logs_apart, expanded.cells))
     size = _log_device_bytes(plan)
     if size is not None and logs > size * USABLE:
-        yield DiskTooSmall(
+        yield errors.DiskTooSmall(
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(size)}",
             effect=UNTOUCHED,
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
@@ -302,7 +295,7 @@ def _data_device_bytes(plan: Plan) -> int | None:
     return min(filter(None, (devices.size_bytes(Path(path)) for path in paths)), default=None)
 
 
-def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
+def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if a dataset, its server's logs and the aged files do not fit on one device of the plan."""
     if (size := _data_device_bytes(plan)) is None:
         return
@@ -312,7 +305,7 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[DbbenchError]:
     if dataset + logs + aged > size * (USABLE if aged else 1):
         beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
-        yield DiskTooSmall(
+        yield errors.DiskTooSmall(
             (
                 f"a dataset of about {size_text(dataset)}{with_logs}{beside} does not fit on a device of "
                 f"{size_text(size)}"
@@ -346,12 +339,12 @@ def _golden_bytes(expanded: Expanded) -> int:
         try:
             key = golden.key(cell.engine, cell.dataset, cell.raw)
             sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
-        except ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
+        except errors.ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
     return sum(sizes.values())
 
 
-def _device(plan: Plan) -> Iterator[DbbenchError]:
+def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
     """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
     device = plan.device
     if device.real:
@@ -359,18 +352,18 @@ def _device(plan: Plan) -> Iterator[DbbenchError]:
             if not path.is_block_device():
                 what = "not a block device" if path.exists() else "missing"
                 remedy = "List the devices with: dbbench doctor"
-                yield DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
+                yield errors.DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
     elif device.existing and isinstance(device.paths, dict):
         from dbbench.storage.devices.directory import checked
 
         for path_of_arm in device.paths.values():
             try:
                 checked(Path(path_of_arm))
-            except DbbenchError as error:
+            except errors.DbbenchError as error:
                 yield error
 
 
-def refused_disks(plan: Plan, results: Path) -> Iterator[DbbenchError]:
+def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk of the plan that is mounted, in use, not empty, or not the one that it names. Only
     for a dry run: a run that is resumed may itself have left something on them, and the trial checks again."""
     from dbbench.results.journal import Journal
@@ -387,7 +380,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[DbbenchError]:
             name = sysfs.name_of(path.stat().st_rdev) or path.name
             block.must_be(path, name, expected)
             guard.refuse(path, name, guard.reasons(path), permit)
-        except DbbenchError as error:
+        except errors.DbbenchError as error:
             yield error
 
 
@@ -428,6 +421,6 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wi
         try:
             with devices.attached(wanted.plan.device, None, permit, most=len(wanted.plan.device.paths) or 1):
                 pass
-        except DeviceNotEmpty as error:
+        except errors.DeviceNotEmpty as error:
             error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
             raise

@@ -15,53 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import __version__
+from dbbench import __version__, errors, model
 from dbbench.engines import SERVERLESS
-from dbbench.errors import (
-    DbbenchError,
-    DeadlinePassed,
-    FilesystemFull,
-    HelperDied,
-    Interrupted,
-    ServerAnswered,
-    Terminated,
-    client_error,
-)
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
-from dbbench.model import (
-    AgeFacts,
-    CacheFacts,
-    CeilingFacts,
-    Cell,
-    CheckpointFacts,
-    ClientFacts,
-    ConditionFacts,
-    CoresFacts,
-    DatasetFacts,
-    DeviceFacts,
-    DrainFacts,
-    EngineAgeFacts,
-    Fault,
-    FilesystemFacts,
-    GrowthFacts,
-    IoFacts,
-    MemoryFacts,
-    OperationFacts,
-    Phase,
-    PhaseTime,
-    Run,
-    Settings,
-    SnapshotFacts,
-    SpaceFacts,
-    Status,
-    Trial,
-    TrialSpec,
-    TrialWarning,
-    WearFacts,
-    WorkFacts,
-    WriteFacts,
-)
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.fileio import writing
@@ -69,24 +26,24 @@ from dbbench.units import iso
 
 # In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs at night has ended
 # by the morning. `deadlines` in the plan overrides each; the lengths of warm-up and window are added to theirs.
-DEADLINES_S: Final[dict[Phase, float]] = {
-    Phase.CANARY: 120,
-    Phase.CONDITION: 24 * 3600,
-    Phase.MKFS: 600,
-    Phase.MOUNT: 300,
-    Phase.AGE: 6 * 3600,
-    Phase.RESTORE: 6 * 3600,
-    Phase.SETTLE: 3600,
-    Phase.DROP_CACHE: 900,
-    Phase.START: 1800,
-    Phase.WARMUP: 120,
-    Phase.MEASURE: 300,
-    Phase.DRAIN: 3600,
-    Phase.STOP: 1800,
-    Phase.CHECK: 6 * 3600,
-    Phase.SPACE: 1800,
-    Phase.AGE_ENGINE: 24 * 3600,
-    Phase.OPERATIONS: 6 * 3600,
+DEADLINES_S: Final[dict[model.Phase, float]] = {
+    model.Phase.CANARY: 120,
+    model.Phase.CONDITION: 24 * 3600,
+    model.Phase.MKFS: 600,
+    model.Phase.MOUNT: 300,
+    model.Phase.AGE: 6 * 3600,
+    model.Phase.RESTORE: 6 * 3600,
+    model.Phase.SETTLE: 3600,
+    model.Phase.DROP_CACHE: 900,
+    model.Phase.START: 1800,
+    model.Phase.WARMUP: 120,
+    model.Phase.MEASURE: 300,
+    model.Phase.DRAIN: 3600,
+    model.Phase.STOP: 1800,
+    model.Phase.CHECK: 6 * 3600,
+    model.Phase.SPACE: 1800,
+    model.Phase.AGE_ENGINE: 24 * 3600,
+    model.Phase.OPERATIONS: 6 * 3600,
 }
 UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy has no fixed length, but after half a day it hangs
 
@@ -94,7 +51,7 @@ UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy has no fixed length, but
 class Record:
     """The record of one trial, from its first stage to its publication."""
 
-    def __init__(self, run: Run, spec: TrialSpec, cell: Cell, draft: Draft, emit: Emit) -> None:
+    def __init__(self, run: model.Run, spec: model.TrialSpec, cell: model.Cell, draft: Draft, emit: Emit) -> None:
         self.run, self.spec, self.cell, self.draft = run, spec, cell, draft
         self.clock = Clock()
         self.facts = Facts()
@@ -102,23 +59,23 @@ class Record:
         self.phase_of_second: list[str] = []
         self.histogram: Histogram | None = None
         self._emit = emit
-        self._phases: list[PhaseTime] = []
-        self._warnings: list[TrialWarning] = []
-        self._error: Fault | None = None
-        self._phase: Phase | None = None
+        self._phases: list[model.PhaseTime] = []
+        self._warnings: list[model.TrialWarning] = []
+        self._error: model.Fault | None = None
+        self._phase: model.Phase | None = None
 
     def tell(self, kind: str, **data: Any) -> None:
         """Forward a progress event."""
         self._emit(Event(kind, {"trial": self.spec.id, **data}))
 
-    def warn(self, *warnings: TrialWarning) -> None:
+    def warn(self, *warnings: model.TrialWarning) -> None:
         """Add warnings and report them."""
         for warning in warnings:
             self._warnings.append(warning)
             self.tell("warning", id=warning.id, text=warning.text)
 
     @contextlib.contextmanager
-    def stage(self, phase: Phase) -> Iterator[None]:
+    def stage(self, phase: model.Phase) -> Iterator[None]:
         """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline.
 
         The parent knows the deadline too, and kills this process if it is in a call that signals do not interrupt
@@ -133,38 +90,40 @@ class Record:
                 yield
         finally:
             seconds = time.monotonic() - began
-            self._phases.append(PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3)))
+            self._phases.append(model.PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3)))
             self.tell("phase_end", phase=phase.value, seconds=round(seconds, 3))
 
-    def phase_s(self, phase: Phase) -> float:
+    def phase_s(self, phase: model.Phase) -> float:
         """Return the seconds of a phase so far (0 if it was not reached)."""
         return sum(done.seconds for done in self._phases if done.name is phase)
 
     def fail(self, error: BaseException) -> None:
         """Mark the trial as failed with this error; an internal error leaves its traceback in raw/."""
-        inner = error.__cause__ if isinstance(error, HelperDied) else error
-        if isinstance(inner, OSError) and inner.errno == 28 and not isinstance(inner, DbbenchError):  # ENOSPC
-            error = FilesystemFull(f"no space left on device: {inner.filename or self.draft.folder}")
-        if client_error(error):
-            error = ServerAnswered(" ".join(str(error).split()))
-        if isinstance(error, HelperDied) or not isinstance(error, DbbenchError):
+        inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
+        if isinstance(inner, OSError) and inner.errno == 28 and not isinstance(inner, errors.DbbenchError):  # ENOSPC
+            error = errors.FilesystemFull(f"no space left on device: {inner.filename or self.draft.folder}")
+        if errors.client_error(error):
+            error = errors.ServerAnswered(" ".join(str(error).split()))
+        if isinstance(error, errors.HelperDied) or not isinstance(error, errors.DbbenchError):
             with contextlib.suppress(OSError):  # if the disk is full, the error of the trial says so
                 (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
-        if not isinstance(error, DbbenchError):
-            error = DbbenchError(f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial.")
+        if not isinstance(error, errors.DbbenchError):
+            error = errors.DbbenchError(
+                f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial."
+            )
         phase = self._phase.value if self._phase else ""
-        self._error = Fault(error.id, phase, f"{error.title}: {error.evidence}")
+        self._error = model.Fault(error.id, phase, f"{error.title}: {error.evidence}")
 
-    def publish(self) -> Trial:
+    def publish(self) -> model.Trial:
         """Publish the trial: it is finished from now on, whatever its status."""
         trial = self._trial()
         self.draft.publish(trial, self.series, self.phase_of_second, self.histogram)
         return trial
 
-    def _trial(self) -> Trial:
+    def _trial(self) -> model.Trial:
         suspect = any(warning.suspect for warning in self._warnings)
-        status = Status.FAILED if self._error else Status.SUSPECT if suspect else Status.OK
-        trial = Trial(
+        status = model.Status.FAILED if self._error else model.Status.SUSPECT if suspect else model.Status.OK
+        trial = model.Trial(
             id=self.spec.id,
             run=self.run.name,
             host=str(self.run.host.get("hostname", "")),
@@ -187,32 +146,32 @@ class Record:
         )
         return dataclasses.replace(trial, **vars(self.facts))
 
-    def _expected_s(self, phase: Phase) -> float | None:
+    def _expected_s(self, phase: model.Phase) -> float | None:
         window = self.cell.window
         return {
-            Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
-            Phase.MEASURE: window.measure_s or None,
+            model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
+            model.Phase.MEASURE: window.measure_s or None,
         }.get(phase)
 
-    def _deadline_s(self, phase: Phase) -> float:
+    def _deadline_s(self, phase: model.Phase) -> float:
         asked = self.run.plan.deadlines.get(phase)
         if asked is not None:
             return asked
         window, base = self.cell.window, DEADLINES_S[phase]
-        if phase is Phase.MEASURE:
+        if phase is model.Phase.MEASURE:
             return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
-        if phase is Phase.WARMUP:
+        if phase is model.Phase.WARMUP:
             bounded = window.kind == "fixed" and not self.cell.workload.prepares
             return base + window.warmup_s if bounded else UNBOUNDED_WORK_S
         return base
 
 
 @contextlib.contextmanager
-def deadline(phase: Phase, seconds: float) -> Iterator[None]:
+def deadline(phase: model.Phase, seconds: float) -> Iterator[None]:
     """Raise DeadlinePassed in the block if it runs longer than `seconds` (main thread only)."""
 
     def late(_signal: int, _frame: object) -> None:
-        raise DeadlinePassed(
+        raise errors.DeadlinePassed(
             f"phase {phase.value} exceeded its deadline of {seconds:.0f} s",
             remedy=f'Set a longer deadline in [deadlines] of the plan, for example {phase.value} = "2h".',
         )
@@ -228,7 +187,7 @@ def deadline(phase: Phase, seconds: float) -> Iterator[None]:
 
 def stopping(error: BaseException) -> bool:
     """Return whether the error is a request to stop: such a trial has no result and runs again."""
-    return isinstance(error, Interrupted | Terminated | KeyboardInterrupt | SystemExit)
+    return isinstance(error, errors.Interrupted | errors.Terminated | KeyboardInterrupt | SystemExit)
 
 
 def keep_logs(logs: Path, raw: Path) -> None:
@@ -252,40 +211,40 @@ class Facts:
     """
 
     # Set before the load, in the order of the stages.
-    device: DeviceFacts
+    device: model.DeviceFacts
     host_state: dict[str, Any]
     canary: dict[str, float]
-    wear: WearFacts | None
-    condition: ConditionFacts | None = None
-    filesystem: FilesystemFacts  # after the load, durability_flags are those of filesystem and server together
-    age: AgeFacts | None = None
-    dataset: DatasetFacts | None
-    cache: CacheFacts
-    growth: GrowthFacts | None = None  # first of the restored files; after the load also of the files that grew
+    wear: model.WearFacts | None
+    condition: model.ConditionFacts | None = None
+    filesystem: model.FilesystemFacts  # after the load, durability_flags are those of filesystem and server together
+    age: model.AgeFacts | None = None
+    dataset: model.DatasetFacts | None
+    cache: model.CacheFacts
+    growth: model.GrowthFacts | None = None  # first of the restored files; after the load also of the files that grew
     # Set at the start of the server and during the load.
     engine_version: str
-    settings: Settings
+    settings: model.Settings
     effective_settings: dict[str, str]
-    snapshots: SnapshotFacts | None = None
+    snapshots: model.SnapshotFacts | None = None
     # Set after the load.
     checked: str
-    space: SpaceFacts
+    space: model.SpaceFacts
     host_state_end: dict[str, Any]
-    wear_end: WearFacts | None
-    ceiling: CeilingFacts
-    age_engine: EngineAgeFacts | None = None
-    operations: tuple[OperationFacts, ...] = ()
-    writes: WriteFacts | None = None
+    wear_end: model.WearFacts | None
+    ceiling: model.CeilingFacts
+    age_engine: model.EngineAgeFacts | None = None
+    operations: tuple[model.OperationFacts, ...] = ()
+    writes: model.WriteFacts | None = None
     # Computed by `evaluate` from the fields above.
     anchor_utc: str
     engine_features: dict[str, str]
-    drain: DrainFacts
-    memory: MemoryFacts
-    cores: CoresFacts | None
-    client: ClientFacts | None
-    checkpoints: CheckpointFacts
-    io: IoFacts
+    drain: model.DrainFacts
+    memory: model.MemoryFacts
+    cores: model.CoresFacts | None
+    client: model.ClientFacts | None
+    checkpoints: model.CheckpointFacts
+    io: model.IoFacts
     summary: dict[str, float | None]
-    work: tuple[WorkFacts, ...]
+    work: tuple[model.WorkFacts, ...]
     # Command lines of all programs that the trial started.
     commands: tuple[tuple[str, ...], ...]

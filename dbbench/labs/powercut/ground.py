@@ -19,18 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Literal
 
-from dbbench import durability, process
+from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.errors import (
-    DataCorrupt,
-    DbbenchError,
-    DeadlinePassed,
-    EngineDied,
-    EngineStartFailed,
-    FilesystemDamaged,
-    MountFailed,
-)
 from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, FsSetup
@@ -211,7 +202,7 @@ def _hopeless(log: Path) -> None:
     """Raise EngineStartFailed if a starting server has reported unreadable pages."""
     with contextlib.suppress(OSError):
         if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
-            raise EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
+            raise errors.EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
 
 
 @contextmanager
@@ -224,7 +215,7 @@ def phase(name: str, hopeless: Callable[[], None] = lambda: None) -> Iterator[No
 
     def passed(_number: int, _frame: FrameType | None) -> None:
         if time.monotonic() >= until:
-            raise DeadlinePassed(f"{name} took longer than {DEADLINES_S[name]:.0f} s")
+            raise errors.DeadlinePassed(f"{name} took longer than {DEADLINES_S[name]:.0f} s")
         hopeless()
 
     before = signal.signal(signal.SIGALRM, passed)
@@ -271,13 +262,13 @@ def recovered(
             try:
                 with mounted(lab, ground.target, device) as datadir:
                     recovery = _served(lab, ground, datadir, acknowledged)
-            except MountFailed as error:
+            except errors.MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"
                 recovery = Recovery(count, count)
             if not quick and not harms and not recovery.harms:
                 with phase("fsck"):
                     _fsck(lab, ground, device, harms)
-    except (DbbenchError, OSError) as error:
+    except (errors.DbbenchError, OSError) as error:
         if stopping(error):
             raise
         return Recovery(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
@@ -288,18 +279,18 @@ def _served(lab: Lab, ground: Ground, datadir: Path, acknowledged: Mapping[int, 
     try:
         with serving(lab, ground, datadir) as server:
             return examined(server, acknowledged)
-    except (EngineStartFailed, EngineDied) as error:
+    except (errors.EngineStartFailed, errors.EngineDied) as error:
         return harm_of_start(error, acknowledged)
-    except DbbenchError:
+    except errors.DbbenchError:
         raise
     # An error of psycopg2 or mysql.connector: the server runs, but cannot read its catalogue.
     except Exception as error:
-        return harm_of_start(EngineStartFailed(f"the server answers with an error: {error}"), acknowledged)
+        return harm_of_start(errors.EngineStartFailed(f"the server answers with an error: {error}"), acknowledged)
 
 
-def harm_of_start(error: DbbenchError, acknowledged: Mapping[int, int]) -> Recovery:
+def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -> Recovery:
     """Return the finding for a server that does not start, or that crashes when queried: nothing is accessible."""
-    if not isinstance(error, EngineStartFailed | EngineDied):
+    if not isinstance(error, errors.EngineStartFailed | errors.EngineDied):
         raise error
     count, evidence = sum(acknowledged.values()), str(error)
     harms = {"unrecovered": evidence, **({"torn": evidence} if _TORN.search(evidence) else {})}
@@ -326,13 +317,13 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
     """Convert the server's errors in the block into harms with its message."""
     try:
         yield
-    except DataCorrupt as error:
+    except errors.DataCorrupt as error:
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {error}"
-    except DbbenchError:
+    except errors.DbbenchError:
         raise
     except Exception as error:  # an error of psycopg2 or mysql.connector
         if not server.alive():
-            raise EngineDied(f"the server died during a query ({what}): {error}") from error
+            raise errors.EngineDied(f"the server died during a query ({what}): {error}") from error
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"
 
 
@@ -345,5 +336,5 @@ def _fsck(lab: Lab, ground: Ground, device: Device, harms: dict[str, str]) -> No
                 try:
                     with hold.lent():
                         check.run(stored)
-                except FilesystemDamaged as error:
+                except errors.FilesystemDamaged as error:
                     harms["fsck"] = str(error)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench import datasets, durability, results
+from dbbench import datasets, durability, model, results
 from dbbench.datasets import Restored
 from dbbench.engines import profile_of
 from dbbench.engines.port import Engine
@@ -17,18 +17,6 @@ from dbbench.machine import host
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import (
-    DatasetFacts,
-    DeviceFacts,
-    DrainFacts,
-    GrowthFacts,
-    IoFacts,
-    Phase,
-    Settings,
-    SourceChangeKind,
-    TrialWarning,
-    durability_class,
-)
 from dbbench.run.evaluate import limits, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
@@ -41,9 +29,9 @@ CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less
 COMMIT_RECORD: Final = 32  # smallest number of log bytes that a commit writes, in each engine
 _DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
 NOT_IN_FORCE: Final = (
-    SourceChangeKind.CONFIGURATION,
-    SourceChangeKind.PERSISTED,
-    SourceChangeKind.DATABASE_SETTINGS,
+    model.SourceChangeKind.CONFIGURATION,
+    model.SourceChangeKind.PERSISTED,
+    model.SourceChangeKind.DATABASE_SETTINGS,
 )  # changes that W101 reports
 # Limits of W152: below, the ends of files that do not fill an extent could be the difference.
 UNCOMPRESSED_SHARE: Final = 0.25
@@ -81,10 +69,10 @@ def judge(trial: Record, observed: Observed) -> None:
     trial.warn(*work.scan_wrote(trial.cell, observed.meter))
     _machine_warnings(trial, observed)
     failed = (operation for operation in trial.facts.operations if operation.failed)
-    trial.warn(*(TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in failed))
+    trial.warn(*(model.TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in failed))
     if (aged := trial.facts.age_engine) is not None and aged.note:
-        trial.warn(TrialWarning("W113", aged.note))
-    trial.warn(*(TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
+        trial.warn(model.TrialWarning("W113", aged.note))
+    trial.warn(*(model.TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
     trial.warn(*_growth_warnings(trial.facts.growth))
     _device_warnings(trial)
     _work(trial, observed)
@@ -105,18 +93,22 @@ def _work(trial: Record, observed: Observed) -> None:
             raise error
 
 
-def _dataset_warnings(facts: DatasetFacts | None) -> list[TrialWarning]:
+def _dataset_warnings(facts: model.DatasetFacts | None) -> list[model.TrialWarning]:
     if facts is None:
         return []
-    warnings = [TrialWarning("W101", datasets.sources.text(c)) for c in facts.changes if c.kind in NOT_IN_FORCE]
+    warnings = [model.TrialWarning("W101", datasets.sources.text(c)) for c in facts.changes if c.kind in NOT_IN_FORCE]
     if facts.restore == "reflink":
-        warnings.append(TrialWarning("W100", "the data files share their blocks with a copy on the same filesystem"))
+        warnings.append(
+            model.TrialWarning("W100", "the data files share their blocks with a copy on the same filesystem")
+        )
     if facts.tablespace:
-        warnings.append(TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk"))
+        warnings.append(
+            model.TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk")
+        )
     return warnings
 
 
-def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
+def _growth_warnings(facts: model.GrowthFacts | None) -> Iterator[model.TrialWarning]:
     """Yield W152 if the filesystem compressed the restored files, but not what grew."""
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
@@ -126,14 +118,16 @@ def _growth_warnings(facts: GrowthFacts | None) -> Iterator[TrialWarning]:
         text = f"{grown}, and {percent(facts.restored_share)} of the restored files"
         allocated = facts.preallocated_share or 0.0
         text += f"; {percent(allocated)} were allocated and not written" if allocated >= SHOWN_SHARE else ""
-        yield TrialWarning("W152", text)
+        yield model.TrialWarning("W152", text)
 
 
-def settings_changed(asked: Settings, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TrialWarning]:
+def settings_changed(
+    asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[model.TrialWarning]:
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
     if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
-        yield TrialWarning("W128", "; ".join(changes), suspect=True)
+        yield model.TrialWarning("W128", "; ".join(changes), suspect=True)
 
 
 def _canary(trial: Record) -> None:
@@ -159,7 +153,7 @@ def _conditions(trial: Record, observed: Observed) -> None:
     if trial.series is not None:
         trial.warn(*limits.slower(limit, trial.series, trial.cell))
     if limit.limited:
-        trial.warn(TrialWarning("W042", limit.limited))
+        trial.warn(model.TrialWarning("W042", limit.limited))
 
 
 def _series(trial: Record, observed: Observed) -> None:
@@ -168,7 +162,7 @@ def _series(trial: Record, observed: Observed) -> None:
     series.update(observed.samples.series(outcome.begin_utc, series.seconds))
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
     trial.series, trial.histogram = series, outcome.histogram
-    trial.phase_of_second = [Phase.WARMUP if s < warm else Phase.MEASURE for s in range(series.seconds)]
+    trial.phase_of_second = [model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(series.seconds)]
     # In microseconds, because metrics are recomputed from it.
     trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
 
@@ -178,12 +172,14 @@ def _facts(trial: Record, observed: Observed) -> None:
     effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
     written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
     facts.engine_features = profile_of(trial.cell.engine.name).shown(effective)
-    facts.drain = DrainFacts(meter.debt_bytes, round(trial.phase_s(Phase.DRAIN), 3), meter.drain_write_bytes)
+    facts.drain = model.DrainFacts(
+        meter.debt_bytes, round(trial.phase_s(model.Phase.DRAIN), 3), meter.drain_write_bytes
+    )
     facts.memory = limits.memory(trial.cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
     facts.cores = limits.with_client_share(trial.cell, meter.cores, meter.client_cpu)
     facts.client = meter.client_facts
     facts.checkpoints = meter.checkpoints
-    facts.io = IoFacts(
+    facts.io = model.IoFacts(
         meter.disk.get("read_bytes"),
         to_device,
         meter.flushes,
@@ -220,7 +216,7 @@ def _summary(trial: Record, observed: Observed) -> None:
         "dataset_bytes": restored.bytes,
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
-        "first_query_s": trial.phase_s(Phase.START),
+        "first_query_s": trial.phase_s(model.Phase.START),
         "client_cpu_s": observed.meter.client_cpu.get("client_cpu_s"),
         "dbbench_cpu_s": observed.meter.cpu.get("dbbench_cpu_s"),
         **summary.aged(trial.facts.age_engine),
@@ -231,22 +227,24 @@ def _summary(trial: Record, observed: Observed) -> None:
 
 
 def _window_warnings(trial: Record, meter: Meter) -> None:
-    window, drain_s = trial.cell.window, trial.phase_s(Phase.DRAIN)
+    window, drain_s = trial.cell.window, trial.phase_s(model.Phase.DRAIN)
     if window.kind != "fixed":
         return
     if window.measure_s < summary.SHORT_WINDOW_S:
         trial.warn(
-            TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
-            TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend"),
+            model.TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
+            model.TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend"),
         )
     trial.warn(*limits.warm_up(window, trial.facts.filesystem))
     if trial.series is not None:
         trial.warn(*limits.steady(window, trial.series["tps"]))
     checkpoints = meter.checkpoints
     if not checkpoints.ended and meter.engine_write_bytes:
-        trial.warn(TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
+        trial.warn(model.TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
     if drain_s > DRAIN_SHARE * window.measure_s:
-        trial.warn(TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s"))
+        trial.warn(
+            model.TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
+        )
 
 
 def _machine_warnings(trial: Record, observed: Observed) -> None:
@@ -255,20 +253,20 @@ def _machine_warnings(trial: Record, observed: Observed) -> None:
     first_state = {name: value for name, value in observed.first_state.items() if name in began}
     changed = [*host.changed(first_state, {name: began[name] for name in first_state}), *host.changed(began, ended)]
     if changed:
-        trial.warn(TrialWarning("W018", "; ".join(changed), suspect=True))
+        trial.warn(model.TrialWarning("W018", "; ".join(changed), suspect=True))
     if second := trial.run.host.get("second_kernel"):
-        trial.warn(TrialWarning("W099", str(second)))
+        trial.warn(model.TrialWarning("W099", str(second)))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
-        trial.warn(TrialWarning("W023", text, suspect=True))
+        trial.warn(model.TrialWarning("W023", text, suspect=True))
     if trial.series is not None:
         trial.warn(*limits.silent(trial.cell.window, trial.series))
     if trouble := observed.kernel.lines_about_machine():
-        trial.warn(TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
+        trial.warn(model.TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
     if observed.kernel.lost():
-        trial.warn(TrialWarning("W124", "lines of the kernel's log were lost during the trial", suspect=True))
+        trial.warn(model.TrialWarning("W124", "lines of the kernel's log were lost during the trial", suspect=True))
     if lines := [line for disk in disks for line in observed.kernel.lines_about(disk) or ()]:
-        trial.warn(TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
+        trial.warn(model.TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
 
 
 def _device_warnings(trial: Record) -> None:
@@ -276,17 +274,17 @@ def _device_warnings(trial: Record) -> None:
     online = trial.facts.filesystem.discards  # the fs setup enables online discard
     for disk in _disks(device):
         if disk.direct_io is False:
-            trial.warn(TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O"))
+            trial.warn(model.TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O"))
         before, after = disk.image_blocks_before, disk.image_blocks_after
         if before is not None and after is not None and after < before:
             text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
-            trial.warn(TrialWarning("W017", text, suspect=not online))
+            trial.warn(model.TrialWarning("W017", text, suspect=not online))
     if not device.existing and device.size_bytes < SMALL_DEVICE:
-        trial.warn(TrialWarning("W021", f"the device has {size_text(device.size_bytes)}"))
+        trial.warn(model.TrialWarning("W021", f"the device has {size_text(device.size_bytes)}"))
     if disks := disks_with_several([physical_disks(disk) for disk in _disks(device)]):
-        trial.warn(TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
+        trial.warn(model.TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
     if not cache.proved:
-        trial.warn(TrialWarning("W010", cache.reason, suspect=True))
+        trial.warn(model.TrialWarning("W010", cache.reason, suspect=True))
     _filesystem_warnings(trial)
 
 
@@ -295,15 +293,17 @@ def _filesystem_warnings(trial: Record) -> None:
     tunables = facts.tunables
     if groups := facts.geometry.get("uninitialised_groups"):
         trial.warn(
-            TrialWarning("W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize")
+            model.TrialWarning(
+                "W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize"
+            )
         )
     if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
-        trial.warn(TrialWarning("W026", f"the pool was served by {driver}"))
+        trial.warn(model.TrialWarning("W026", f"the pool was served by {driver}"))
     if others := tunables.get("other_pools"):
-        trial.warn(TrialWarning("W027", f"other imported pools: {others}"))
+        trial.warn(model.TrialWarning("W027", f"other imported pools: {others}"))
 
 
-def _disks(device: DeviceFacts) -> tuple[DeviceFacts, ...]:
+def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
     """Return each device, including that of the log."""
     return (*(device.members or (device,)), *((device.wal,) if device.wal else ()))
 
@@ -320,7 +320,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     facts, meter = trial.facts.filesystem, observed.meter
     engine_durability = observed.engine.durability(trial.facts.effective_settings, observed.tears)
     flags = durability.combined(facts.durability_flags, engine_durability)
-    promised = durability_class(flags)
+    promised = model.durability_class(flags)
     trial.facts.filesystem = dataclasses.replace(facts, durability_flags=flags, durability_class=promised)
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
     # A load that runs to its end counts tables or files and makes no commits.
@@ -338,4 +338,4 @@ def _durability(trial: Record, observed: Observed) -> None:
         if error := work.fault(fact, observed.outcome, trial.cell):
             raise error
     if meter.flushes is None and commits:
-        trial.warn(TrialWarning("W024", text))
+        trial.warn(model.TrialWarning("W024", text))

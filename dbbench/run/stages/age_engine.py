@@ -15,23 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import model
 from dbbench.drivers import DRIVERS
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines.port import Server
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
-from dbbench.model import (
-    AgedScan,
-    AgedSlope,
-    Cell,
-    Dataset,
-    EngineAgeFacts,
-    EngineAgeing,
-    OperationFacts,
-    Window,
-    WrittenPoint,
-)  # fmt: skip
 from dbbench.operations import Filled
 from dbbench.operations.maintenance import of_engine, of_filesystem
 from dbbench.operations.steps import cold
@@ -52,13 +42,13 @@ class Loads:
     load, whose logs are read at the very end.
     """
 
-    cell: Cell
+    cell: model.Cell
     seed: int
     clock: Clock
     raw: Path
     scratch: Path
 
-    def oltp(self, server: Server, window: Window, name: str) -> Outcome:
+    def oltp(self, server: Server, window: model.Window, name: str) -> Outcome:
         """Run the cell's load over a window, without the statement of `during`. `name` is the directory for its
         output; with "" the output is removed."""
         workload = dataclasses.replace(self.cell.workload, during="")
@@ -67,11 +57,11 @@ class Loads:
     def scan(self, server: Server, name: str) -> Outcome:
         """Scan all tables."""
         workload = dataclasses.replace(self.cell.workload, driver="scan", during="", window="to-completion")
-        window, nothing = Window("to-completion", 0.0, 0.0), Dataset("none")
+        window, nothing = model.Window("to-completion", 0.0, 0.0), model.Dataset("none")
         cell = dataclasses.replace(self.cell, workload=workload, parameters={}, dataset=nothing, window=window)
         return self._outcome(server, cell, name)
 
-    def _outcome(self, server: Server, cell: Cell, name: str) -> Outcome:
+    def _outcome(self, server: Server, cell: model.Cell, name: str) -> Outcome:
         folder = self.raw / name.replace(" ", "-") if name else self.scratch / "thrown-away"
         folder.mkdir(parents=True, exist_ok=True)
         self.scratch.mkdir(exist_ok=True)
@@ -103,7 +93,7 @@ class _Course:
         return self.written_bytes / self.dataset_bytes
 
 
-def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> EngineAgeFacts:
+def worn(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads: Loads) -> model.EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
     course = _Course(loads, max(1, sum(path.stat().st_size for path in _files(filled))))
     with filled.serving(filled.datadir) as server:
@@ -117,11 +107,11 @@ def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> E
     scans, repairs = [_scanned(filled, loads, "aged")], []
     if asked.repair:
         for by, mend in (("filesystem", of_filesystem), ("engine", of_engine)):
-            done: OperationFacts = mend(filled)
+            done: model.OperationFacts = mend(filled)
             repairs.append(done)
             if done.seconds is not None:
                 scans.append(_scanned(filled, loads, f"repaired by the {by}"))
-    return EngineAgeFacts(
+    return model.EngineAgeFacts(
         dataset_bytes=course.dataset_bytes,
         written_bytes=course.written_bytes,
         points=tuple(points),
@@ -134,14 +124,14 @@ def worn(filled: Filled, asked: EngineAgeing, window: Window, loads: Loads) -> E
 
 
 def _points(
-    filled: Filled, server: Server, factors: Sequence[float], window: Window, course: _Course
-) -> Iterator[WrittenPoint | str]:
+    filled: Filled, server: Server, factors: Sequence[float], window: model.Window, course: _Course
+) -> Iterator[model.WrittenPoint | str]:
     """Yield a point for each window, or a text if ageing cannot continue."""
     warm_s = window.warmup_s  # only the first window has a warm-up, because the server keeps running
     for factor in sorted(factors):
         while course.factor < factor:
             before = course.written_bytes
-            yield _driven(server, Window("fixed", warm_s, window.measure_s), course, "")
+            yield _driven(server, model.Window("fixed", warm_s, window.measure_s), course, "")
             warm_s = 0.0
             if course.written_bytes - before < LEAST_BYTES:
                 wrote = course.written_bytes - before
@@ -149,13 +139,13 @@ def _points(
                 return
         filesystems.sync(filled.fs.path)
         shape_now = _shape(filled)
-        point = _driven(server, Window("fixed", warm_s, window.measure_s), course, f"{factor:g}")
+        point = _driven(server, model.Window("fixed", warm_s, window.measure_s), course, f"{factor:g}")
         warm_s = 0.0
         extents, logical, disk = shape_now
-        yield WrittenPoint(point.factor, point.tps, point.p99_ms, factor, extents, logical, disk)
+        yield model.WrittenPoint(point.factor, point.tps, point.p99_ms, factor, extents, logical, disk)
 
 
-def _driven(server: Server, window: Window, course: _Course, name: str) -> WrittenPoint:
+def _driven(server: Server, window: model.Window, course: _Course, name: str) -> model.WrittenPoint:
     """Run one window; add what it wrote to the course."""
     factor, before = course.factor, server.counters()
     outcome = course.loads.oltp(server, window, name)
@@ -163,7 +153,7 @@ def _driven(server: Server, window: Window, course: _Course, name: str) -> Writt
     course.written_bytes += server.written_bytes(before, server.counters()) or 0
     server.purge_log()  # otherwise the log of many windows would fill the device
     p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
-    return WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
+    return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 
 
 def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
@@ -175,7 +165,7 @@ def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
     return (sum(measured) if len(measured) == len(counts) else None), logical, disk
 
 
-def _scanned(filled: Filled, loads: Loads, when: str) -> AgedScan:
+def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
     """Scan all tables from a cold cache."""
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
@@ -184,10 +174,10 @@ def _scanned(filled: Filled, loads: Loads, when: str) -> AgedScan:
         read = disk.difference()["read_bytes"]
     duration_s = figures["duration_s"] or 0.0
     rate = read / 1e6 / duration_s if read is not None and duration_s else None
-    return AgedScan(when, duration_s, figures["mb_per_s"], rate, cache_text == "from a cold cache")
+    return model.AgedScan(when, duration_s, figures["mb_per_s"], rate, cache_text == "from a cold cache")
 
 
-def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
+def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:
     """Yield the regression line of each metric over the bytes that were written before its window, with its 95 %
     interval (t).
 
@@ -197,7 +187,7 @@ def slopes(points: Sequence[WrittenPoint]) -> Iterator[AgedSlope]:
         measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
         line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None
         if line is not None:
-            yield AgedSlope(name, line.slope, line.low, line.high)
+            yield model.AgedSlope(name, line.slope, line.low, line.high)
 
 
 def _files(filled: Filled) -> list[Path]:

@@ -27,15 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import packages, process
-from dbbench.errors import (
-    AnswerUnknown,
-    CommandFailed,
-    ConditionImpossible,
-    DeadlinePassed,
-    ProgramMissing,
-    ProgramNotStarted,
-)
+from dbbench import errors, packages, process
 from dbbench.model import CeilingFacts, CeilingRow, ConditionFacts, WearFacts
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
@@ -70,7 +62,7 @@ def discarded(device: Device) -> ConditionFacts:
             what = (
                 "does not support discard" if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY) else f": {error.strerror}"
             )
-            raise ConditionImpossible(
+            raise errors.ConditionImpossible(
                 f"{member.path} {what}",
                 effect="The device was not changed.",
                 remedy='Set condition = "none" or "precondition" in [device].',
@@ -84,7 +76,7 @@ def preconditioned(device: Device, seed: int) -> ConditionFacts:
     If it is not steady after 25 rounds, `steady` is False; the rounds are in the result.
     """
     if process.find("fio") is None:
-        raise ConditionImpossible(
+        raise errors.ConditionImpossible(
             "preconditioning requires fio, which is not installed",
             effect="Nothing was changed.",
             remedy=f"Install it: {packages.install(['fio'], '--no-install-recommends')}",
@@ -140,7 +132,12 @@ def wear(disk: str) -> WearFacts | None:
         (["smartctl", "--json", "--attributes", "--info", path], of_smartctl),
     ):
         with contextlib.suppress(
-            ProgramMissing, ProgramNotStarted, CommandFailed, DeadlinePassed, AnswerUnknown, ValueError
+            errors.ProgramMissing,
+            errors.ProgramNotStarted,
+            errors.CommandFailed,
+            errors.DeadlinePassed,
+            errors.AnswerUnknown,
+            ValueError,
         ):
             # The status of smartctl is a set of flags; its JSON contains what it could read anyway.
             facts = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
@@ -290,7 +287,7 @@ def measured_ceiling(device: Device, window_s: float, seed: int) -> CeilingFacts
     try:
         done = process.run(argv, timeout_s=60 + 3 * len(CEILING_ROWS) * _LONGEST_S, pass_fds=(device.fd,))
         return CeilingFacts(parsed_ceiling(done.stdout))
-    except (CommandFailed, DeadlinePassed, ValueError) as error:
+    except (errors.CommandFailed, errors.DeadlinePassed, ValueError) as error:
         return CeilingFacts(note=str(error).splitlines()[0])
 
 

@@ -15,16 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from dbbench import process
-from dbbench.errors import (
-    CommandFailed,
-    DbbenchError,
-    DeadlinePassed,
-    DeviceChanged,
-    FilesystemDamaged,
-    MountFailed,
-    UnmountFailed,
-)
+from dbbench import errors, process
 from dbbench.machine.host.proc import text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import syncfs
@@ -133,7 +124,7 @@ class Formatted(Family):
                 done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
                         for argv in self.making(setup, tuple(paths))]  # fmt: skip
                 geometry = self.geometry(device.path)
-        except (CommandFailed, DeadlinePassed) as failure:
+        except (errors.CommandFailed, errors.DeadlinePassed) as failure:
             raise common.mkfs_failed(setup, device, failure) from failure
         uuid = str(geometry.pop("uuid"))
         return Made(tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry)
@@ -151,7 +142,7 @@ class Formatted(Family):
         except BaseException as first:
             try:
                 self.unmount(at, device)
-            except UnmountFailed as second:
+            except errors.UnmountFailed as second:
                 first.add_note(f"and then: {second}")
             raise
         self.unmount(at, device)
@@ -174,7 +165,7 @@ class Formatted(Family):
         common.until_let_go(
             lambda: process.run(["umount", at], timeout_s=_UMOUNT_S),
             at,
-            lambda by: UnmountFailed(
+            lambda by: errors.UnmountFailed(
                 f"{at} is still busy after {common.BUSY_S:.0f} s: it is in use by {by}",
                 effect=f"{device.path} is still mounted at {at}.",
                 remedy=f"End that process, then run: umount {at}",
@@ -198,17 +189,17 @@ class Formatted(Family):
             try:
                 with hold.handed_over(*fds):
                     process.run(argv, timeout_s=120, pass_fds=fds)
-            except (CommandFailed, DeadlinePassed) as failure:
+            except (errors.CommandFailed, errors.DeadlinePassed) as failure:
                 _must_be_ours(device)
                 lines = "\n  ".join(kernel.all_lines_about() or ())
-                raise MountFailed(
+                raise errors.MountFailed(
                     f"{setup.name or self.name} with {','.join(asked)}: {lines or failure}",
                     effect=f"{device.path} was formatted and is not mounted.",
                     remedy="Read the kernel log with dmesg, and remove the option that it names.",
                 ) from failure
         try:
             _must_be_ours(device)
-        except DeviceChanged:
+        except errors.DeviceChanged:
             process.run(["umount", at], timeout_s=_UMOUNT_S)
             raise
         return asked
@@ -233,20 +224,20 @@ class Formatted(Family):
         mount = common.mount_of(at)
         ours = {member.path.stat().st_rdev for member in device.each}
         if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
-            raise MountFailed(
+            raise errors.MountFailed(
                 f"{at} belongs to {mount.source} mounted at {mount.point}, not to {device.path}",
                 effect="Nothing was measured.",
             )
         members = self.members(at)
         if members is not None and members != {member.path.name for member in device.each}:
-            raise MountFailed(
+            raise errors.MountFailed(
                 f"{at} is on {', '.join(sorted(members))}, not on {', '.join(m.path.name for m in device.each)}",
                 effect="Nothing was measured.",
             )
         fs = self._facts(at, asked, attributes_of(setup), self.add_volumes(setup, at))
         discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
         if discards and "nodiscard" in asked:
-            raise MountFailed(f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested")
+            raise errors.MountFailed(f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested")
         return fs
 
     def _facts(
@@ -270,15 +261,17 @@ class Formatted(Family):
         )
 
 
-def damaged(tool: str, stored: Stored, text: str) -> DbbenchError:
+def damaged(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
     """Return the error for damage found by a check; `text` follows the device's path."""
-    return FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}", effect="The trial is marked failed.")
+    return errors.FilesystemDamaged(
+        f"{tool} found errors on {stored.volume.path}{text}", effect="The trial is marked failed."
+    )
 
 
 def _must_be_ours(device: Device) -> None:
     """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the kernel."""
     if change := hold.changed(*(member.fd for member in device.each)):
-        raise DeviceChanged(
+        raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",
             effect="The trial is incomplete. The data of the other process was not touched.",
             remedy=(
@@ -291,7 +284,7 @@ def _wait_until_free(device: Device) -> None:
     """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
     if process.wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
         holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
-        raise UnmountFailed(
+        raise errors.UnmountFailed(
             (
                 f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
                 f"{'; '.join(holders) or 'no process in /proc uses it'}"

@@ -26,7 +26,9 @@ sys.path.insert(0, str(ROOT / "tests/fixtures"))
 import synthetic  # noqa: E402
 from synthetic import Shape  # noqa: E402
 
-from dbbench import nightly, results  # noqa: E402
+from dbbench import results  # noqa: E402
+from dbbench.nightly import history  # noqa: E402
+from dbbench.nightly.analysis import judge  # noqa: E402
 from dbbench.results import INDEX_NAME as NAME  # noqa: E402
 
 RUNS: Final = 250
@@ -38,7 +40,7 @@ REBUILD_S: Final = 30.0
 def grow(results_folder: Path) -> None:
     """Create RUNS runs of 40 trials, and as many nights."""
     first = synthetic.write(results_folder, SHAPE)
-    base = nightly.night_of(results.load_run(first))
+    base = history.night_of(results.load_run(first))
     content = json.loads((first / "run.json").read_text())
     lines = []
     for number in range(RUNS):
@@ -51,8 +53,8 @@ def grow(results_folder: Path) -> None:
         night = dataclasses.replace(base, night=str(day), run=name, created=content["created"], good=True)
         lines.append(json.dumps(dataclasses.asdict(night)))
     shutil.rmtree(first)
-    (results_folder / nightly.history.FOLDER).mkdir()
-    (results_folder / nightly.history.FOLDER / "demo.jsonl").write_text("\n".join(lines) + "\n")
+    (results_folder / history.FOLDER).mkdir()
+    (results_folder / history.FOLDER / "demo.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def command(results_folder: Path, *words: str) -> float:
@@ -69,8 +71,8 @@ def command(results_folder: Path, *words: str) -> float:
 def analysis(results_folder: Path) -> float:
     """Return the CPU seconds of reading all nights and judging the newest one."""
     began = time.process_time()
-    nights = nightly.known(results_folder, "demo")
-    nightly.judge(nights[:-1], nights[-1], None, RUNS)
+    nights = history.known(results_folder, "demo")
+    judge(nights[:-1], nights[-1], None, RUNS)
     return time.process_time() - began
 
 

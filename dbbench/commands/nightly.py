@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from dbbench import nightly, results
+from dbbench import results
 from dbbench.commands.finding import folder_of, run_argument
 from dbbench.commands.options import (
     Options,
@@ -21,6 +21,7 @@ from dbbench.commands.options import (
 from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
+from dbbench.nightly import analysis, history
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
 
@@ -83,10 +84,10 @@ def status(options: Options, plan: str | None) -> None:
     PLAN is the name of a plan, or its file. With it, a newest night older than 30 hours is an error (E806).
     """
     root = options.results_folder
-    nights = _nights_of(plan, root, options.paths) if plan else nightly.every_plan(root, options.passed_over)
+    nights = _nights_of(plan, root, options.paths) if plan else history.every_plan(root, options.passed_over)
     rows = [{"plan": name, "run": last.run, "created": last.created, "age_h": round(_age_h(last.created), 1),
              "states": last.states} for name, each in nights.items() for last in each[-1:]]  # fmt: skip
-    regressions = nightly.regressions(nights)
+    regressions = analysis.regressions(nights)
     if options.json:
         put_json({"nights": rows, "regressions": [plain(regression) for regression in regressions]})
     else:
@@ -112,7 +113,7 @@ def baseline(options: Options, run: str | None) -> None:
     if run is not None:
         _accept(options, run, "set as the first baseline")
         return
-    accepted = nightly.all_accepted(options.results_folder)
+    accepted = history.all_accepted(options.results_folder)
     if options.json:
         put_json({plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()})
         return
@@ -131,21 +132,21 @@ def _accept(options: Options, run: str, reason: str) -> None:
     if not reason.strip():
         raise click.UsageError("--reason is empty")
     root = options.results_folder
-    entry = nightly.accept(root, results.load_run(folder_of(root, run)), reason)
+    entry = history.accept(root, results.load_run(folder_of(root, run)), reason)
     if options.json:
         put_json(plain(entry))
     else:
         put(f"{entry.run} is now the baseline of its plan: {reason}")
 
 
-def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[nightly.Night]]:
+def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[history.Night]]:
     """Return the nights of a plan, given by its name or its file."""
     from dbbench.plan import load
     from dbbench.plan.catalog import catalog
 
-    named = NAME.fullmatch(plan) and nightly.known(root, plan)
+    named = NAME.fullmatch(plan) and history.known(root, plan)
     name = plan if named else load(Path(plan), catalog(paths)).name
-    return {name: nightly.known(root, name)}
+    return {name: history.known(root, name)}
 
 
 def _age_h(created: str) -> float:
@@ -167,7 +168,7 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[nightly.Regression]) -> None:
+def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[analysis.Regression]) -> None:
     if not rows:
         put(f"There are no nights in {root}. Run one with:  dbbench nightly run PLAN")
         return

@@ -61,11 +61,11 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
     """Write the page of `runs` atomically, without the facts that `redact` names. If there are nights among the runs,
     the page shows all nights of their plan. Raises UnknownName, ResultsUnwritable, ResultDamaged; errors of nights are
     added to `damaged` if it is given."""
-    from dbbench import nightly
+    from dbbench.nightly import analysis
     from dbbench.report.page import render
     from dbbench.results.fileio import write_text
 
     root = runs[0].path.parent
-    nights = nightly.courses_of(root, [run.path.name for run in runs], damaged)
+    nights = analysis.courses_of(root, [run.path.name for run in runs], damaged)
     write_text(path, render(runs, redact, nights=nights))
     return path

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from dbbench import cli, nightly
+from dbbench import cli
+from dbbench.nightly import analysis
 from dbbench.report.page.html import build
 from dbbench.results import load_run
 
@@ -83,7 +84,7 @@ def test_show_has_all_that_lies_in_the_folder(name: str, capsys: pytest.CaptureF
 def test_page_has_the_same_figures(name: str) -> None:
     """What can be downloaded from it, the tables that it shows, and the courses of the nights."""
     run = load_run(RESULTS / name)
-    page = build([run], courses=nightly.courses_of(RESULTS, [name]))
+    page = build([run], courses=analysis.courses_of(RESULTS, [name]))
     downloaded = {key: value for key, value in page.results.items() if key != "trials"}
     as_golden(f"{name}.page", {
         "downloaded": downloaded,

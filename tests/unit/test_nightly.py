@@ -18,13 +18,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import cli, nightly, results
+from dbbench import cli, results
 from dbbench.commands.nightly import command as nightly_commands
 from dbbench.commands.options import Options
 from dbbench.errors import NightlyLocked, ResultDamaged
 from dbbench.model import Arm, DeviceSpec
-from dbbench.nightly import Accepted, Change, Night, NightFinding
-from dbbench.nightly.history import Ratio
+from dbbench.nightly import analysis, history
+from dbbench.nightly.analysis import NightFinding
+from dbbench.nightly.history import Accepted, Change, Night, Ratio
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
 
@@ -48,7 +49,7 @@ def nights(count: int, level: float = 0.9, sd: float = 0.01) -> list[Night]:
 
 def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None) -> NightFinding:
     """The one finding."""
-    (found,) = nightly.judge(before, tonight, accepted, 60)
+    (found,) = analysis.judge(before, tonight, accepted, 60)
     return found
 
 
@@ -61,10 +62,10 @@ def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() ->
     """The second run decides between regression and chance; without its interval it stays suspect."""
     found = judged(nights(20), night(20, 0.72))
     assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
-    assert nightly.confirmed(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
-    assert nightly.confirmed(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
-    assert nightly.confirmed(found, None).state == "suspect"
-    assert nightly.confirmed(found, Ratio(0.7, None, None, 2)).state == "suspect"
+    assert analysis.confirmed(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
+    assert analysis.confirmed(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
+    assert analysis.confirmed(found, None).state == "suspect"
+    assert analysis.confirmed(found, Ratio(0.7, None, None, 2)).state == "suspect"
 
 
 def test_a_small_step_is_found_by_its_nights_together() -> None:
@@ -80,9 +81,9 @@ def test_direction_is_the_metrics() -> None:
     """More is worse of a duration; better is an improvement."""
     before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
     found = judged(before, night(20, 1.2, better="lower"))
-    assert nightly.confirmed(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
+    assert analysis.confirmed(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
     found = judged(before, night(20, 0.7, better="lower"))
-    assert nightly.confirmed(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
+    assert analysis.confirmed(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
 
 
 def test_a_regression_stays_one_until_it_is_back() -> None:
@@ -107,8 +108,8 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
     assert judged(nights(1), night(1, 0.88)).state == "ok"
     found = judged(nights(1), night(1, 0.8))
     assert found.state == "suspect"
-    assert nightly.confirmed(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
-    assert nightly.confirmed(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
+    assert analysis.confirmed(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
+    assert analysis.confirmed(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
     few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
     assert judged(nights(3), few).state == "learning"
 
@@ -123,63 +124,63 @@ def test_a_bad_night_alarms_nobody_by_its_ratios() -> None:
     """The guard moved: nothing is said of the arms, and the whole is inconclusive."""
     found = judged(nights(20), night(20, 0.5, good=False))
     assert found.state == "ok"
-    assert nightly.overall(night(20, 0.5, good=False), [found], []) == "inconclusive"
+    assert analysis.overall(night(20, 0.5, good=False), [found], []) == "inconclusive"
 
 
 def test_overall_names_the_gravest() -> None:
     """Regression before failure before what tells nothing; a missing night tells nothing."""
     ok, bad = NightFinding(KEY, "ok", 1.0), NightFinding(KEY, "regression", 1.0)
     failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
-    assert nightly.overall(failed, [bad], []) == "regression"
-    assert nightly.overall(failed, [ok], []) == "failed"
-    assert nightly.overall(night(1, 1.0), [ok], ["2026-01-01"]) == "inconclusive"
-    assert nightly.overall(night(1, 1.0), [ok], []) == "ok"
+    assert analysis.overall(failed, [bad], []) == "regression"
+    assert analysis.overall(failed, [ok], []) == "failed"
+    assert analysis.overall(night(1, 1.0), [ok], ["2026-01-01"]) == "inconclusive"
+    assert analysis.overall(night(1, 1.0), [ok], []) == "ok"
 
 
 def test_changes_alone_are_told(tmp_path: Path) -> None:
     """ok, ok, regression, regression, ok: two changes."""
     (tmp_path / "nightly").mkdir()
     states = ["ok", "ok", "regression", "regression", "ok"]
-    told = [nightly.changed(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
+    told = [analysis.changed(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
     assert told == [False, False, True, False, True]
 
 
 def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
     """Written, read back, replaced where the same run is judged again; a damaged line is named."""
     for one in nights(3):
-        nightly.append(tmp_path, "p", one)
+        history.append(tmp_path, "p", one)
     again = dataclasses.replace(nights(3)[2], confirmations={KEY: Ratio(1.0, None, None, 1)})
-    nightly.append(tmp_path, "p", again)
-    assert nightly.known(tmp_path, "p") == [*nights(3)[:2], again]
+    history.append(tmp_path, "p", again)
+    assert history.known(tmp_path, "p") == [*nights(3)[:2], again]
     (tmp_path / "nightly/p.jsonl").write_text("{}\nnot json\n")
     with pytest.raises(ResultDamaged, match=r"p\.jsonl:1"):
-        nightly.known(tmp_path, "p")
+        history.known(tmp_path, "p")
 
 
 def test_missing_dates_are_found() -> None:
     """Between nights, and until today."""
     known = [night(0, 1.0), night(3, 1.0)]
-    assert nightly.missing_dates(known) == ["2026-01-02", "2026-01-03"]
-    assert nightly.missing_dates(known[-1:], "2026-01-06") == ["2026-01-05"]
+    assert history.missing_dates(known) == ["2026-01-02", "2026-01-03"]
+    assert history.missing_dates(known[-1:], "2026-01-06") == ["2026-01-05"]
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     """The second says who holds it; another plan is free."""
-    with nightly.one_at_a_time(tmp_path, "p"):
-        with pytest.raises(NightlyLocked, match="process"), nightly.one_at_a_time(tmp_path, "p"):
+    with history.one_at_a_time(tmp_path, "p"):
+        with pytest.raises(NightlyLocked, match="process"), history.one_at_a_time(tmp_path, "p"):
             pass
-        with nightly.one_at_a_time(tmp_path, "q"):
+        with history.one_at_a_time(tmp_path, "q"):
             pass
 
 
 def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     """Added once; not where each arm has a directory of its own."""
     plan = results.load_spec(synthetic.write(tmp_path, Shape())).plan
-    once = nightly.guarded(plan)
+    once = history.guarded(plan)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
-    assert nightly.guarded(once) == once
+    assert history.guarded(once) == once
     own = dataclasses.replace(plan, device=DeviceSpec("dir", paths={"ext4": "/a"}))
-    assert nightly.guarded(own) == own
+    assert history.guarded(own) == own
 
 
 def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
     arms = ("ext4", "xfs", "ext4-guard")
     work = (("postgres", "pgbench-tpcb"),)
     slow = synthetic.write(tmp_path, Shape(arms=arms, work=work, blocks=5, noise=0.004))
-    found = nightly.night_of(results.load_run(slow))
+    found = history.night_of(results.load_run(slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
     assert found.facts["kernel"] == "6.12.9"
@@ -199,26 +200,26 @@ def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> N
     for trial in (folder / "trials").iterdir():
         (trial / "raw" / "x.log").write_text("said")
     known = [Night("2026-01-01", folder.name, "")]
-    assert nightly.prune(tmp_path, known, datetime.date(2026, 1, 20)) == []
-    assert len(nightly.prune(tmp_path, known, datetime.date(2026, 3, 1))) == 1
+    assert history.prune(tmp_path, known, datetime.date(2026, 1, 20)) == []
+    assert len(history.prune(tmp_path, known, datetime.date(2026, 3, 1))) == 1
     loaded = results.load_run(folder)
     assert loaded.series(loaded.trials[0]) is not None
     assert not list(folder.glob("trials/*/raw"))
-    assert len(nightly.prune(tmp_path, known, datetime.date(2027, 3, 1))) == 1
+    assert len(history.prune(tmp_path, known, datetime.date(2027, 3, 1))) == 1
     loaded = results.load_run(folder)
     assert loaded.series(loaded.trials[0]) is None
     assert loaded.trials[0].summary["tps"] is not None
-    assert nightly.prune(tmp_path, known, datetime.date(2028, 3, 1)) == []
+    assert history.prune(tmp_path, known, datetime.date(2028, 3, 1)) == []
 
 
 def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
     """The newest counts; none is overwritten."""
     folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),)))
     loaded = results.load_run(folder)
-    nightly.accept(tmp_path, loaded, "first")
-    nightly.accept(tmp_path, loaded, "second")
-    assert [entry.reason for entry in nightly.all_accepted(tmp_path)["demo"]] == ["first", "second"]
-    newest = nightly.accepted(tmp_path, "demo")
+    history.accept(tmp_path, loaded, "first")
+    history.accept(tmp_path, loaded, "second")
+    assert [entry.reason for entry in history.all_accepted(tmp_path)["demo"]] == ["first", "second"]
+    newest = history.accepted(tmp_path, "demo")
     assert newest is not None and newest.reason == "second" and KEY in newest.ratios
 
 
@@ -273,12 +274,12 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
     """One that has ended has its end; nights that tell nothing of the series end nothing."""
     states = ["ok", "regression", "regression", "ok", "regression"]
     for number, state in enumerate(states):
-        nightly.append(tmp_path, "p", night(number, 0.8, state=state))
-    nightly.append(tmp_path, "p", dataclasses.replace(night(5, 0.8), states={}))
-    still, ended = nightly.regressions(nightly.every_plan(tmp_path, []))
+        history.append(tmp_path, "p", night(number, 0.8, state=state))
+    history.append(tmp_path, "p", dataclasses.replace(night(5, 0.8), states={}))
+    still, ended = analysis.regressions(history.every_plan(tmp_path, []))
     assert (ended.since, ended.until, ended.run) == ("2026-01-02", "2026-01-04", "r1")
     assert (still.since, still.until, still.series) == ("2026-01-05", None, KEY)
-    assert nightly.every_plan(tmp_path / "none", []) == {}
+    assert history.every_plan(tmp_path / "none", []) == {}
 
 
 def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,8 +291,8 @@ def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys
         'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
     )
     assert cli.run([*status, str(tmp_path / "p.toml")]) == 4
-    nightly.append(tmp_path, "p", night(1, 0.8, state="regression"))
-    nightly.append(tmp_path, "q", night(2, 0.8))
+    history.append(tmp_path, "p", night(1, 0.8, state="regression"))
+    history.append(tmp_path, "q", night(2, 0.8))
     assert cli.run(status) == 0
     assert "2026-01-02  p" in capsys.readouterr().out
     assert cli.run([*status, "--json"]) == 0
@@ -309,13 +310,13 @@ def test_a_line_of_an_earlier_version_has_its_changes_in_words(tmp_path: Path) -
     changes = (Change("host", "db1", "db 2"), Change("postgres server", "15.1 (Debian 12)", "15.2"))
     facts = {"host": "db 2", "postgres": "x", "postgres server": "15.2"}
     before = dataclasses.replace(night(1, 0.9), facts=facts, changes=changes)
-    document = nightly.document_of(before)
+    document = history.document_of(before)
     assert document["breaks"] == ["host db1 → db 2", "postgres server 15.1 (Debian 12) → 15.2"]
-    nightly.append(tmp_path, "p", before)
-    assert nightly.known(tmp_path, "p") == [before]
+    history.append(tmp_path, "p", before)
+    assert history.known(tmp_path, "p") == [before]
     del document["changes"]
     (tmp_path / "nightly/p.jsonl").write_text(json.dumps(document) + "\n")
-    assert nightly.known(tmp_path, "p") == [before]
+    assert history.known(tmp_path, "p") == [before]
 
 
 @pytest.mark.parametrize(

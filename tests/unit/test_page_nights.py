@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import nightly, results
+from dbbench import results
 from dbbench.compare import changepoints
-from dbbench.nightly import ITSELF, Night
-from dbbench.nightly.history import Ratio
+from dbbench.nightly import analysis, history
+from dbbench.nightly.history import ITSELF, Night, Ratio
 from dbbench.report.page import render
 from dbbench.report.page.nights import ChangedFact, Course, NightPlot, NightPoint, night_plots, redacted
 from dbbench.report.page.theme import Mark
@@ -115,13 +115,13 @@ def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> Non
     for n in (0, 1, 4):
         ratios = {f"{key}: xfs": Ratio(0.9, 0.89, 0.91, 5), f"{key}: ext4{ITSELF}": Ratio(1000.0, 990, 1010, 5)}
         run = folder.name if n == 4 else f"r{n}"
-        nightly.append(tmp_path, "p", Night(date(n), run, f"{date(n)}T01:00:00.000Z", ratios=ratios))
-    courses = nightly.courses_of(tmp_path, [folder.name])
+        history.append(tmp_path, "p", Night(date(n), run, f"{date(n)}T01:00:00.000Z", ratios=ratios))
+    courses = analysis.courses_of(tmp_path, [folder.name])
     assert [(one.arm, one.against, len(one.points)) for one in courses] == [("xfs", "ext4", 5), ("ext4", "", 5)]
     assert [point.ratio for point in courses[0].points] == [0.9, 0.9, None, None, 0.9]
     page = render([loaded], nights=courses)
     assert 'id="nights"' in page
     assert "3 nights (2 without a usable result)" in page
     assert '"nights":[' in page
-    assert nightly.courses_of(tmp_path, ["another"]) == ()
+    assert analysis.courses_of(tmp_path, ["another"]) == ()
     assert 'id="nights"' not in render([loaded])

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 import synthetic
 
-from dbbench import nightly, plan, results
+from dbbench import plan, results
 from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
 from dbbench.datasets import golden
@@ -24,6 +24,7 @@ from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merged
+from dbbench.nightly import history
 from dbbench.plan import catalog, described, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
@@ -293,11 +294,11 @@ def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Pa
 
 def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     """Earlier nights, which have no such fact, were standalone."""
-    before = nightly.night_of(loaded(tmp_path / "a", None))
+    before = history.night_of(loaded(tmp_path / "a", None))
     earlier = dataclasses.replace(before, facts={k: v for k, v in before.facts.items() if "profile" not in k})
     run = loaded(tmp_path / "b", "production")
     tonight = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile="production") for t in run.trials))
-    changes = nightly.night_of(tonight, earlier).changes
+    changes = history.night_of(tonight, earlier).changes
     assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [
         ("mariadb settings profile", "standalone", "production")
     ]

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import cli, nightly, results
+from dbbench import cli, results
 from dbbench.commands.powercut import _judge
 from dbbench.compare import remarks
 from dbbench.datasets import sources
@@ -36,6 +36,7 @@ from dbbench.model import (
     Trial,
     TrialWarning,
 )
+from dbbench.nightly import analysis
 from dbbench.nightly.history import Change, Night, Ratio
 from dbbench.report import verdicts as made
 from dbbench.report.page import render
@@ -207,9 +208,9 @@ def night(number: int, ratio: float, good: bool = True) -> Night:
 def judged(nights: list[Night], tonight: Night) -> list[object]:
     """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
     again = tonight.ratios["e w: xfs"]
-    findings = [nightly.confirmed(finding, again) for finding in nightly.judge(nights, tonight, None, 60)]
+    findings = [analysis.confirmed(finding, again) for finding in analysis.judge(nights, tonight, None, 60)]
     bare = [(dataclasses.replace(finding, notes=()), len(finding.notes)) for finding in findings]
-    return [*bare, nightly.overall(tonight, findings, [])]
+    return [*bare, analysis.overall(tonight, findings, [])]
 
 
 @pytest.mark.parametrize(("ratio", "good"), [(0.9, True), (0.7, True), (1.2, True), (0.7, False)])

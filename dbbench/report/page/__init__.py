@@ -11,8 +11,8 @@ from dbbench.results import LoadedRun, load_run
 
 def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
     """Return the page of these runs (loaded, or their folders) as HTML text. `redact` removes "hosts", "paths" or
-    "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.courses_of`). Raises
-    RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
+    "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.analysis.courses_of`).
+    Raises RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
     """
     from dbbench.report.page.html import build, html
 

@@ -47,6 +47,24 @@ def gpt(disk: Disk, primary: bool = True) -> None:
     put(disk, (LAST - 32) * 512, entries + header(LAST, 1, LAST - 32))
 
 
+def iso9660(disk: Disk) -> None:
+    """Write an empty volume (ECMA-119 8.3, 8.4, 9.1): 32 blocks of 2048 bytes, with the root directory in block 20."""
+
+    def both(format: str, number: int) -> bytes:
+        return struct.pack(f"<{format}", number) + struct.pack(f">{format}", number)
+
+    root = struct.pack("BB", 34, 0) + both("I", 20) + both("I", 2048) + bytes(7) + b"\2\0\0" + both("H", 1) + b"\1\0"
+    fields = {0: b"\1CD001\1\0", 8: b" " * 64, 80: both("I", 32), 120: both("H", 1), 124: both("H", 1),
+              128: both("H", 2048), 132: both("I", 10), 140: struct.pack("<I", 18), 148: struct.pack(">I", 19),
+              156: root, 190: b" " * 623, 813: b"2026010100000000\0" * 2, 847: b"0000000000000000\0" * 2,
+              881: b"\1"}  # fmt: skip
+    primary = bytearray(2048)
+    for offset, data in fields.items():
+        primary[offset : offset + len(data)] = data
+    put(disk, 32768, bytes(primary) + b"\xffCD001\1".ljust(2048, b"\0"))
+    put(disk, 20 * 2048, (root + root[:-1] + b"\1").ljust(2048, b"\0"))
+
+
 def md(disk: Disk, at: int = 4096) -> None:
     """Write the superblock of a member of an array, version 1 (Documentation/admin-guide/md, linux/raid/md_p.h)."""
     block = bytearray(4096)
@@ -134,7 +152,7 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
     "zpool": (zpool, ("zfs_member",), ()),
     "lvm": (lvm, ("LVM2_member",), ("pvcreate",)),
     "luks": (luks, ("crypto_LUKS",), ("cryptsetup",)),
-    "iso9660": (lambda disk: put(disk, 32768, b"\x01CD001\x01\0"), ("iso9660",), ()),
+    "iso9660": (iso9660, ("iso9660",), ()),
     "dos": (
         lambda disk: put(
             disk, 446, struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 65536) + bytes(48) + b"\x55\xaa"

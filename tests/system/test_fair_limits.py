@@ -85,7 +85,7 @@ def test_group_of_a_killed_run_is_given_back(dbbench: Any) -> None:
 @pytest.mark.alone
 def test_client_on_the_servers_core_is_named(dbbench: Any) -> None:
     """It is done as asked, and the trial carries W039."""
-    trial = the_trial(dbbench, limited(cpus={"cpus_server": "0", "cpus_client": "0"}))
+    trial = the_trial(dbbench, limited("256MiB", cpus={"cpus_server": "0", "cpus_client": "0"}))
     assert any(w["id"] == "W039" and "load generator on 0" in w["text"] for w in trial["warnings"])
 
 

@@ -75,12 +75,12 @@ def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) ->
 def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
     """The blocks before and after tell what mkfs with discard does, and that mkfs without it does nothing."""
     image = tmp_path / "image"
-    loop.make_image(image, 32 * 2**20)
-    written = loop.image_facts(image).blocks
+    size = 32 * 2**20
+    loop.make_image(image, size)
     for option, kept in (("nodiscard", True), ("discard", False)):
         with loop.attached(image) as device:
             process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
-        assert (loop.image_facts(image).blocks == written) is kept
+        assert (loop.image_facts(image).blocks * 512 >= size) is kept  # the extents of a file need blocks too
 
 
 def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> None:

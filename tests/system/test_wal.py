@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dbbench import process
 from tests.support.plans import installed, plan
 from tests.system.conftest import Dbbench
 
@@ -120,6 +121,8 @@ def _parts(trial: dict[str, object]) -> dict[str, dict[str, object]]:
 @pytest.mark.usefixtures("nothing_left")
 def test_innodb_on_a_bare_device_is_the_floor(dbbench: Dbbench, engine: str) -> None:
     """Its tables lie on the device: read cold from it, written to by a checkpoint, checked; no filesystem is made."""
+    if engine == "mariadb" and " 10.11.7-" in process.run(["mariadbd", "--version"]).stdout:
+        pytest.skip("MariaDB 10.11.7 does not start with its tables on a device")
     trials = driven(dbbench, "1100MiB", fs="raw", engine=installed(engine), workload=SYSBENCH)
     trial = _parts(trials["raw+wal:ext4-nobarrier"])
     assert trial["status"] != "failed", trial["error"]

@@ -64,9 +64,11 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
         assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
-        own = case.name != "postgres"  # InnoDB writes pages out by itself where the load takes long
-        assert server.checkpoints(before, loaded).ended <= own
-        assert server.checkpoints(loaded, after).ended == 1
+        ended = [server.checkpoints(*span).ended for span in ((before, loaded), (loaded, after))]
+        if case.name == "postgres":
+            assert ended == [0, 1]
+        else:  # InnoDB writes pages out by itself too, the more often the longer the load takes
+            assert ended[1]
 
 
 def _at_rest(server: Server) -> dict[str, float]:

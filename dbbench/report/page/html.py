@@ -28,7 +28,6 @@ from dbbench.report.page import fair, nights
 from dbbench.report.page.choose import Choose, choose
 from dbbench.report.page.dots import DotPlot, dot_plots
 from dbbench.report.page.environment import Environment, environment
-from dbbench.report.page.factors import FactorPlot, factor_plots
 from dbbench.report.page.figures import RELATIVE, figures, picture
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
@@ -39,7 +38,7 @@ from dbbench.report.page.nights import Course, NightPlot, night_plots
 from dbbench.report.page.operations import OperationTable, WearTable, operation_tables, snapshot_tables, wear
 from dbbench.report.page.power_loss import HEADINGS, PowerCuts, power_cuts
 from dbbench.report.page.redaction import redacted
-from dbbench.report.page.results import ResultTable, result_table
+from dbbench.report.page.results import FactorPlot, ResultTable, factor_plots, result_table
 from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.telemetry import telemetry

@@ -1,23 +1,29 @@
-"""The results table: one row per arm, one column per measured metric, and a small curve of the throughput."""
+"""Section "Results": the table, with one row per arm, one column per measured metric, and a small curve of the
+throughput; and the factors of a plan: the ratio of each setup to the baseline at each level, as lines that may cross.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from dbbench.compare import Row
+from dbbench.compare import Interaction, Row, interactions
+from dbbench.compare.interaction import LevelRatio
 from dbbench.compare.remarks import Kind, texts
 from dbbench.engines import SERVERLESS
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
+from dbbench.model import titled
+from dbbench.report.page.axes import Frame, Line, LinePlot, padded, polyline
 from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import freedom
-from dbbench.units import GROUP, number
+from dbbench.report.sentences import Parts, freedom, interaction
+from dbbench.units import GROUP, change, interval, level_text, number, round_change
 
 # (heading, metrics). The primary metric of the workload is the first column.
 COLUMNS: Final = (
@@ -247,3 +253,60 @@ def _path(points: list[tuple[int, float | None]], step: float, every: int, top: 
             pieces.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}" + ("" if pen_down else "h.1"))
         pen_down = value is not None
     return "".join(pieces)
+
+
+FRAME: Final = Frame(460, 250, 60, 440, 10, 206)
+LEAST_SPAN: Final = 0.16  # shortest vertical axis, so that differences below 1 % do not look large
+
+
+@dataclass(frozen=True)
+class FactorPlot:
+    """A factor under one engine and workload: its sentence and its chart."""
+
+    parts: Parts
+    plot: LinePlot
+    about: Interaction
+
+
+def factor_plots(groups: Sequence[Group]) -> tuple[FactorPlot, ...]:
+    """Return a chart for each factor of each run, engine and workload; () without factors."""
+    plots: list[FactorPlot] = []
+    runs: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        runs.setdefault((str(group.loaded.path), group.metric.name), []).append(group)
+    for (_, metric), of_run in runs.items():
+        rows = [row for group in of_run for row in group.rows]
+        cells = [cell for group in of_run for cell in group.cells if cell.levels]
+        levels = {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells}
+        for about in interactions(rows, levels, METRICS[metric]):
+            plots.append(FactorPlot(interaction(about), _plot(f"i-{len(plots)}", about, of_run[0].marks), about))
+    return tuple(plots)
+
+
+def _plot(ident: str, about: Interaction, marks: dict[str, Mark]) -> LinePlot:
+    values = [bound for of in about.ratios for bound in (of.ratio, of.lo, of.hi) if bound is not None]
+    x = FRAME.along(-0.25, len(about.levels) - 0.75)
+    y = FRAME.up(*padded(min([1.0, *values]), max([1.0, *values]), LEAST_SPAN, 0.06))
+    changes = FRAME.up(y.low - 1, y.high - 1)  # ticks are round changes (+10 %), not round ratios
+    lines = [Line(marks[about.baseline], polyline((x(index), y(1.0)) for index in range(len(about.levels))))]
+    for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
+        points = [(x(about.levels.index(of.level)), of) for of in about.ratios if of.fs_setup == arm]
+        dots = tuple(
+            (at, y(of.ratio), f"{arm}, {about.factor}={level_text(of.level)}: {change(of.ratio)}, {_interval(of)}")
+            for at, of in points
+        )
+        bars = "".join(f"M{at} {y(of.lo)}V{y(of.hi)}" for at, of in points if of.lo is not None and of.hi is not None)
+        lines.append(Line(marks[arm], polyline((at, height) for at, height, _ in dots), dots, bars))
+    return LinePlot(
+        ident=ident,
+        caption=f"{about.engine} {titled(about.workload, about.variant)}: {about.factor}",
+        frame=FRAME,
+        up=tuple((changes(tick), round_change(1 + tick) if tick else about.baseline) for tick in changes.ticks(6)),
+        along=tuple((x(index), level_text(level)) for index, level in enumerate(about.levels)),
+        lines=tuple(lines),
+        below=about.factor,
+    )
+
+
+def _interval(of: LevelRatio) -> str:
+    return "no interval" if of.lo is None else f"CI {interval(of.lo, of.hi)}"

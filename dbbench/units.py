@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 GROUP: Final = "\u202f"  # narrow no-break space: between groups of digits, and between a number and its unit
 MISSING: Final = "–"  # not measured
@@ -173,3 +173,12 @@ def iso(utc: float, digits: str = "milliseconds") -> str:
 def epoch(text: str) -> float:
     """Parse a time written by `iso`; return epoch seconds."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def finite(value: Any) -> Any:
+    """Return the content of a JSON document with null for each number that is not finite, which JSON does not have."""
+    if isinstance(value, dict):
+        return {str(key): finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

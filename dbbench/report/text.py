@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from dbbench.units import GROUP, inert, on_terminal
+from dbbench.units import GROUP, finite, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines, the same as in help texts
 _NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
@@ -37,7 +36,7 @@ def put_json(content: Any) -> None:
 
 def json_text(content: Any) -> str:
     """Return one JSON document: UTF-8, null for what is not measured, never NaN."""
-    return json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False)
+    return json.dumps(finite(content), ensure_ascii=False, indent=1, allow_nan=False)
 
 
 def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
@@ -67,11 +66,3 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench.metrics.table import METRICS
-from dbbench.units import count, number
+from dbbench.units import count, finite, number
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Event:
 
     def line(self) -> str:
         """Return the event as one line of JSON without the newline; a number that is not finite is null."""
-        return json.dumps({"kind": self.kind, "data": _finite(self.data)}, ensure_ascii=False, default=str)
+        return json.dumps({"kind": self.kind, "data": finite(self.data)}, ensure_ascii=False, default=str)
 
 
 Emit = Callable[[Event], None]
@@ -56,14 +56,6 @@ def parsed(line: str | bytes) -> Event | None:
 
 def ignore(event: Event) -> None:
     """Discard an event."""
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 SPARK: Final = 40  # seconds of throughput in the small chart

@@ -12,18 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
+from dbbench.engines import postgres_sql
 from dbbench.engines.port import Place, Profile, Sessions
-from dbbench.engines.postgres_sql import (
-    CAUSES,
-    COLUMNS,
-    DATABASE,
-    OFF,
-    VIEWS,
-    CheckpointLog,
-    Reading,
-    reading,
-    sessions_statement,
-)
 from dbbench.engines.serving import grown_between, moved, own, total, version_warnings
 from dbbench.engines.settings import Reported, numbers_of, switched_on
 from dbbench.errors import DeadlinePassed, EngineDied
@@ -65,7 +55,7 @@ class PostgresServer:
     """A running PostgreSQL server; implements `port.Server`."""
 
     user = USER
-    database = DATABASE
+    database = postgres_sql.DATABASE
 
     def __init__(
         self, profile: Profile, program: Running, version: str, place: Place, bin: Path, offset: int = 0
@@ -81,12 +71,14 @@ class PostgresServer:
         self.log = place.logs / "server.log"
         self.bin = bin
         self._program = program
-        self._checkpoints = CheckpointLog(self.log, offset)
+        self._checkpoints = postgres_sql.CheckpointLog(self.log, offset)
         self._lock = threading.Lock()
         self._own: Any = None  # the open connection on which counters are read
         self._opened: list[int] = []  # backend pids of all connections that `connect` has opened
         self._opened_before: int | None = None  # sessions of others before the first call of `sessions`
-        self._reading = Reading("", {}, ())  # replaced according to the columns that the server's views have
+        self._reading = postgres_sql.Reading(
+            "", {}, ()
+        )  # replaced according to the columns that the server's views have
         self._lacking: dict[str, None] = {}  # missing view.column, in the order of their discovery
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._block = BLOCK
@@ -109,7 +101,7 @@ class PostgresServer:
             host=str(self.socket_dir),
             port=self.port,
             user=USER,
-            dbname=database or DATABASE,
+            dbname=database or postgres_sql.DATABASE,
             application_name="dbbench",
             options="-c statement_timeout=0",  # explicit, so that PGOPTIONS in the caller's environment has no effect
             sslmode="disable",
@@ -134,10 +126,10 @@ class PostgresServer:
     def prepare(self, slot: bool = False) -> None:
         """Create database and extensions at the first start; `slot`: and a replication slot that keeps the log."""
         with contextlib.closing(self.connect("postgres")) as first, first.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (DATABASE,))
+            cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (postgres_sql.DATABASE,))
             made = cursor.fetchone()[0] == 0
             if made:
-                cursor.execute(f"CREATE DATABASE {DATABASE}")
+                cursor.execute(f"CREATE DATABASE {postgres_sql.DATABASE}")
             self._slot = slot
             if slot:
                 cursor.execute(_RESERVED, (SLOT_NAME, SLOT_NAME))
@@ -212,7 +204,7 @@ class PostgresServer:
 
     def sessions(self) -> Sessions:
         """Return the sessions in pg_stat_activity, and the number counted by pg_stat_database since version 14."""
-        ask = sessions_statement(numbers_of(self.version)[0])
+        ask = postgres_sql.sessions_statement(numbers_of(self.version)[0])
         if self._opened_before is None:
             self._row(ask)  # the server counts a session, also this one, at the end of its first statement
         present, opened, configured = self._row(ask)
@@ -245,7 +237,7 @@ class PostgresServer:
         grown = grown_between(before, after)
         ended = int(grown.get("checkpoints_ended", 0))
         fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
-        causes = {cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in CAUSES}
+        causes = {cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in postgres_sql.CAUSES}
         return CheckpointFacts(
             begun=int(grown.get("checkpoints_begun", 0)),
             ended=ended,
@@ -338,10 +330,12 @@ class PostgresServer:
                 if self._own is None:
                     self._own = self.connect()
                     with self._own.cursor() as cursor:
-                        cursor.execute(COLUMNS, (list(VIEWS),))
+                        cursor.execute(postgres_sql.COLUMNS, (list(postgres_sql.VIEWS),))
                         columns = dict(cursor.fetchall())
-                        cursor.execute(OFF)
-                        self._reading = reading(self.version, columns, [name for (name,) in cursor.fetchall()])
+                        cursor.execute(postgres_sql.OFF)
+                        self._reading = postgres_sql.reading(
+                            self.version, columns, [name for (name,) in cursor.fetchall()]
+                        )
                 with self._own.cursor() as cursor:
                     cursor.execute(statement or self._reading.statement)
                     return cursor.fetchone()

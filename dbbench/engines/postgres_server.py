@@ -76,9 +76,8 @@ class PostgresServer:
         self._own: Any = None  # the open connection on which counters are read
         self._opened: list[int] = []  # backend pids of all connections that `connect` has opened
         self._opened_before: int | None = None  # sessions of others before the first call of `sessions`
-        self._reading = postgres_sql.Reading(
-            "", {}, ()
-        )  # replaced according to the columns that the server's views have
+        # Replaced according to the columns that the server's views have.
+        self._reading = postgres_sql.Reading("", {}, ())
         self._lacking: dict[str, None] = {}  # missing view.column, in the order of their discovery
         self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._block = BLOCK

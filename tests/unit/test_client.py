@@ -24,7 +24,7 @@ from dbbench.plan import catalog
 from dbbench.plan.described import sentences
 from dbbench.process import User
 from dbbench.remote import Network
-from dbbench.report.page import fair
+from dbbench.report.page import environment
 from dbbench.report.page.redaction import redactor
 from dbbench.run.evaluate import work as judged
 
@@ -228,8 +228,8 @@ def test_page_says_where_the_load_came_from() -> None:
     """And what of the network is in the figures."""
     trial = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK, cores=CoresFacts("0-3", "0-7"),
                   client=dataclasses.replace(FACTS, round_trip_ms=0.2134))  # fmt: skip
-    assert fair._cores(trial) == "the server ran on cores 0-3; no load generator ran on its host"
-    said = fair._client(trial)
+    assert environment._cores(trial) == "the server ran on cores 0-3; no load generator ran on its host"
+    said = environment._client(trial)
     assert said is not None and "another host, db2, over TLS" in said and "round trip of about 0.2 ms" in said
 
 

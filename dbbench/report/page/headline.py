@@ -10,7 +10,7 @@ from dbbench.compare import Row, by_host
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status
-from dbbench.report.page.fair import differences
+from dbbench.report.page.environment import differences
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark

@@ -24,10 +24,10 @@ from dbbench.compare.verdict import document_of
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import shipped
-from dbbench.report.page import fair, nights
+from dbbench.report.page import nights
 from dbbench.report.page.choose import Choose, choose
 from dbbench.report.page.dots import DotPlot, dot_plots
-from dbbench.report.page.environment import Environment, environment
+from dbbench.report.page.environment import Environment, conditions, environment
 from dbbench.report.page.figures import RELATIVE, figures, picture
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
@@ -136,7 +136,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         studies=then_and_now(page_groups),
         power_cuts=power_cuts(runs, marks_of(runs)),
         lab_alone=not any(loaded.run.order for loaded in runs),
-        conditions=fair.sentences(page_groups),
+        conditions=conditions(page_groups),
         environment=environment(page_groups),
         method=method(page_groups, redact),
         drawing=_drawing(marks, comparisons, subtitle(page_groups)),

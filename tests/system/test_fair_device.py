@@ -108,7 +108,7 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
 
         def slow_down(_pid: int) -> None:
             disk = disk_below(dbbench.folder)
-            limits.write_text(f"{disk} 20")
+            limits.write_text(f"{disk} 5")  # also slow where others use the disk during the measurement before
             time.sleep(6)
             limits.write_text(f"{disk} 0")
 

@@ -54,9 +54,10 @@ def burner(tmp_path: Path) -> Iterator[str]:
     """Run a process outside of dbbench's process tree that uses a core, under a separate name."""
     name = f"burn{os.getpid()}"
     program = tmp_path / name
-    shutil.copy(shutil.which("yes") or "/usr/bin/yes", program)
+    shutil.copy("/bin/sh", program)
     nothing = subprocess.DEVNULL  # not process.run: it would wait for the end of what holds its pipes
-    subprocess.run(["setsid", "--fork", program], stdin=nothing, stdout=nothing, stderr=nothing, check=True)
+    argv = ["setsid", "--fork", program, "-c", "while :; do :; done"]
+    subprocess.run(argv, stdin=nothing, stdout=nothing, stderr=nothing, check=True)
     deadline = time.monotonic() + 5
     while not named(name) and time.monotonic() < deadline:
         time.sleep(0.01)

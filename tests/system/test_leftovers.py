@@ -18,15 +18,15 @@ pytestmark = pytest.mark.needs("root")
 
 @pytest.fixture
 def sysbench(tmp_path: Path) -> str:
-    """A program of that name which does nothing for a minute."""
-    return shutil.copy(str(shutil.which("sleep")), tmp_path / "sysbench")
+    """A shell of that name: a `sleep` may be one program with all others, which does what its name says."""
+    return shutil.copy("/bin/sh", tmp_path / "sysbench")
 
 
 def test_a_process_that_stays_is_found(tmp_path: Path, sysbench: str) -> None:
     """A load generator that outlives the block is named with its pid."""
     program: subprocess.Popen[bytes] | None = None
     with pytest.raises(AssertionError, match=r"sysbench \(pid \d+\)"), leaving_nothing(tmp_path, within_s=0.2):
-        program = subprocess.Popen([sysbench, "60"])
+        program = subprocess.Popen([sysbench, "-c", "read line"], stdin=subprocess.PIPE)
     assert program is not None
     program.kill()
     program.wait()
@@ -44,7 +44,7 @@ def test_what_others_have_is_not_blamed(tmp_path: Path, image: Path, sysbench: s
     held: Any = loop.attached(image)
     with leaving_nothing(tmp_path / "folder"):
         held.__enter__()
-        program = subprocess.Popen([sysbench, "60"], env=others)
+        program = subprocess.Popen([sysbench, "-c", "read line"], stdin=subprocess.PIPE, env=others)
     held.__exit__(None, None, None)
     program.kill()
     program.wait()

@@ -11,6 +11,7 @@ import contextvars
 import functools
 import os
 import pwd
+import select
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ class Running:
     def wait(self, timeout_s: float) -> int:
         """Return the exit status. Raises DeadlinePassed after `timeout_s`."""
         try:
-            return self.popen.wait(timeout_s)
+            return _ended(self.popen, timeout_s)
         except subprocess.TimeoutExpired:
             raise DeadlinePassed(f"{self.argv[0]} is still running after {timeout_s:.0f} s") from None
 
@@ -93,10 +94,27 @@ class Running:
         if self.popen.poll() is None:
             self.popen.send_signal(how)
             try:
-                return self.popen.wait(self.grace_s)
+                return _ended(self.popen, self.grace_s)
             except subprocess.TimeoutExpired:
                 self.popen.kill()
         return self.popen.wait()
+
+
+def _ended(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Return the exit status as soon as the process ends. Raises subprocess.TimeoutExpired.
+
+    `Popen.wait` with a timeout asks at growing intervals, so it may return 50 ms after the end.
+    """
+    if popen.poll() is None:
+        pidfd = os.pidfd_open(popen.pid)
+        try:
+            ends = select.poll()
+            ends.register(pidfd, select.POLLIN)
+            if not ends.poll(1000 * timeout_s):
+                raise subprocess.TimeoutExpired(popen.args, timeout_s)
+        finally:
+            os.close(pidfd)
+    return popen.wait()
 
 
 def user(*names: str) -> User:

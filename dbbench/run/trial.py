@@ -8,7 +8,9 @@ its stage is a `with`. The details of a stage are in the module of its name in `
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -18,6 +20,7 @@ from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.engines.port import Place, Server
 from dbbench.engines.settings import taken
 from dbbench.machine import kernel_log, threads
+from dbbench.metrics.outcome import Outcome
 from dbbench.model import CeilingFacts, Phase, Status
 from dbbench.operations import Filled, operated
 from dbbench.remote import Client
@@ -115,7 +118,7 @@ def drive(trial: Record, job: Job) -> None:
 
         load, samples, meter = loaded(trial, job, device, ready, place)
 
-        with stage(Phase.CHECK):
+        with stage(Phase.CHECK), reading(load) as outcome:
             filesystem.must_be_healthy(fs)
             facts.checked = engine.check(datadir, settings, place) + dataset.consistent(job, datadir, place)
 
@@ -135,7 +138,7 @@ def drive(trial: Record, job: Job) -> None:
         facts.writes = written_by(job, written)
 
     tears, first = fs.tears_pages_of(durability.page_bytes(facts.effective_settings)), first_host_state(job.journal)
-    judge(trial, Observed(load.outcome(), samples, meter, restored, kernel, engine, tears, first))
+    judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
 
 
 def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place) -> tuple[Load, Samples, Meter]:
@@ -202,6 +205,16 @@ def sampled(job: Job, device: Device, fs: Mounted, server: Server) -> samplers.S
         mounts=(fs.path, *((fs.wal.path,) if fs.wal else ())),
         sessions=sessions_of(job.cell),
     )
+
+
+@contextlib.contextmanager
+def reading(load: Load) -> Iterator[Future[Outcome]]:
+    """Read the load generator's results in a thread within the block, which waits for other programs.
+
+    An error is raised where the outcome is used.
+    """
+    with ThreadPoolExecutor(1) as reader:
+        yield reader.submit(contextvars.copy_context().run, load.outcome)
 
 
 def loads(trial: Record, job: Job) -> Loads:

@@ -99,6 +99,7 @@ class Interrupting:
         if name == "dbbench.cli":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 from dbbench.__main__ import main
 main()"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -31,6 +31,7 @@ T = TypeVar("T")
 Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
+_LONGEST_MS = 2**31 - 1  # poll(2) waits for at most 24 days
 _KEPT = ("SSH_AUTH_SOCK", "XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
          "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
@@ -106,11 +107,14 @@ def _ended(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
     `Popen.wait` with a timeout asks at growing intervals, so it may return 50 ms after the end.
     """
     if popen.poll() is None:
-        pidfd = os.pidfd_open(popen.pid)
+        try:
+            pidfd = os.pidfd_open(popen.pid)
+        except ProcessLookupError:  # it ended and another thread waited for it
+            return popen.wait(timeout_s)
         try:
             ends = select.poll()
             ends.register(pidfd, select.POLLIN)
-            if not ends.poll(1000 * timeout_s):
+            if not ends.poll(min(1000 * timeout_s, _LONGEST_MS)):
                 raise subprocess.TimeoutExpired(popen.args, timeout_s)
         finally:
             os.close(pidfd)

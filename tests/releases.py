@@ -50,6 +50,7 @@ INTO: Final = 'cd "$0" && pivot_root . run/host && umount -l /run/host && exec "
 DIFFERENT: Final = (
     "warnings", "error", "commands", "effective_settings", "settings", "host_state", "engine_features",
     "checkpoints.by_cause",  # only causes that occurred in the window
+    "ceiling.limited",  # only if the load came near the limit of the device
 )  # fmt: skip
 GROWN: Final = ("growth.extents", "growth.preallocated_share")  # null where no table grew
 # Values for which something must have happened in a window of seconds: not in each trial.

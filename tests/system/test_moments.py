@@ -101,7 +101,7 @@ def lane(dbbench: Any, todo: list[Moment]) -> None:
         name, before = f"r{number // 4}", whole(dbbench.folder)
         status, left = stopped_at(dbbench, name, moment)
         assert left == [], f"{moment}: {left}"
-        # Python itself ends with 1 if SIGINT arrives while it starts, before it runs anything of ours.
+        # If SIGINT arrives while Python starts, it ends with status 1 before it runs any code of dbbench.
         expected = (0, 130, 143, -moment.how, *([1] if moment.aim == "begin" else []))
         assert status in expected, f"{moment}: exit {status}"
         assert whole(dbbench.folder).items() >= before.items(), moment

@@ -6,18 +6,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dbbench.errors.warnings import WARNINGS
 from dbbench.model.base import SCHEMA, STANDALONE, Durability, Phase, Scalar, Status
 from dbbench.model.expanded import Settings, Window
 
 
 @dataclass(frozen=True)
 class TrialWarning:
-    """A warning about a trial: an ID of `errors.WARNINGS`, its evidence, and the second to which it belongs."""
+    """A warning about a trial: an ID of WARNINGS, its evidence, and the second to which it belongs."""
 
     id: str
     text: str
     second: int | None = None
-    suspect: bool = False  # True: the trial's status becomes `suspect`
+    suspect: bool | None = None  # True: the trial's status becomes `suspect`. Default: as in WARNINGS
+
+    def __post_init__(self) -> None:
+        if self.suspect is None:
+            kind = WARNINGS.get(self.id)
+            object.__setattr__(self, "suspect", kind is not None and kind.suspect)
 
 
 @dataclass(frozen=True)

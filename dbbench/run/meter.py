@@ -198,7 +198,7 @@ class Meter:
         return (
             *self.server.warnings(),
             *host.load_warnings(self.machine),
-            *([TrialWarning("W127", text, suspect=True)] if text else ()),
+            *([TrialWarning("W127", text)] if text else ()),
         )
 
     def _own_bytes(self) -> int | None:

@@ -106,7 +106,7 @@ class Counters:
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
         self._warnings = []
         if self._fatal or (self.readings and self.first() is None):
-            self._warnings.append(TrialWarning("W013", f"counters: {self._fault}", suspect=True))
+            self._warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""
             self._warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
@@ -165,7 +165,7 @@ def foreign_sessions(
         if 0 <= second <= seconds:  # a session is noticed up to a second later
             second = min(second, seconds - 1)
             if now.configured != before.configured and before.configured:
-                yield TrialWarning("W128", "the server read its configuration again", second, suspect=True)
+                yield TrialWarning("W128", "the server read its configuration again", second)
             if (more := _beyond(now, expected)) > _beyond(before, expected):
                 new = now.present.keys() - before.present.keys()
                 foreign |= new if len(new) <= more else set()
@@ -176,7 +176,7 @@ def foreign_sessions(
         before = now
     if first_seconds:
         texts = [f"{' '.join(session.split())} (second {second})" for session, second in first_seconds.items()]
-        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()), suspect=True)
+        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()))
 
 
 def _beyond(sessions: Sessions, expected: int | None) -> int:

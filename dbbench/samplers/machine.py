@@ -214,7 +214,7 @@ def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWa
     else:
         texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in same_kind]
     more = f" and {len(texts) - _SHOWN} others" if len(texts) > _SHOWN else ""
-    return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first, suspect=True)
+    return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first)
 
 
 Values = Mapping[tuple[str, str], str]

@@ -146,11 +146,11 @@ class Recorder:
         why, unexpected = self.ended_early or document.fault, document.unexpected
         if why:
             kind = "W014" if short else "W013"
-            yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole, suspect=not short)
+            yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole)
         elif not good and not short and not unexpected:
             unexpected = f"expected an entry for each of {len(column)} seconds, read {_span(document.entries)}"
         if unexpected:
-            yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole, suspect=True)
+            yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole)
         if gaps := gap_warning(self.name, column):
             yield gaps
 

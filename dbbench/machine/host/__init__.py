@@ -234,13 +234,13 @@ def warnings(found: Events, seconds: float) -> Iterator[TrialWarning]:
     """Yield W126, W130 and W131 (all suspect) for the events of that many seconds."""
     if found.throttled:
         text = f"the CPUs were throttled {count(found.throttled, 'time')} in {seconds:.0f} s"
-        yield TrialWarning("W126", text, suspect=True)
+        yield TrialWarning("W126", text)
     if found.cache_drops:
         text = f"the machine's page cache was dropped {count(found.cache_drops, 'time')} in {seconds:.0f} s"
-        yield TrialWarning("W130", text, suspect=True)
+        yield TrialWarning("W130", text)
     swapped = (found.swapped_pages or 0) * mmap.PAGESIZE
     if seconds > 0 and swapped / seconds >= SWAPPED_BYTES_PER_S:
-        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped in {seconds:.0f} s", suspect=True)
+        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped in {seconds:.0f} s")
 
 
 def _less(after: int | None, before: int | None) -> int | None:
@@ -358,10 +358,10 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
             text = f"other processes used {percent(load.foreign_share)} of the CPU time in {load.seconds:.0f} s"
             text += f" ({_busiest_text(load.processes, load.foreign_cpu_s)})"
-            warnings_of_load.append(TrialWarning("W012", text, suspect=True))
+            warnings_of_load.append(TrialWarning("W012", text))
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time in {load.seconds:.0f} s"
-        warnings_of_load.append(TrialWarning("W015", text, suspect=True))
+        warnings_of_load.append(TrialWarning("W015", text))
     return (*warnings_of_load, *warnings(load.events, load.seconds))
 
 

@@ -52,7 +52,7 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                 errors.setdefault(trial.error.id, []).append(TrialEvidence(where, trial.error.text, None, None, True))
             for warning in trial.warnings:
                 link = None if warning.second is None else _link(group, trial, warning.second)
-                place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, warning.suspect)
+                place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, bool(warning.suspect))
                 warnings.setdefault(warning.id, []).append(place)
     errors_by_id = all_errors()
     all_findings = [

@@ -72,7 +72,7 @@ def judge(trial: Record, observed: Observed) -> None:
     trial.warn(*(model.TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in failed))
     if (aged := trial.facts.age_engine) is not None and aged.note:
         trial.warn(model.TrialWarning("W113", aged.note))
-    trial.warn(*(model.TrialWarning("W141", text, suspect=True) for text in trial.facts.space.unread))
+    trial.warn(*(model.TrialWarning("W141", text) for text in trial.facts.space.unread))
     trial.warn(*_growth_warnings(trial.facts.growth))
     _device_warnings(trial)
     _work(trial, observed)
@@ -127,7 +127,7 @@ def settings_changed(
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
     if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
-        yield model.TrialWarning("W128", "; ".join(changes), suspect=True)
+        yield model.TrialWarning("W128", "; ".join(changes))
 
 
 def _canary(trial: Record) -> None:
@@ -253,20 +253,20 @@ def _machine_warnings(trial: Record, observed: Observed) -> None:
     first_state = {name: value for name, value in observed.first_state.items() if name in began}
     changed = [*host.changed(first_state, {name: began[name] for name in first_state}), *host.changed(began, ended)]
     if changed:
-        trial.warn(model.TrialWarning("W018", "; ".join(changed), suspect=True))
+        trial.warn(model.TrialWarning("W018", "; ".join(changed)))
     if second := trial.run.host.get("second_kernel"):
         trial.warn(model.TrialWarning("W099", str(second)))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
         text = f"the system clock moved by {slip:+.1f} s during the trial"
-        trial.warn(model.TrialWarning("W023", text, suspect=True))
+        trial.warn(model.TrialWarning("W023", text))
     if trial.series is not None:
         trial.warn(*limits.silent(trial.cell.window, trial.series))
     if trouble := observed.kernel.lines_about_machine():
-        trial.warn(model.TrialWarning("W125", "; ".join(trouble[:3]), suspect=True))
+        trial.warn(model.TrialWarning("W125", "; ".join(trouble[:3])))
     if observed.kernel.lost():
-        trial.warn(model.TrialWarning("W124", "lines of the kernel's log were lost during the trial", suspect=True))
+        trial.warn(model.TrialWarning("W124", "lines of the kernel's log were lost during the trial"))
     if lines := [line for disk in disks for line in observed.kernel.lines_about(disk) or ()]:
-        trial.warn(model.TrialWarning("W020", "; ".join(lines[:3]), suspect=True))
+        trial.warn(model.TrialWarning("W020", "; ".join(lines[:3])))
 
 
 def _device_warnings(trial: Record) -> None:
@@ -278,13 +278,13 @@ def _device_warnings(trial: Record) -> None:
         before, after = disk.image_blocks_before, disk.image_blocks_after
         if before is not None and after is not None and after < before:
             text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
-            trial.warn(model.TrialWarning("W017", text, suspect=not online))
+            trial.warn(model.TrialWarning("W017", text, suspect=False if online else None))
     if not device.existing and device.size_bytes < SMALL_DEVICE:
         trial.warn(model.TrialWarning("W021", f"the device has {size_text(device.size_bytes)}"))
     if disks := disks_with_several([physical_disks(disk) for disk in _disks(device)]):
         trial.warn(model.TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
     if not cache.proved:
-        trial.warn(model.TrialWarning("W010", cache.reason, suspect=True))
+        trial.warn(model.TrialWarning("W010", cache.reason))
     _filesystem_warnings(trial)
 
 

@@ -89,7 +89,7 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
         yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
     if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
         text = f"the load generator used {percent(cores.client_share)} of the cores that it can use ({cores.client})"
-        yield TrialWarning("W016", text, suspect=True)
+        yield TrialWarning("W016", text)
 
 
 def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning]:
@@ -100,7 +100,7 @@ def canary(mine: float | None, others: Sequence[float]) -> Iterator[TrialWarning
     median = statistics.median([mine, *others])
     if abs(mine - median) > CANARY_OFF * median:
         text = f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
-        yield TrialWarning("W040", text, suspect=True)
+        yield TrialWarning("W040", text)
 
 
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
@@ -142,7 +142,7 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
         begin, length = _longest(waiting)
         if length >= SILENT_S:
             text = f"{disk} completed no request for {length} s while one was pending"
-            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin, suspect=True)
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin)
 
 
 def _longest(flags: Sequence[bool]) -> tuple[int, int]:
@@ -210,7 +210,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     if len(slow) >= LEAST_SECONDS:
         text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
         comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
-        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0], suspect=True)
+        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0])
 
 
 def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:

@@ -165,7 +165,7 @@ def not_compared(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
 def explained(fact: WorkFacts, outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
     """Yield W151 for too few flushes or too little log if the load may have a reason for it."""
     if _outside(fact) and _may_be_temporary(fact, outcome, cell):
-        yield TrialWarning("W151", _text(fact), suspect=True)
+        yield TrialWarning("W151", _text(fact))
 
 
 def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
@@ -210,12 +210,12 @@ def warnings(facts: ClientFacts | None) -> Iterator[TrialWarning]:
     drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
         text = f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to {error:.3f} s"
-        yield TrialWarning("W103", text, suspect=True)
+        yield TrialWarning("W103", text)
     if facts.tool_here and release(facts.tool) != release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
     if facts.others_share is not None and facts.others_share >= OTHERS:
         text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors of {facts.hostname}"
-        yield TrialWarning("W105", text, suspect=True)
+        yield TrialWarning("W105", text)
 
 
 def release(version: str) -> str:

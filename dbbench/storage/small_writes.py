@@ -22,7 +22,7 @@ from dbbench.model import SyncFacts
 
 APPEND_BYTES: Final = 16 * 2**10
 _MOST: Final = 4096  # most appends of one row: 64 MiB in total
-_LONGEST_S, _SHORTEST_S = 0.5, 0.03
+_LONGEST_S, _SHORTEST_S = 0.4, 0.03
 _SHARE: Final = 1 / 60  # share of the measured window for each row, as for the bare device, which is measured longer
 _CALLS: Final[dict[str, Callable[[int], None]]] = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
@@ -33,8 +33,8 @@ _UNITS_AT: Final = 0xA8  # stx_atomic_write_unit_min and stx_atomic_write_unit_m
 def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
     """Append 16 KiB to a new file of the directory again and again, each followed by an fsync or fdatasync.
 
-    Returns a row for each of the two and "", or () and the reason. It lasts at most half a second for each, a sixtieth
-    of the window if that is shorter. The file is removed.
+    Returns a row for each of the two and "", or () and the reason. It lasts at most 0.4 s for each, a sixtieth of
+    the window if that is shorter. The file is removed.
     """
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     block = random.Random(seed).randbytes(APPEND_BYTES)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dbbench import process
 from dbbench.machine import namespaces
+from dbbench.storage.devices import sysfs
 
 MIB = 2**20
 SIZE = 64 * MIB  # bytes
@@ -39,13 +40,21 @@ class Disk:
 
 
 def new_disk(folder: Path, size: int = SIZE) -> Disk:
-    """Return a blank disk, which exists until losetup -d."""
+    """Return a blank disk, which exists until `detach`."""
     folder.mkdir(exist_ok=True)
     image = folder / "disk"
     image.touch(0o600)
     os.truncate(image, size)
     name = process.run(["losetup", "--find", "--show", "--partscan", image]).stdout.strip()
     return Disk(Path(name), image, folder)
+
+
+def detach(path: Path | str) -> None:
+    """Detach a loop device and wait until it is gone: it stays while another process of the machine has it open."""
+    file = Path("/sys/block", Path(path).name, "loop/backing_file")
+    backing = sysfs.read(file)
+    process.run(["losetup", "-d", path])
+    assert not process.wait_while(lambda: sysfs.read(file) == backing, 30)
 
 
 def mkfs(disk: Disk, *options: str) -> None:
@@ -144,7 +153,7 @@ def second_loop(disk: Disk) -> Iterator[None]:
     (name := disk.folder / "hard-link").hardlink_to(disk.image)
     second = process.run(["losetup", "--find", "--show", name]).stdout.strip()
     yield
-    process.run(["losetup", "-d", second])
+    detach(second)
 
 
 @contextlib.contextmanager
@@ -152,7 +161,7 @@ def loop_on_top(disk: Disk) -> Iterator[None]:
     """Attach a loop device to the device."""
     upper = process.run(["losetup", "--find", "--show", disk.path]).stdout.strip()
     yield
-    process.run(["losetup", "-d", upper])
+    detach(upper)
 
 
 def _partition(disk: Disk, verb: int, start: int = 0, length: int = 0) -> None:
@@ -216,7 +225,7 @@ def member_of_mounted_btrfs(disk: Disk) -> Iterator[None]:
     yield
     namespaces.unmount(point)
     process.run(["btrfs", "device", "scan", "--forget", disk.path])
-    process.run(["losetup", "-d", other.path])
+    detach(other.path)
 
 
 @contextlib.contextmanager

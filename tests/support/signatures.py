@@ -119,12 +119,12 @@ def lvm(disk: Disk) -> None:
 
 def unmounted_btrfs_member(disk: Disk) -> None:
     """Make the second device of a btrfs that is not mounted and whose first device is missing."""
-    from tests.support.planted import new_disk
+    from tests.support.planted import detach, new_disk
 
     other = new_disk(disk.folder / "first")
     process.run(["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path])
     process.run(["btrfs", "device", "scan", "--forget", disk.path])
-    process.run(["losetup", "-d", other.path])
+    detach(other.path)
 
 
 def luks(disk: Disk) -> None:

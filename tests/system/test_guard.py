@@ -34,6 +34,7 @@ from tests.support.planted import (
     SIZE,
     Disk,
     beside,
+    detach,
     mkfs,
     mounted,
     new_disk,
@@ -50,7 +51,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     """Yield a user's blank disk."""
     made = new_disk(tmp_path / "one")
     yield made
-    process.run(["losetup", "-d", made.path])
+    detach(made.path)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def victim(tmp_path: Path) -> Iterator[Disk]:
     """A second one."""
     made = new_disk(tmp_path / "two")
     yield made
-    process.run(["losetup", "-d", made.path])
+    detach(made.path)
 
 
 @pytest.fixture(autouse=True)
@@ -414,7 +415,7 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(disk: Disk, tm
             assert f"it is a device of the mounted btrfs with UUID {uuid_of(other)}" in texts
     finally:
         os.close(fd)
-        process.run(["losetup", "-d", other.path])
+        detach(other.path)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -21,10 +21,10 @@ from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices import block, condition, guard, hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import formatted
-from tests.support import foreign
+from tests.support import foreign, planted
 from tests.support.foreign import ACTIONS, AT, MARK, PATTERN
 from tests.support.permit import Permit
-from tests.support.planted import OPEN, Disk, beside, new_disk
+from tests.support.planted import OPEN, Disk, beside, detach, new_disk
 from tests.support.setups import shipped
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
@@ -49,7 +49,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     """A blank disk of another person."""
     made = new_disk(tmp_path / "disk", SIZE)
     yield made
-    process.run(["losetup", "-d", made.path])
+    detach(made.path)
 
 
 @contextlib.contextmanager
@@ -201,10 +201,8 @@ def test_a_writer_on_a_held_device_is_refused(disk: Disk) -> None:
             with pytest.raises(DeviceInUse, match=f"opened for writing by process {writer.pid} "):
                 filesystems.make(shipped("ext4"), device)
             assert disk.digest() == before
-        upper = process.run(["losetup", "--find", "--show", disk.path]).stdout.strip()
-        with pytest.raises(DeviceInUse, match="attached to the same data"):
+        with planted.loop_on_top(disk), pytest.raises(DeviceInUse, match="attached to the same data"):
             filesystems.make(shipped("ext4"), device)
-        process.run(["losetup", "-d", upper])
         filesystems.make(shipped("ext4"), device)
         writer = subprocess.Popen([sys.executable, "-c", OPEN, disk.path, str(os.O_RDWR)], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE)  # fmt: skip

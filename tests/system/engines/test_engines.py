@@ -59,8 +59,7 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         # A session of PostgreSQL hands its counts in when it has ended.
         loaded = _when(server, lambda now: (server.written_bytes(before, now) or 0) > ROWS * 100)
         assert (server.dirty_bytes() or 0) > 0
-        server.checkpoint()
-        assert server.dirty_bytes() == 0
+        assert any(_cleaned(server) for _ in range(5))
         after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
         assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
@@ -69,6 +68,12 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
             assert ended == [0, 1]
         else:  # InnoDB writes pages out by itself too, the more often the longer the load takes
             assert ended[1]
+
+
+def _cleaned(server: Server) -> bool:
+    """Write a checkpoint; return whether nothing is dirty. InnoDB's own threads may write to a page at any moment."""
+    server.checkpoint()
+    return server.dirty_bytes() == 0
 
 
 def _at_rest(server: Server) -> dict[str, float]:

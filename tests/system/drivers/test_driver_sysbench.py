@@ -151,13 +151,14 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
 
 @on_mariadb
 def test_under_a_rate_latency_has_the_wait_in_the_queue(drive: Any, mariadb: Any, stall: Any) -> None:
-    """A stall of 1.5 s in a window of 3 delays half of the schedule, not the two events that met it."""
+    """A stall of 1.5 s in a window of 3 delays half of the schedule, not the two events that met it. On a busy machine
+    not all of the schedule's 300 events end within the window."""
     outcome = drive(
         mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=3, clients=2, rate=100, **SMALL,
         during=lambda load: stall(load.task.server, 1.5),
     ).outcome  # fmt: skip
     assert outcome.histogram.percentile_ms(95) > 1000
-    assert outcome.transactions == pytest.approx(300, rel=0.4)
+    assert 100 <= outcome.transactions <= 420  # two of a hundred would not be 5 %
     assert outcome.histogram.total == pytest.approx(outcome.transactions, rel=0.1)
 
 

@@ -250,14 +250,17 @@ def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: No
     refused: list[subprocess.CompletedProcess[str]] = []
 
     def run_again(pid: int) -> None:
-        first = [psutil.Process(pid), *psutil.Process(pid).children()]  # the command and the process of its trial
+        command = psutil.Process(pid)
+        first = [command, *command.children(recursive=True)]
         for process in first:
-            process.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a program that has just ended
+                process.suspend()
         try:
             refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
         finally:
             for process in first:
-                process.resume()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     dbbench.run_and("plan.toml", dbbench.in_window, run_again)
     assert "E803" in refused[0].stderr

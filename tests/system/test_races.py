@@ -21,10 +21,10 @@ from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices import block, condition, guard, hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import formatted
-from tests.support import foreign, planted
+from tests.support import foreign
 from tests.support.foreign import ACTIONS, AT, MARK, PATTERN
 from tests.support.permit import Permit
-from tests.support.planted import OPEN, Disk, beside, detach, new_disk
+from tests.support.planted import OPEN, Disk, beside, detach, loop_on_top, new_disk
 from tests.support.setups import shipped
 
 pytestmark = pytest.mark.needs("root", "losetup", "wipefs", "blkid", "mkfs.ext4", "fs:ext4")
@@ -201,7 +201,7 @@ def test_a_writer_on_a_held_device_is_refused(disk: Disk) -> None:
             with pytest.raises(DeviceInUse, match=f"opened for writing by process {writer.pid} "):
                 filesystems.make(shipped("ext4"), device)
             assert disk.digest() == before
-        with planted.loop_on_top(disk), pytest.raises(DeviceInUse, match="attached to the same data"):
+        with loop_on_top(disk), pytest.raises(DeviceInUse, match="attached to the same data"):
             filesystems.make(shipped("ext4"), device)
         filesystems.make(shipped("ext4"), device)
         writer = subprocess.Popen([sys.executable, "-c", OPEN, disk.path, str(os.O_RDWR)], stdin=subprocess.PIPE,

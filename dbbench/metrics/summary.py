@@ -48,12 +48,15 @@ def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
 
 
 def stalled_seconds(window: Window, tps: Column) -> float | None:
-    """Return the seconds of the window below STALL × its median, or None without throughput per second."""
+    """Return how many seconds of the window were stalls, or None without throughput per second."""
     measured = [value for value in measured_seconds(window, tps) if value is not None]
-    if not measured:
-        return None
-    median = statistics.median(measured)
-    return float(sum(value < STALL * median for value in measured)) if median else float(len(measured))
+    return float(sum(_stalls(measured))) if measured else None
+
+
+def _stalls(measured: Sequence[float]) -> list[bool]:
+    """Return for each second whether it was a stall: below STALL × their median, or without any transaction."""
+    limit = STALL * statistics.median(measured)
+    return [value < limit or value == 0 for value in measured]
 
 
 def per_hour(stalled_s: float | None, seconds: float) -> float | None:
@@ -78,18 +81,24 @@ def syncs(found: FilesystemFacts) -> dict[str, float | None]:
 
 
 def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50."""
+    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50.
+
+    If most seconds were without a transaction, there is no floor. CV needs two seconds and a transaction.
+    """
     measured = [value for value in measured_seconds(window, tps) if value is not None]
     p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
     ratios: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
-    median = statistics.median(measured) if measured else 0.0
-    if len(measured) < 2 or not median:
+    if not measured:
         return {**ratios, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
-    floor = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
-    stalls = [v < STALL * median for v in measured]
-    longest = max((len(list(run)) for stalled, run in itertools.groupby(stalls) if stalled), default=0)
-    cv = statistics.stdev(measured) / statistics.fmean(measured)
-    return {**ratios, "tps_cv": cv, "tps_floor": floor / median, "longest_stall_s": float(longest)}
+    mean, median = statistics.fmean(measured), statistics.median(measured)
+    first_percentile = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
+    longest = max((len(list(run)) for stalled, run in itertools.groupby(_stalls(measured)) if stalled), default=0)
+    return {
+        **ratios,
+        "tps_cv": statistics.stdev(measured) / mean if len(measured) > 1 and mean else None,
+        "tps_floor": first_percentile / median if len(measured) > 1 and median else None,
+        "longest_stall_s": float(longest),
+    }
 
 
 def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:

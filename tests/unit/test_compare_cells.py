@@ -23,7 +23,7 @@ from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
 from dbbench.compare.remarks import Kind, has, texts
 from dbbench.compare.scatter import levels, two_levels
 from dbbench.compare.unpaired import welch
-from dbbench.metrics.summary import stability
+from dbbench.metrics.summary import stability, stalled_seconds
 from dbbench.model import Status, Trial, TrialWarning, Window
 from dbbench.report.sentences import crossing, plain_text
 
@@ -113,6 +113,15 @@ def test_stability_of_a_window() -> None:
     found = stability(Window("fixed", 2, 17), tps, {"p50_ms": 2.0, "p99_ms": 9.0})
     assert (found["longest_stall_s"], found["tps_floor"], found["p99_to_p50"]) == (3.0, 0.0, 4.5)
     assert found["tps_cv"] == pytest.approx(math.sqrt((11 * 31.25**2 + 5 * 68.75**2) / 15) / 68.75)
+
+
+def test_a_window_that_mostly_stood_still() -> None:
+    """Its median is 0: the stalls are the seconds without a transaction, and there is no floor."""
+    window, tps = Window("fixed", 0, 9), [50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 250.0, 50.0, 50.0]
+    found = stability(window, tps, {})
+    assert (found["longest_stall_s"], stalled_seconds(window, tps)) == (5.0, 5.0)
+    assert (found["tps_floor"], found["tps_cv"] is None) == (None, False)
+    assert stability(window, [0.0] * 9, {})["tps_cv"] is None
 
 
 def test_gate_and_all_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

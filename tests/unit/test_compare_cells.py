@@ -115,8 +115,8 @@ def test_stability_of_a_window() -> None:
     assert found["tps_cv"] == pytest.approx(math.sqrt((11 * 31.25**2 + 5 * 68.75**2) / 15) / 68.75)
 
 
-def test_a_window_that_mostly_stood_still() -> None:
-    """Its median is 0: the stalls are the seconds without a transaction, and there is no floor."""
+def test_stability_if_most_seconds_have_no_transaction() -> None:
+    """The median is 0, so a stall is a second without a transaction, and the floor is not defined."""
     window, tps = Window("fixed", 0, 9), [50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 250.0, 50.0, 50.0]
     found = stability(window, tps, {})
     assert (found["longest_stall_s"], stalled_seconds(window, tps)) == (5.0, 5.0)

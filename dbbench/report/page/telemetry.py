@@ -91,14 +91,11 @@ class Telemetry:
         return float(np.median(values)) if values.size else None
 
     def stalls(self, trial: Trial) -> list[int]:
-        """Return the seconds of the window below a tenth of the trial's median throughput, counted from the start of
-        the warm-up.
-        """
+        """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start of the warm-up."""
         tps, window = self.values(trial.id, "tps"), self.window(trial, "tps")
         if not window.size:
             return []
-        floor = STALL * float(np.median(window))
-        low = (tps < floor) if floor else np.isfinite(tps)
+        low = (tps < STALL * float(np.median(window))) | (tps == 0)
         return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:

@@ -10,7 +10,7 @@ LINK    := $(PREFIX)/bin/dbbench
 export TOX_DISCOVER ?= $(shell ls -d "$$HOME"/.pyenv/versions/3.1[1-4].*/bin/python 2>/dev/null | paste -sd:)
 OTHERS  := $(shell $(PYTHON) -c 'import sys; print(*(f"lint-py3{n}," for n in range(11, 15) if n != sys.version_info[1]), sep="")')
 
-.PHONY: help root demo install uninstall own-link test test-all quick soak bench releases dist image bundle release map docs packages test-packages clean
+.PHONY: help root demo install uninstall own-link test test-all quick coverage soak bench releases dist image bundle release map docs packages test-packages clean
 
 help:
 	@echo 'make demo       benchmark ext4, xfs and btrfs with PostgreSQL and MariaDB on loop files (10 minutes, 8 GiB of disk)'
@@ -19,6 +19,7 @@ help:
 	@echo 'make test       run linters and the tests that every machine supports (25 minutes on two cores)'
 	@echo 'make test-all   run tests that need long builds or repetition: second kernel, MySQL, other releases (24 minutes)'
 	@echo 'make quick      run linters and the tests that do not need root (5 minutes)'
+	@echo 'make coverage   run the unit tests with coverage (5 minutes)'
 	@echo 'make soak       run the long tests: hundreds of kills and power losses (many hours)'
 	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
 	@echo 'make docs       run the commands of docs/tutorial.md and write their output into it (10 minutes)'
@@ -66,14 +67,16 @@ own-link:
 	@case "$$(readlink "$(LINK)" || { test ! -e "$(LINK)" || echo file; })" in ''|*/$(BIN)/dbbench) ;; *) echo 'error: $(LINK) was not created by make install. Nothing was changed.' >&2; exit 2 ;; esac
 
 test: test-packages $(VENV)/.done-test
-	rm -f .coverage*
 	$(BIN)/tox run -e tests
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
 test-all: test-packages $(VENV)/.done-test
 	$(BIN)/tox run -e $(OTHERS)long
 quick: $(VENV)/.done-test
 	$(BIN)/tox run -e quick
+coverage: $(VENV)/.done-test
+	rm -f .coverage*
+	$(BIN)/tox run -e coverage
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 soak: test-packages $(VENV)/.done-test
 	$(BIN)/tox run -e soak
 bench: test-packages $(VENV)/.done-test

@@ -86,6 +86,7 @@ ITEMS: Final = (
     Item("generating them changed nothing", unchanged),
     Item("make test", command("make", "test")),
     Item("make test-all", command("make", "test-all")),
+    Item("make coverage", command("make", "coverage")),
     Item("the demo, twice", demo_twice),
     Item("make bench", command("make", "bench")),
     Item("packages", command("make", "dist")),

@@ -21,12 +21,12 @@ from dbbench.drivers.tool import cancelled, fault
 from dbbench.engines.port import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.summary import stalls
 from dbbench.model import TrialWarning
 
 # An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs every 5 s.
 AFTER_S: Final = 5
 AT: Final = 0.3  # share of the window: enough before the statement for a comparison, and most of the window after it
-STALL: Final = 0.10  # share of the median rate before the statement, like `summary.STALL`
 _CANCEL_S: Final = 10.0
 
 
@@ -112,7 +112,7 @@ def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) ->
     seen = outcome.between(first, last) if outcome.between is not None and last > first else None
     return {
         "during_tps_ratio": statistics.fmean(around) / statistics.fmean(before) if usual and around else None,
-        "during_stall_s": float(sum(tps < STALL * usual for tps in around)) if usual else None,
+        "during_stall_s": float(sum(stalls(around, usual))) if usual else None,
         "during_p999_ms": seen.histogram.percentile_ms(99.9) if seen is not None else None,
         "during_max_ms": seen.longest_ms if seen is not None else None,
     }

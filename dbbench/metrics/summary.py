@@ -17,7 +17,7 @@ SHORT_WINDOW_S: Final = (
 )
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
 SCAN_OF_CLONE: Final = "scan: clone"
-STALL: Final = 0.10  # a second below this share of the trial's median throughput is a stall
+STALL: Final = 0.10  # a second below this share of the usual throughput is a stall
 
 
 def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
@@ -50,13 +50,12 @@ def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
 def stalled_seconds(window: Window, tps: Column) -> float | None:
     """Return how many seconds of the window were stalls, or None without throughput per second."""
     measured = [value for value in measured_seconds(window, tps) if value is not None]
-    return float(sum(_stalls(measured))) if measured else None
+    return float(sum(stalls(measured, statistics.median(measured)))) if measured else None
 
 
-def _stalls(measured: Sequence[float]) -> list[bool]:
-    """Return for each second whether it was a stall: below STALL × their median, or without any transaction."""
-    limit = STALL * statistics.median(measured)
-    return [value < limit or value == 0 for value in measured]
+def stalls(tps: Iterable[float], usual: float) -> list[bool]:
+    """Return for each second whether it was a stall: below STALL × the usual tps, or without any transaction."""
+    return [value < STALL * usual or value == 0 for value in tps]
 
 
 def per_hour(stalled_s: float | None, seconds: float) -> float | None:
@@ -92,7 +91,8 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
         return {**ratios, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
     mean, median = statistics.fmean(measured), statistics.median(measured)
     first_percentile = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
-    longest = max((len(list(run)) for stalled, run in itertools.groupby(_stalls(measured)) if stalled), default=0)
+    stalled = itertools.groupby(stalls(measured, median))
+    longest = max((len(list(run)) for is_stall, run in stalled if is_stall), default=0)
     return {
         **ratios,
         "tps_cv": statistics.stdev(measured) / mean if len(measured) > 1 and mean else None,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dbbench.metrics.series import Series
-from dbbench.metrics.summary import STALL
+from dbbench.metrics.summary import stalls
 from dbbench.model import Phase, Trial
 from dbbench.report.page.groups import Group
 
@@ -95,8 +95,8 @@ class Telemetry:
         tps, window = self.values(trial.id, "tps"), self.window(trial, "tps")
         if not window.size:
             return []
-        low = (tps < STALL * float(np.median(window))) | (tps == 0)
-        return [int(second) for second in np.flatnonzero(low & self._inside[trial.id])]
+        stalled = stalls(tps.tolist(), float(np.median(window)))
+        return [int(second) for second in np.flatnonzero(np.array(stalled) & self._inside[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:
         """Return the seconds in which the server began a checkpoint."""

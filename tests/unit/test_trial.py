@@ -162,3 +162,16 @@ def test_clock_is_anchor_plus_monotonic_time() -> None:
     clock = Clock(utc=time.time() + 3600)
     assert clock.now_utc() == pytest.approx(time.time() + 3600, abs=0.1)
     assert clock.slip_s() == pytest.approx(-3600, abs=0.1)
+
+
+def test_a_stop_between_the_readings_of_two_clocks_is_no_slip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stops for a moment after the first reading of the system clock."""
+    clock, now, stops = Clock(), time.time, [0.5]
+
+    def stopped() -> float:
+        system = now()
+        time.sleep(stops.pop() if stops else 0)
+        return system
+
+    monkeypatch.setattr(time, "time", stopped)
+    assert abs(clock.slip_s()) < 0.2 and not stops

@@ -20,7 +20,7 @@ from typing import Final
 
 NETWORK: Final = "198.18.77"  # reserved for benchmarks of networks (RFC 2544) and not routed
 NEEDS: Final = ("root", "dropbear", "dropbearkey", "ssh", "ssh-keygen", "unshare", "nsenter", "ip", "openssl")
-_UP_S: Final = 20.0
+_UP_S: Final = 120.0
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class Dbbench:
             if not done and event is not None and at(event):
                 do(child.pid)
                 done = True
-        child.communicate(timeout=60)
+        child.communicate(timeout=HANGS_S)
         assert done, "".join(said)
         return child.returncode, "".join(said)
 

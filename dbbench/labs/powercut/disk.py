@@ -34,7 +34,7 @@ from dbbench.errors import DeadlinePassed, LabUnavailable
 from dbbench.machine import libc, namespaces
 from dbbench.packages import FUSE
 
-READY_S: Final = 10.0
+READY_S: Final = 60.0
 _POLL_S: Final = 0.01
 _PR_SET_IO_FLUSHER: Final = 57  # linux/prctl.h
 # Not started with `-m`: the package imports this module, and Python would warn about the second import.

@@ -79,10 +79,11 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
             dbbench("run", "plan.toml", "--name", "r")
         (trial,) = dbbench.trials().values()
         ceilings = {row["name"]: row["iops"] for row in trial["ceiling"]["rows"]}
-        assert ceilings["write_8k"] < 200 < ceilings["read_8k"]
-        if trial["ceiling"]["limited"]:
+        told = ceilings["write_8k"] < 200 < ceilings["read_8k"]  # in 0.1 s each, when all may stand still
+        if told and trial["ceiling"]["limited"]:
             break
         shutil.rmtree(dbbench.folder / "results")
+    assert told, ceilings
     assert re.search(r"writes constant at 1\d\d(\.\d)? IOPS.* delivers 1\d\d", trial["ceiling"]["limited"])
     assert "W042" in {w["id"] for w in trial["warnings"]}
 
@@ -91,10 +92,15 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
 def test_free_device_is_not_called_limited(dbbench: Any) -> None:
     """The ceiling stands beside the throughput; a loop file's own scatter is no limit that somebody set."""
     dbbench.plan(plan(workload=TPCB, seed=1))
-    dbbench("run", "plan.toml", "--name", "r")
-    (trial,) = dbbench.trials().values()
-    assert [row["name"] for row in trial["ceiling"]["rows"]][:2] == ["write_8k_fdatasync", "write_16k_fdatasync"]
-    assert 0 < trial["ceiling"]["tps_share"] < 20
+    for _ in range(3):  # three seconds may be equal by chance, and near a ceiling that was measured on a busy disk
+        dbbench("run", "plan.toml", "--name", "r")
+        (trial,) = dbbench.trials().values()
+        if trial["ceiling"]["limited"] == "" and trial["ceiling"]["tps_share"]:
+            break
+        shutil.rmtree(dbbench.folder / "results")
+    single, double = trial["ceiling"]["rows"][:2]
+    assert [single["name"], double["name"]] == ["write_8k_fdatasync", "write_16k_fdatasync"]
+    assert trial["ceiling"]["tps_share"] == pytest.approx(trial["summary"]["tps"] / single["iops"], rel=0.001)
     assert trial["ceiling"]["limited"] == ""
 
 
@@ -112,9 +118,12 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
             time.sleep(6)
             limits.write_text(f"{disk} 0")
 
-        dbbench.run_and("plan.toml", dbbench.in_window, slow_down)
-    (trial,) = dbbench.trials().values()
-    told = [warning for warning in trial["warnings"] if warning["id"] == "W136"]
+        for _ in range(4):  # it needs three whole seconds of iostat's, and a ceiling that nobody disturbed
+            dbbench.run_and("plan.toml", dbbench.in_window, slow_down)
+            (trial,) = dbbench.trials().values()
+            if told := [warning for warning in trial["warnings"] if warning["id"] == "W136"]:
+                break
+            shutil.rmtree(dbbench.folder / "results")
     assert told and "before the run its slowest rate was" in told[0]["text"], trial["warnings"]
     assert trial["status"] == "suspect"
 
@@ -154,7 +163,7 @@ def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:
     (dbbench.folder / "mine/fs_setups").mkdir(parents=True)
     setup = 'title = "ext4 with discard"\nmkfs = { family = "ext4" }\nmount = ["noatime", "discard"]\n'
     (dbbench.folder / "mine/fs_setups/ext4-discard.toml").write_text(setup)
-    dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1, measure="2s"))
+    dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1))
     dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
     notes = [note for row in rows(dbbench) for note in row["notes"] if row["fs_setup"] == "ext4-discard"]
     assert "online discard differs (on; baseline: off)" in notes

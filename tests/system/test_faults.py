@@ -101,8 +101,8 @@ def stand_still(process: psutil.Process, seconds: float) -> None:
 
 
 def stopped(name: str) -> Callable[[int], None]:
-    """A process of the trial is stopped for a second and a half."""
-    return lambda pid: stand_still(below(pid, name)[0], 1.5)
+    """A process of the trial is stopped for three seconds: states are read every second, and may be read late."""
+    return lambda pid: stand_still(below(pid, name)[0], 3)
 
 
 def stop_trial(pid: int) -> None:
@@ -233,7 +233,7 @@ def beside(folder: Path) -> Iterator[None]:
 def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
     """The trial is marked as the fault's row says, and everything is released."""
     setup, plant, marks, ids = FAULTS[name]
-    dbbench.plan(plan(setup, SERVER, device=SIZE))
+    dbbench.plan(plan(setup, SERVER, measure="6s", device=SIZE))
 
     def do(pid: int) -> None:
         images[:] = list((dbbench.folder / "results/r").glob(".dbbench-*.img"))
@@ -278,7 +278,11 @@ def test_a_results_folder_that_disappears_is_an_error(disappears: str, dbbench: 
     folder = dbbench.folder / "results/r"
 
     def do(_pid: int) -> None:
-        shutil.rmtree(folder) if disappears == "removed" else folder.rename(folder.with_name("elsewhere"))
+        if disappears == "renamed":
+            folder.rename(folder.with_name("elsewhere"))
+            return
+        for _ in range(5):  # the run may add a file while they are removed
+            shutil.rmtree(folder, ignore_errors=True)
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
     assert status == 2 and "E804" in said, said[-2000:]
@@ -327,10 +331,15 @@ def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: 
         with beside(tmp_path), busy():
             time.sleep(2)
 
-    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, do)
-    (trial,) = dbbench.trials().values()
-    assert (status, trial["error"]) == (0, None)
-    assert not {"W020", "W125", *UNDISTURBED} & {warning["id"] for warning in trial["warnings"]}, trial["warnings"]
+    for _ in range(3):  # a virtual machine that its host stops has stood still, or its clock has moved
+        status, _ = dbbench.run_and("plan.toml", dbbench.in_window, do)
+        (trial,) = dbbench.trials().values()
+        assert (status, trial["error"]) == (0, None)
+        told = {"W020", "W125", *UNDISTURBED} & {warning["id"] for warning in trial["warnings"]}
+        if not told:
+            break
+        shutil.rmtree(dbbench.folder / "results")
+    assert not told, trial["warnings"]
 
 
 def test_a_helper_thread_that_dies_fails_the_trial(dbbench: Any, nothing_left: None, tmp_path: Path) -> None:

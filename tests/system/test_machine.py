@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dbbench import process as programs
 from dbbench.machine.limits import cgroup
 from dbbench.machine.namespaces import mounts_of
 from tests.support.leftovers import GONE_S, below, left_of
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf", "nsenter"
 POSTGRES = {"workload": {"name": "pgbench-tpcb", "scale": 1, "clients": 2}, "memory": "256MiB"}
 MARIADB = {"engine": "mariadb", "device": {"size": "1GiB"},
            "workload": {"name": "sysbench-oltp-read-write", "table_size": 10000, "clients": 2}}  # fmt: skip
-HELD_S = 1.3  # every state lasts longer than the second between two looks
+NOTICED_S = 10.0  # the sampler looks once a second, on a busy machine later; then its test fails
 
 Plant = Callable[[int], None]
 
@@ -41,6 +42,17 @@ def psql(server: psutil.Process, *statements: str) -> None:
     """Statements in a session of another client of the server."""
     words = [word for statement in statements for word in ("-c", statement)]
     within(server, "psql", "-X", "-h", "/run/dbbench/s", "-U", "dbbench", "-d", "dbbench", *words)
+
+
+def noticed(pid: int, *words: str) -> None:
+    """Wait until the sampler has written down all of them, at most NOTICED_S."""
+    trials = Path(psutil.Process(pid).cwd(), "results/r/trials")
+
+    def missing() -> list[str]:
+        seen = "".join(path.read_text() for path in trials.glob(".partial-*/raw/machine.jsonl"))
+        return [word for word in words if word not in seen]
+
+    programs.wait_while(missing, NOTICED_S)
 
 
 @contextlib.contextmanager
@@ -84,19 +96,25 @@ def _home(process: psutil.Process, point: Path, version: int) -> Path:
 
 
 def freeze_server(version: int) -> Plant:
-    """All processes of the server, for two seconds."""
+    """All processes of the server, for two seconds at least."""
 
     def plant(pid: int) -> None:
         with frozen(version, below(pid, "postgres")):
             time.sleep(2)
+            noticed(pid, "frozen")
 
     return plant
 
 
 def freeze_load(pid: int) -> None:
-    """The load generator, for two seconds."""
+    """The load generator, for two seconds at least."""
     with frozen(1, below(pid, "pgbench")):
         time.sleep(2)
+        noticed(pid, "frozen")
+
+
+# What the sampler writes down of `settings`.
+SETTINGS = ("nice of pgbench", "/run/dbbench/mnt: ", "read_ahead_kb", "nr_requests", "scheduler", "memory.")
 
 
 def settings(pid: int) -> None:
@@ -109,7 +127,9 @@ def settings(pid: int) -> None:
     with contextlib.ExitStack() as stack:
         load.nice(5)
         stack.callback(load.nice, 0)
+        expected = list(SETTINGS)
         if cpus is not None and len(cpus) > 1:
+            expected.append("CPUs of postgres")
             server.cpu_affinity(cpus[:1])
             stack.callback(server.cpu_affinity, cpus)
         within(server, "mount", "-o", "remount,barrier=0", "/run/dbbench/mnt")
@@ -119,7 +139,7 @@ def settings(pid: int) -> None:
         stack.enter_context(changed(queue / "scheduler", "none" if "[none]" not in (queue / "scheduler").read_text()
                                     else "mq-deadline"))  # fmt: skip
         stack.enter_context(changed(limit, str(250 * 2**20)))
-        time.sleep(HELD_S)
+        noticed(pid, *expected)
 
 
 def _groups(pid: int) -> list[Path]:
@@ -134,7 +154,7 @@ def _groups(pid: int) -> list[Path]:
 def sessions_of_postgres(pid: int) -> None:
     """A lock, a checkpoint, VACUUM FULL and TRUNCATE by another user."""
     server = below(pid, "postgres")[0]
-    lock = "BEGIN; LOCK TABLE pgbench_branches IN EXCLUSIVE MODE; SELECT pg_sleep(1.2); COMMIT"
+    lock = "BEGIN; LOCK TABLE pgbench_branches IN EXCLUSIVE MODE; SELECT pg_sleep(3); COMMIT"
     psql(server, lock)
     psql(server, "CHECKPOINT", "VACUUM FULL pgbench_tellers", "TRUNCATE pgbench_history")
 
@@ -146,7 +166,7 @@ def sessions_of_mariadb(pid: int) -> None:
     options = Path(f"/proc/{server.pid}/root{sockets}/sysbench.cnf").read_text()
     password = re.findall('"(.*)"', options)[0]
     client = ["mariadb", "--no-defaults", f"--socket={sockets}/mariadb.sock", "-udbbench", "dbbench", "-e"]
-    for statements in ("CREATE TABLE theirs (a INT); LOCK TABLES theirs WRITE; DO SLEEP(1.5)",
+    for statements in ("CREATE TABLE theirs (a INT); LOCK TABLES theirs WRITE; DO SLEEP(3)",
                        "TRUNCATE theirs; DROP TABLE theirs"):  # fmt: skip
         within(server, *client, statements, MYSQL_PWD=password)
 
@@ -170,12 +190,12 @@ def observed(dbbench: Any) -> list[str]:
 @pytest.mark.needs("engine:postgres")
 def test_what_is_changed_and_changed_back_makes_the_trial_suspect(dbbench: Any) -> None:
     """Nice value, CPUs, mount options, block layer, limits, and sessions of others: each is named with its second."""
-    told = disturbed(dbbench, POSTGRES, settings, sessions_of_postgres, measure=8)
+    told = disturbed(dbbench, POSTGRES, settings, sessions_of_postgres, measure=18)
     assert {"W018", "W132", "W133", "W134", "W135"} <= told.keys(), told
     assert "(second " in told["W132"] and "barrier" in told["W132"]
     assert "psql" in told["W135"]
     seen = "\n".join(observed(dbbench))
-    for what in ("nice of pgbench", "/run/dbbench/mnt: ", "read_ahead_kb", "nr_requests", "scheduler", "memory."):
+    for what in SETTINGS:
         assert seen.count(what) >= 2, (what, seen)
     if (os.cpu_count() or 1) > 1:
         assert seen.count("CPUs of postgres") == 2
@@ -185,7 +205,7 @@ def test_what_is_changed_and_changed_back_makes_the_trial_suspect(dbbench: Any) 
 @pytest.mark.soak
 def test_a_session_of_another_user_of_mariadb_makes_the_trial_suspect(dbbench: Any) -> None:
     """One that holds a lock, and one that is over at once."""
-    told = disturbed(dbbench, MARIADB, sessions_of_mariadb, measure=5)
+    told = disturbed(dbbench, MARIADB, sessions_of_mariadb, measure=10)
     assert "W135" in told, told
 
 
@@ -205,6 +225,6 @@ FREEZERS: dict[str, Plant] = {
 )  # fmt: skip
 def test_a_frozen_trial_is_suspect(name: str, dbbench: Any) -> None:
     """A frozen process is in state D or S, as one that waits for a disk or a client."""
-    told = disturbed(dbbench, POSTGRES, FREEZERS[name], measure=3)
+    told = disturbed(dbbench, POSTGRES, FREEZERS[name], measure=6)
     assert "frozen" in told["W129"], told
     assert ("pgbench" if name == "load-v1" else "postgres") in told["W129"]

@@ -93,8 +93,9 @@ def test_a_lying_count_of_resident_pages_is_found_by_the_device(
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
         facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=True)
     assert not facts.proved
-    assert facts.sample_read_bytes == 0
-    assert "the device delivered 0 bytes" in facts.reason
+    delivered = facts.sample_read_bytes
+    assert delivered is not None and delivered < 8 * MIB  # udev may read the device, and the kernel evict some pages
+    assert f"the device delivered {delivered} bytes" in facts.reason
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
@@ -115,7 +116,11 @@ def test_pages_that_somebody_maps_are_not_called_gone(loop_device: Device, tmp_p
 def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> None:
     """Where nothing was resident the sample is read first, so that there is something to drop."""
     with mounted("xfs", loop_device, tmp_path / "mnt") as (_fs, files):
-        pagecache.drop(files[0])
+        for _ in range(10):  # a page that another CPU has just released survives a drop
+            pagecache.drop(files[0])
+            if not pagecache.resident_bytes(files):
+                break
+            time.sleep(0.1)
         assert pagecache.resident_bytes(files) == 0
         facts = pagecache.drop_and_prove(files, 5, [loop_device.path.name], root=True)
         assert facts.method == "touched, then drop_caches"

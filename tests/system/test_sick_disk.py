@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +64,7 @@ SOAK = {"disk-flush-errors", "disk-read-errors"}  # the others in every test run
 def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[str]]:
     """Drive the one trial whose disk gets that fault: exit status, trial.json, all IDs that it tells."""
     plant, measure, _, _ = FAULTS[name]
-    with sick_disk(dbbench.folder) as disk:
+    with sick_disk(Path(tempfile.mkdtemp(dir=dbbench.folder))) as disk:
         server = {"name": "postgres", "settings": {"shared_buffers": "1MB"}}
         dbbench.plan(plan(engine=server, measure=f"{measure}s", device={"kind": "block", "path": str(disk.path)}))
         word = devices.identity(disk.path)  # where a process hides its files, a blank disk too wants it typed
@@ -78,8 +81,12 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
 )
 def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
     """The trial is marked as its row of docs/faults.md says, and everything is released."""
-    status, trial, told = on_a_sick_disk(dbbench, name)
     _, _, mark, ids = FAULTS[name]
+    for _ in range(3):  # if the machine stands still too, iostat has a gap and not five seconds in a row
+        status, trial, told = on_a_sick_disk(dbbench, name)
+        if told & ids or name != "disk-silent":
+            break
+        shutil.rmtree(dbbench.folder / "results")
     assert trial["status"] == mark, (trial["status"], told)
     assert told & ids, (told, trial["error"])
     assert status == (1 if mark == "failed" else 0)

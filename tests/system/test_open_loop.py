@@ -21,7 +21,7 @@ from tests.support.plans import plan
 from tests.system.conftest import Dbbench
 
 STALL_S: Final = 5.0
-MEASURE_S: Final = 9
+MEASURE_S: Final = 14  # the stall must end within the window, also on a machine that is itself stopped meanwhile
 
 
 def stall(run: int) -> None:
@@ -37,7 +37,7 @@ def stall(run: int) -> None:
 
 @pytest.fixture(scope="module")
 def stalled(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Dbbench:
-    """A run of two trials, whose server stands still for five of nine seconds in each."""
+    """A run of two trials, whose server stands still for five of fourteen seconds in each."""
     dbbench: Dbbench = dbbench_in(tmp_path_factory.mktemp("stalled"))
     loads = [
         {"name": "pgbench-select-only", "scale": 1, "clients": 2, "rate": 50},
@@ -62,21 +62,22 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Dbbenc
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 @pytest.mark.parametrize("workload", ["pgbench-select-only", "sysbench-oltp-point-select"])
 def test_p95_counts_from_the_schedule(stalled: Dbbench, workload: str) -> None:
-    """Five of nine seconds' transactions waited, evenly up to 5 s: p95 is above 4 s. A closed load's would be of
+    """Five of fourteen seconds' transactions waited, evenly up to 5 s: p95 is about 4.3 s. A closed load's would be of
     milliseconds, for two transactions alone met the stall."""
     trial = next(trial for trial in stalled.trials().values() if trial["workload"] == workload)
     assert trial["error"] is None
-    assert 1000 * (STALL_S - 1) < trial["summary"]["p95_ms"] < 1000 * MEASURE_S
-    # A closed load would have those of four seconds. On a busy machine some of the schedule end after the window.
-    assert trial["summary"]["transactions"] == pytest.approx(50 * MEASURE_S, rel=0.4)
+    assert 1000 * (STALL_S - 2) < trial["summary"]["p95_ms"] < 1000 * MEASURE_S
+    # A closed load would have those of nine seconds. On a busy machine some of the schedule end after the window.
+    assert 50 * (MEASURE_S - STALL_S + 1) < trial["summary"]["transactions"] < 50 * MEASURE_S * 1.4
     assert trial["summary"]["longest_stall_s"] >= STALL_S - 2
 
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_p95_is_that_of_every_transaction(stalled: Dbbench) -> None:
-    """Within 1 % of the nearest rank of the raw logs' latencies. Of sysbench, which gives the wait in its queue only in
-    buckets of 1.8 % and of the whole run, between the values that it has if the events outside of the window were the
-    slowest ones and if they were the fastest."""
+    """Within 1 % of the nearest rank of the raw logs' latencies; those that ended within milliseconds of one end of
+    the window may be counted or not, because the logs are written with the system clock. Of sysbench, which gives the
+    wait in its queue only in buckets of 1.8 % and of the whole run, between the values that it has if the events
+    outside of the window were the slowest ones and if they were the fastest."""
     trials = {trial["workload"]: trial for trial in stalled.trials().values()}
     for workload, trial in trials.items():
         raw = Path(stalled.folder, "results/r/trials", trial["id"], "raw")
@@ -87,9 +88,12 @@ def test_p95_is_that_of_every_transaction(stalled: Dbbench) -> None:
                 for log in raw.glob("pgbench_log.*.gz")
                 for line in gzip.decompress(log.read_bytes()).decode().splitlines()
             ]
-            took = sorted(us / 1000 for us, _, s, part in rows if begin <= s + part / 1e6 < begin + MEASURE_S)
-            exact = took[math.ceil(0.95 * len(took)) - 1]
-            assert trial["summary"]["p95_ms"] == pytest.approx(exact, rel=0.01)
+            ended = [(s + part / 1e6 - begin, us / 1000) for us, _, s, part in rows]
+            doubtful = sum(min(abs(second), abs(second - MEASURE_S)) < 0.01 for second, _ in ended)
+            took = sorted(ms for second, ms in ended if 0 <= second < MEASURE_S)
+            rank = math.ceil(0.95 * len(took)) - 1
+            low, high = took[rank - doubtful], took[min(rank + doubtful, len(took) - 1)]
+            assert 0.99 * low <= trial["summary"]["p95_ms"] <= 1.01 * high
         else:
             counts = histogram((raw / "sysbench.out").read_text())
             waited = sorted(float(ms) for ms in counts.elements())

@@ -115,8 +115,8 @@ CRASHED = [pytest.param(family, engine, marks=[pytest.mark.needs("root", f"mkfs.
 
 @pytest.fixture
 def short_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load before the crash."""
-    monkeypatch.setattr(crash, "LOAD_S", 1.5)
+    """The load before the crash: longer than a machine stands still, so that some rows are acknowledged."""
+    monkeypatch.setattr(crash, "LOAD_S", 4.0)
 
 
 @pytest.mark.parametrize(("family", "engine"), CRASHED)
@@ -126,7 +126,8 @@ def test_crash_recovery_replays_the_log_and_loses_nothing(family: str, engine: s
     with filled(family, engine) as one:
         steps = named(operated(["crash-recovery"], one))
         start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
-        assert start.seconds is not None and start.bytes is not None and start.bytes > 100_000
+        assert start.seconds is not None and start.bytes is not None
+        assert start.bytes > 200 * crash.ROWS  # a transaction's rows; a slow disk has few, and InnoDB may flush earlier
         acknowledged = int(start.text.split()[0])
         assert acknowledged >= crash.ROWS and "from a cold cache" in start.text
         assert check.text

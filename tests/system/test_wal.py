@@ -66,7 +66,8 @@ def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: s
     assert (effective["innodb_log_group_home_dir"], effective["log_bin_basename"]) == (
         "/run/dbbench/wal/wal", "/run/dbbench/wal/wal/binlog",
     )  # fmt: skip
-    assert trial["io"]["wal"]["write_bytes"] > 10**5
+    # A commit writes a block of 4096 bytes or more. A busy machine makes few, and the reading may begin late.
+    assert trial["io"]["wal"]["write_bytes"] > 1000 * trial["summary"]["transactions"] > 0
     assert trial["checked"].startswith("CHECK TABLE")
 
 

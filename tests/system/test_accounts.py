@@ -71,7 +71,7 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
     root with the password can. The number has no name, and no process beside the trial's. What trials are restored from
     belongs to root alone."""
     program, size, load = CASES[engine]
-    dbbench.plan(plan("ext4", engine, load, device={"size": size}))
+    dbbench.plan(plan("ext4", engine, load, measure="6s", device={"size": size}))  # the attempts may take seconds
     found: dict[str, Any] = {}
 
     def attack(pid: int) -> None:

@@ -16,7 +16,7 @@ from tests.conftest import engine_bin
 from tests.support.leftovers import GONE_S, a_loop_device_is_found, leaving_nothing, left_of
 from tests.support.others import others_at_work
 from tests.support.plans import plan
-from tests.system.conftest import Dbbench
+from tests.system.conftest import HANGS_S, Dbbench
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "losetup", "engine:postgres", "sadf")
 
@@ -38,7 +38,7 @@ def test_two_runs_at_once_are_whole(tmp_path: Path, dbbench_in: Callable[[Path],
         dbbench.plan(plan(device={"size": "384MiB"}))
     with leaving_nothing(tmp_path):
         children = [dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none") for dbbench in runs]
-        said = [child.communicate(timeout=300) for child in children]
+        said = [child.communicate(timeout=HANGS_S) for child in children]
     assert [child.returncode for child in children] == [0, 0], said
     for dbbench in runs:
         (trial,) = dbbench.trials().values()

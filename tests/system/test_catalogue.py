@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from dbbench import process
 from dbbench.model import FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices import queue_attributes
@@ -150,7 +151,8 @@ def test_what_mkfs_here_does_not_know_is_said_before_a_run(
     reason = filesystems.works(FsSetup(title="t", mkfs=Mkfs(family, mkfs, tune=tune)))
     assert said.lower() in str(reason).lower()
     assert "usage" not in str(reason).lower()  # mkfs.xfs prints it after the reason
-    assert set(Path("/dev/shm").glob("dbbench-mkfs-*")) <= before
+    new = set(Path("/dev/shm").glob("dbbench-mkfs-*")) - before  # also those of other tests, which are in use
+    assert not process.wait_while(lambda: [path for path in new if path.exists()], 60)
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "tune2fs")
@@ -220,7 +222,7 @@ DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrf
 def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
     """A plan of one short trial a setup."""
     device = {"size": size, "count": count}
-    return plan([*setups], workload=UPDATES, warmup="0s", measure="2s", device=device, **keys)
+    return plan([*setups], workload=UPDATES, warmup="0s", measure="4s", device=device, **keys)
 
 
 @DATABASES
@@ -307,7 +309,8 @@ def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) ->
         os.kill(pid, signal.SIGKILL)
 
     status, _ = dbbench.run_and("plan.toml", at, kill)
-    assert status == -signal.SIGKILL, (phase, seen)
+    # On a busy machine the run may end before this process kills it in its last phase.
+    assert status == -signal.SIGKILL or (status, phase) == (0, "space"), (phase, seen)
     deadline = time.monotonic() + 60
     while left(dbbench.folder) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -51,7 +51,7 @@ def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
 
 def test_checkpoints_by_the_logs_size_are_a_variant(dbbench: Any) -> None:
     """`checkpoints = "log"` sets both limits; the result says by whose doing the server has them."""
-    dbbench.plan(windows(checkpoints="log", measure=1))
+    dbbench.plan(windows(checkpoints="log"))
     dbbench("run", "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["effective_settings"]["max_wal_size"] == "128MB"
@@ -72,7 +72,7 @@ def test_equal_readahead_is_that_of_every_filesystem(dbbench: Any) -> None:
 @pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
 def test_read_ahead_of_a_scan_and_a_short_warm_up_are_named(dbbench: Any) -> None:
     """By themselves the two read ahead differently; a warm-up of a second sees none of their periods."""
-    dbbench.plan(windows("ext4", "btrfs", workload=[SCAN, TPCB], size="640MiB", measure=1))
+    dbbench.plan(windows("ext4", "btrfs", workload=[SCAN, TPCB], size="640MiB"))
     dbbench("run", "plan.toml", "--name", "r")
     trials = list(dbbench.trials().values())
     kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}

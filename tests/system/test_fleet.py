@@ -97,7 +97,7 @@ class Killing:
     def strike(self, what: str, find: Callable[[str, str], list[psutil.Process]]) -> None:
         """In the middle of a window, kill -9 what `find(host, trial)` finds."""
         host, trial = self.window()
-        time.sleep(1.0)
+        time.sleep(0.5)  # the window's rest must be longer than what delays the search
         victims = find(host, trial)
         assert victims, f"no {what}"
         self.struck[what] = trial

@@ -20,7 +20,7 @@ UNITS = Path(__file__).parents[2] / "docs/systemd"
 def watched(use: str = "ext4", **keys: Any) -> str:
     """A plan of nights that watch a setup beside ext4."""
     load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
-    keys = {"measure": "2s", "device": {"size": "400MiB"}, **keys}
+    keys = {"measure": "4s", "device": {"size": "400MiB"}, **keys}  # E604 if the machine stands still all the time
     return plan(
         ["ext4", {"use": use, "label": "under-test"}], "postgres", load, name="watched", baseline="ext4", **keys
     )
@@ -112,6 +112,6 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
         (tmp_path / path.name).write_text(text)
     named = tmp_path / unit.replace("@.", "@plan.")
     shutil.copy(tmp_path / unit, named)
-    done = subprocess.run(["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=600)
     said = [line for line in done.stderr.splitlines() if "dbbench" in line]
     assert (done.returncode, said) == (0, [])

@@ -17,6 +17,7 @@ from dbbench.model import SourceChangeKind
 from tests.support import servers
 from tests.support.plans import plan
 from tests.support.servers import place, query, serving, spec
+from tests.system.conftest import HANGS_S
 
 ROWS: Final = 120_000
 NEEDS: Final = ("root", "engine:postgres", "mkfs.ext4", "fs:ext4")
@@ -31,13 +32,15 @@ def backup() -> Iterator[Path]:
         where = servers.place("postgres", folder)
         engine.create(folder / "data", where)
         checksums = Path(engine.programs()[0]).with_name("pg_checksums")
-        process.run([checksums, "--disable", f"--pgdata={folder}/data"], as_user=engine.account())
+        disable = [checksums, "--disable", f"--pgdata={folder}/data"]
+        process.run(disable, as_user=engine.account(), timeout_s=HANGS_S)  # it flushes each file, as the next one does
         with servers.serving("postgres", folder / "data", where, autovacuum="off") as server:
             query(server, "CREATE TABLE orders (id int, t text)",
                   f"INSERT INTO orders SELECT n, repeat(md5(n::text), 4) FROM generate_series(1, {ROWS}) n",
                   "UPDATE orders SET id = -id WHERE id % 2 = 0")  # fmt: skip
             process.run([server.bin / "pg_basebackup", f"--host={server.socket_dir}", f"--username={server.user}",
-                         f"--pgdata={folder}/base", "--wal-method=stream", "--checkpoint=fast"])  # fmt: skip
+                         f"--pgdata={folder}/base", "--wal-method=stream", "--checkpoint=fast"],
+                        timeout_s=HANGS_S)  # fmt: skip
         yield folder / "base"
 
 

@@ -29,14 +29,17 @@ def test_killed_at_any_moment_nothing_is_left_and_nothing_finished_is_lost(dbben
         name = f"r{number // 5}"  # each run is stopped five times on its way
         before = {path: path.stat().st_mtime_ns for path in dbbench.folder.glob("results/*/trials/[!.]*/trial.json")}
         child = dbbench.start("run", "plan.toml", "--name", name, "--progress", "none")
-        time.sleep(rng.uniform(0.1, 9.0))
+        time.sleep(delay_s := rng.uniform(0.1, 9.0))
         with namespaces_of(child.pid) as namespaces:
             child.send_signal(how)
             child.communicate(timeout=300)
             assert left_of(dbbench.folder, namespaces, within_s=GONE_S) == [], f"round {number}, {how.name}"
         assert all(path.stat().st_mtime_ns == written for path, written in before.items())
-        assert child.returncode in (0, -how, 130, 143)
-    dbbench("run", "plan.toml", "--name", "r0")
+        # 1: a trial without a transaction in its short window, or SIGINT while Python starts (see test_moments)
+        stalled = "E604" in {(trial["error"] or {}).get("id") for trial in dbbench.trials(name).values()}
+        starting = how is signal.SIGINT and delay_s < 2.0
+        assert child.returncode in (0, -how, 130, 143, *([1] if stalled or starting else []))
+    dbbench("run", "plan.toml", "--name", "r0", status=None)
     assert len(dbbench.trials("r0")) == 6
 
 
@@ -45,7 +48,8 @@ def test_same_filesystem_twice_is_never_called_different(dbbench: Any) -> None:
     dbbench.plan(plan(["ext4", {"use": "ext4", "label": "ext4-b"}], workload=TPCB, blocks=5, measure="2s"))
     wrong = 0
     for number in range(20):
-        dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1))
+        # A trial may fail if the machine stalls during all of its window; its block is then left out.
+        dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1), status=None)
         rows = json.loads(dbbench("compare", f"aa{number}", "--json").stdout)["rows"]
         wrong += next(row["verdict"] for row in rows if row["fs_setup"] == "ext4-b") in ("faster", "slower")
     assert wrong <= 3

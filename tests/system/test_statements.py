@@ -17,7 +17,7 @@ TABLES = {"engines": ["postgres"], "tables": 2, "table_size": 8000}
 LOADS: list[Any] = [
     {"name": "copy-in", "engines": ["mariadb"], "tables": 2, "file_bytes": "2MiB"},
     {"name": "index-build", **TABLES},
-    {"name": "drop-table", **TABLES, "large_bytes": "48MiB", "clients": 2},
+    {"name": "drop-table", **TABLES, "large_bytes": "48MiB", "clients": 2, "during_at": 0.5},
 ]
 
 
@@ -25,7 +25,8 @@ LOADS: list[Any] = [
 def trials(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, dict[str, Any]]:
     """The trials of such a run by workload, each with its folder."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("dba"))
-    dbbench.plan(plan("xfs", ["postgres", "mariadb"], LOADS, measure="4s", device={"size": "768MiB"}))
+    # Five seconds before the drop: its ratio needs transactions in most of them, also if the machine stops for two.
+    dbbench.plan(plan("xfs", ["postgres", "mariadb"], LOADS, measure="10s", device={"size": "768MiB"}))
     dbbench("run", "plan.toml", "--name", "r")
     root: Path = dbbench.folder / "results/r/trials"
     return {trial["workload"]: {**trial, "folder": root / name} for name, trial in dbbench.trials().items()}
@@ -64,6 +65,6 @@ def test_a_drop_beside_the_load_is_in_the_window(trials: dict[str, dict[str, Any
     """The large table lies in the dataset; the statement began in the window, and its seconds are a figure."""
     trial = trials["drop-table"]
     said = json.loads((trial["folder"] / "raw/during.json").read_text())
-    assert 1 < said["began_s"] < 5 and trial["summary"]["during_s"] == pytest.approx(said["during_s"])
+    assert 1 < said["began_s"] < 11 and trial["summary"]["during_s"] == pytest.approx(said["during_s"])
     assert trial["summary"]["dataset_bytes"] > 48 * 2**20
     assert trial["summary"]["during_max_ms"] <= trial["summary"]["max_ms"] * 1.001

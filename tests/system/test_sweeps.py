@@ -15,7 +15,7 @@ def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
     """Four cells of two values; tables, the plan and the page name the values, and no pair crosses them."""
     load = {"name": "pgbench-simple-update", "clients": [1, 2], "scale": 1}
     arms = ["ext4", {"use": "ext4", "label": "again"}]
-    text = plan(arms, "postgres", load, warmup=0, measure=1, device={"size": "320MiB"})
+    text = plan(arms, "postgres", load, warmup=0, measure=3, device={"size": "320MiB"})
     said = dbbench("plan", file := dbbench.plan(text)).stdout
     assert "pgbench-simple-update, clients=2" in said and "4 cells" in said
     dbbench("run", file, "--name", "r")

@@ -34,7 +34,8 @@ def the_trial(dbbench: Any, text: str, status: int = 0) -> dict[str, Any]:
 def test_memory_is_the_kernels_limit_and_page_cache_counts(dbbench: Any) -> None:
     """A dataset of twice the memory is io-bound on a machine with any: hardly half of it stays resident."""
     cpus = {"cpus_server": "0", "cpus_client": "1"} if (os.cpu_count() or 1) > 1 else {}
-    trial = the_trial(dbbench, limited(cpus=cpus, size="io-bound", threads=2))
+    # 6 s: enough for a tick of CPU time of pgbench where the disk is slow
+    trial = the_trial(dbbench, limited(cpus=cpus, size="io-bound", threads=2, measure="6s"))
     memory, cores = trial["memory"], trial["cores"]
     assert memory["enforced"] in ("cgroup v1", "cgroup v2")
     assert memory["effective_bytes"] == memory["limit_bytes"] == 64 * 2**20
@@ -69,7 +70,7 @@ def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
 
 def test_group_of_a_killed_run_is_given_back(dbbench: Any) -> None:
     """After a SIGKILL and `clean`, no control group of dbbench is left."""
-    dbbench.plan(limited())
+    dbbench.plan(limited(measure="10s"))  # it is killed after the first second, however late that is read
     during: list[list[Path]] = []
 
     def kill(pid: int) -> None:

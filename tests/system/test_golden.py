@@ -208,14 +208,14 @@ def test_a_build_that_was_killed_counts_for_nothing(open_folder: Path) -> None:
     with process.running(
         _build_in_namespaces(folder, cache, KILLED), stdout=told, env={"PYTHONPATH": os.pathsep.join(sys.path)}
     ) as child:
-        _wait_for(lambda: told.exists() and "loading" in told.read_text(), 30)
+        _wait_for(lambda: told.exists() and "loading" in told.read_text(), 300)
         time.sleep(0.5)
         assert child.poll() is None
         os.kill(child.pid, signal.SIGKILL)
     (making,) = cache.glob(".making-*")
     key = making.name.removeprefix(".making-")
     assert not golden.exists(key, cache)
-    _wait_for(lambda: _free(lock_of(cache / key)), 10)  # its processes end one after the other
+    _wait_for(lambda: _free(lock_of(cache / key)), 120)  # its processes end one after the other
     golden.ensure(
         golden.recipe(spec("postgres"), Dataset("none")), place(open_folder, "after", "postgres"), cache=cache
     )
@@ -241,7 +241,7 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
     process.run(
         _build_in_namespaces(tmp_path / "place", closed / "cache", CLOSED),
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout_s=60,
+        timeout_s=600,
     )
     (copy,) = (path for path in (closed / "cache").iterdir() if path.is_dir())
     found = manifest.load(copy)

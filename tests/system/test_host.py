@@ -32,7 +32,8 @@ def test_facts_are_this_machines() -> None:
 
 def test_a_quiet_machine_does_not_change() -> None:
     """Two readings of the state are equal: nothing in it moves by itself."""
-    assert host.changed(host.state(), host.state()) == []
+    # More than once: a test in another lane may change it just then, for example by swapon.
+    assert process.wait_while(lambda: host.changed(host.state(), host.state()), 10) == []
 
 
 @pytest.mark.needs("mkfs.ext4", "sadf")
@@ -58,7 +59,7 @@ def burner(tmp_path: Path) -> Iterator[str]:
     nothing = subprocess.DEVNULL  # not process.run: it would wait for the end of what holds its pipes
     argv = ["setsid", "--fork", program, "-c", "while :; do :; done"]
     subprocess.run(argv, stdin=nothing, stdout=nothing, stderr=nothing, check=True)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not named(name) and time.monotonic() < deadline:
         time.sleep(0.01)
     yield name
@@ -69,16 +70,18 @@ def burner(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.needs("setsid")
 def test_a_foreign_burner_is_named(burner: str) -> None:
     """Its share and its name; CPU time of dbbench itself is not foreign."""
-    before = host.reading()
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:  # our own load
-        pass
-    found = host.foreign_load(before, host.reading())
-    (hit,) = (one for one in found.processes if one.name == burner)
-    assert 0.3 < hit.cpu_s < 2.2
+    began, own, before = time.monotonic(), time.process_time(), host.reading()
+    while True:  # our own load, until the burner too has been given a core for a while
+        found = host.foreign_load(before, host.reading())
+        hits = [one for one in found.processes if one.name == burner and one.cpu_s > 0.5]
+        told = [warning.id for warning in host.load_warnings(found)]
+        if (hits and "W012" in told and time.process_time() - own > 1) or time.monotonic() - began > 60:
+            break
+    (hit,) = hits
+    assert hit.cpu_s < time.monotonic() - began + 0.2
     assert found.foreign_cpu_s is not None and found.foreign_cpu_s >= hit.cpu_s - 0.1
     assert os.getpid() not in {one.pid for one in found.processes}
-    assert [warning.id for warning in host.load_warnings(found)][:1] == ["W012"]
+    assert told[:1] == ["W012"]
 
 
 INSIDE = """
@@ -86,12 +89,11 @@ import json, os, sys, time
 from pathlib import Path
 from dbbench.machine import host
 proc = Path(sys.argv[1])
-before = host.reading(proc=proc)
-end = time.monotonic() + 2
-while time.monotonic() < end: pass
-found = host.foreign_load(before, host.reading(proc=proc))
+before, end, names = host.reading(proc=proc), time.monotonic() + 60, []
+while sys.argv[2] not in names and time.monotonic() < end:
+    names = [one.name for one in host.foreign_load(before, host.reading(proc=proc)).processes]
 me = int(os.readlink(proc / "self"))
-print(json.dumps([[one.name for one in found.processes], [pid for pid, _ in before.ours], me, os.getpid()]))
+print(json.dumps([names, [pid for pid, _ in before.ours], me, os.getpid()]))
 """
 
 
@@ -105,7 +107,7 @@ def test_from_a_pid_namespace_the_outer_proc_is_read(burner: str, tmp_path: Path
         "subprocess.run(['mount', '--bind', '/proc', sys.argv[1]], check=True)\n"
         "os.execvp('unshare', ['unshare', '--pid', '--fork', '--mount-proc', sys.executable, '-c', *sys.argv[2:]])"
     )
-    argv = ["unshare", "--mount", sys.executable, "-c", enter, str(outer), INSIDE, str(outer)]
+    argv = ["unshare", "--mount", sys.executable, "-c", enter, str(outer), INSIDE, str(outer), burner]
     said = process.run(argv, env={"PYTHONPATH": str(Path(host.__file__).parents[2])}, note=False).stdout
     names, ours, me, inside = json.loads(said)
     assert burner in names

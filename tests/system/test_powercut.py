@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,18 @@ def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: 
     return found
 
 
+def undisturbed(dbbench: Dbbench, least: int, examine: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `examine` finds; examined up to five times while a control is blind or a row has fewer than `least` valid
+    cuts. A machine that stands still writes nothing that a cut could lose. Harm is final."""
+    for _ in range(5):
+        shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
+        found = examine()
+        blind = any(one["blind"] for one in found["controls"])
+        if any(row["harmed"] for row in found["rows"]) or not (blind or any(r["valid"] < least for r in found["rows"])):
+            break
+    return found
+
+
 def invalid(row: dict[str, Any]) -> list[str]:
     """Why cuts of a row say nothing."""
     return [cut["invalid"] for cut in row["cuts"] if cut["invalid"]]
@@ -71,9 +83,14 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
     """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control loses 5 of 6; the page
     and --json say so, and `show` lists it."""
     file = dbbench.plan(plan("postgres", ["ext4", "xfs", "btrfs"]))
-    done = dbbench("powercut", file, "--cuts", "10", "--json", "--progress", "none", status=None)
-    found = json.loads(done.stdout)
-    assert (done.returncode == 0) == (not any(map(torn, found["rows"]))), done.stderr
+    done = []
+
+    def examine() -> dict[str, Any]:
+        done.append(dbbench("powercut", file, "--cuts", "10", "--json", "--progress", "none", status=None))
+        return dict(json.loads(done[-1].stdout))
+
+    found = undisturbed(dbbench, 9, examine)
+    assert (done[-1].returncode == 0) == (not any(map(torn, found["rows"]))), done[-1].stderr
     assert {one["name"]: one["blind"] for one in found["controls"]} == dict.fromkeys(CONTROLS["postgres"], False)
     assert all(one["harmed"] >= one["needed"] == 5 and one["tries"] == 6 for one in found["controls"])
     assert [row["fs_setup"] for row in found["rows"]] == ["ext4", "xfs", "btrfs"]
@@ -87,7 +104,7 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
         assert {cut["aim"] for cut in row["cuts"]} >= {"kill", "checkpoint", "commit", "drop"}
         assert row["acknowledged"] > 10 * 20
     page = Path(found["report"]).read_text()
-    assert "0 of 10 cuts" in page and 'id="powercut"' in page
+    assert any(f"0 of {row['valid']} cuts" in page for row in found["rows"]) and 'id="powercut"' in page
     assert json.loads(dbbench("show", "--json").stdout)[0]["name"] == found["run"]
 
 
@@ -116,7 +133,7 @@ def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) ->
 )
 def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     """5 cuts each, with the settings that are the default here."""
-    found = lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine])
+    found = undisturbed(dbbench, 5, lambda: lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine]))
     assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
     (row,) = found["rows"]
     assert (row["durability_class"], row["harmed"], row["lost"]) == ("full", 0, 0), row["contradiction"]
@@ -185,4 +202,4 @@ def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> 
         assert child.stderr is not None
         said = next((line for line in child.stderr if '"prepare"' in line), "")
         child.terminate()
-        assert (bool(said), child.wait(60)) == (True, 143)
+        assert (bool(said), child.wait(300)) == (True, 143)

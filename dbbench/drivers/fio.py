@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from dbbench.storage.devices import condition
 
 INTERVAL_S: Final = 0.5  # seconds per log entry; short, because fio omits an incomplete interval at its end
 LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
+_EARLY: Final = 0.05  # of an interval: by how much two samples may be closer to each other
 _KIB: Final = 1024 / 1e6  # 1 KiB, the unit of a bandwidth log, in MB
 _LOG: Final = "fio"
 
@@ -103,7 +103,7 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
         window_s=fio_summary.seconds,
         transactions=fio_summary.ios,
         errors=0,
-        series=_series(scratch, raw, begin_utc, load.seconds),
+        series=_series(scratch, raw, begin_utc, load.seconds, fio_summary.running_utc),
         histogram=fio_summary.histogram,
         figures={
             "max_ms": fio_summary.longest_ms,
@@ -117,16 +117,18 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     )
 
 
-def _series(scratch: Path, raw: Path, begin_utc: float, seconds: int) -> Series:
+def _series(
+    scratch: Path, raw: Path, begin_utc: float, seconds: int, running_utc: tuple[float, float] | None
+) -> Series:
     """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up is a gap, because fio does not log
     it."""
     iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
-    sides = [by_second(iops, begin_utc, seconds, INTERVAL_S, side) for side in ("0", "1")]
+    sides = [by_second(iops, begin_utc, seconds, INTERVAL_S, side, running_utc) for side in (READ, WRITE)]
     series.set("tps", [None if r is None and w is None else (r or 0.0) + (w or 0.0)
                        for r, w in zip(*sides, strict=True)])  # fmt: skip
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
-        column = by_second(rates, begin_utc, seconds, INTERVAL_S, side)
+        column = by_second(rates, begin_utc, seconds, INTERVAL_S, side, running_utc)
         if any(value is not None for value in column):
             series.set(name, [None if value is None else value * _KIB for value in column])
     return series
@@ -146,6 +148,7 @@ READ: Final = "0"  # directions in a log; trims are "2"
 WRITE: Final = "1"
 _SIDES: Final = ("read", "write")
 _IOPS: Final = re.compile(r"\[(?:[rwt]=\d+(?:\.\d+)?[kM]?,?)+ IOPS\]")
+_PRINTED: Final = re.compile(r'"timestamp_ms"\s*:\s*(\d+)')
 _ONE: Final = re.compile(r"=(\d+(?:\.\d+)?)([kM]?)")
 _CALLS: Final = ("sync", "psync", "vsync", "pvsync", "pvsync2")
 _QUEUED: Final = ("libaio", "io_uring")
@@ -164,6 +167,14 @@ class FioSummary:
     longest_ms: float | None
     errors: int
     counted: bool = False  # the kernel attributes the jobs' bytes to their processes
+    printed_utc: float | None = None  # when fio wrote the summary, by the system clock
+
+    @property
+    def running_utc(self) -> tuple[float, float] | None:
+        """From when to when the jobs ran and fio wrote their logs; it omits an incomplete interval at their end."""
+        if self.printed_utc is None:
+            return None
+        return self.printed_utc - self.seconds, self.printed_utc - 2 * INTERVAL_S
 
 
 @process.understood("fio")
@@ -176,7 +187,7 @@ def parse(text: str) -> FioSummary:
     sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]
     if not sides:
         raise DriverFailed("the summary of fio has neither reads nor writes")
-    histogram = Histogram()
+    histogram, printed = Histogram(), _PRINTED.search(text)
     for side in sides:
         for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
             histogram.add(bucket_of(int(nanoseconds) / 1000), count)
@@ -189,6 +200,7 @@ def parse(text: str) -> FioSummary:
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
         counted=all(_counted(job["job options"]) for job in jobs),
+        printed_utc=int(printed[1]) / 1000 if printed else None,
     )
 
 
@@ -199,23 +211,63 @@ def _counted(options: dict[str, Any]) -> bool:
 
 
 @process.understood("fio")
-def by_second(logs: Iterable[str], begin_utc: float, seconds: int, interval_s: float, side: str) -> Column:
+def by_second(
+    logs: Iterable[str],
+    begin_utc: float,
+    seconds: int,
+    interval_s: float,
+    side: str,
+    running_utc: tuple[float, float] | None = None,
+) -> Column:
     """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over the jobs.
 
     `logs`: one text per job, with lines "ms since 1970 at the interval's end, value, direction, ..." (fio's
-    log_unix_epoch). A second without an entry is a gap.
+    log_unix_epoch). There is no line for an interval without an I/O: such time is 0 between the first and the last
+    line of a job, and within `running_utc`. A second is a gap if less than half of it is known.
     """
     column: Column = [None] * seconds
     for log in logs:
-        rates: dict[int, list[float]] = defaultdict(list)
-        for line in log.splitlines():
-            ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
+        entries = list(_entries(log, begin_utc, interval_s))
+        if not any(direction == side for *_, direction in entries):
+            continue
+        first, last = entries[0][0], entries[-1][1]
+        if running_utc:
+            first, last = min(first, running_utc[0] - begin_utc), max(last, running_utc[1] - begin_utc)
+        amounts = [0.0] * seconds
+        for begin, end, rate, direction in entries:
             if direction == side:
-                rates[math.floor(int(ended_ms) / 1000 - interval_s / 2 - begin_utc)].append(float(value))
-        for second, values in rates.items():
-            if 0 <= second < seconds:
-                column[second] = (column[second] or 0.0) + sum(values) / len(values)
+                for second, share in _shares(begin, end, seconds):
+                    amounts[second] += rate * share
+        for second, share in _shares(first, last, seconds):
+            if share >= 0.5:
+                column[second] = (column[second] or 0.0) + amounts[second] / share
     return column
+
+
+def _entries(log: str, begin_utc: float, interval_s: float) -> Iterator[tuple[float, float, float, str]]:
+    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log.
+
+    fio takes samples at the interval's pace, or late, and the value is the mean since the last sample, not since the
+    last line. Whole intervals before it had no I/O, so what is left is the last one and its delay. A delay of more
+    than an interval looks the same: it occurs if all of fio was stopped, and then there was little or no I/O.
+    """
+    previous, last = -math.inf, -math.inf
+    for line in log.splitlines():
+        ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
+        end = int(ended_ms) / 1000 - begin_utc
+        if end - last > interval_s / 2:  # otherwise the other direction at the same time
+            previous, last = last, end
+        length = interval_s
+        if previous > -math.inf:
+            since = end - previous
+            length = since - interval_s * max(0, math.floor(since / interval_s + _EARLY) - 1)
+        yield end - length, end, float(value), direction
+
+
+def _shares(begin: float, end: float, seconds: int) -> Iterator[tuple[int, float]]:
+    """Yield each second of the series that is between the two times, and how much of it is."""
+    for second in range(max(0, math.floor(begin)), min(seconds, math.ceil(end))):
+        yield second, min(end, second + 1) - max(begin, second)
 
 
 def live(line: str) -> Live | None:

@@ -74,8 +74,8 @@ def test_fio_says_the_same(done: Any) -> None:
     counts = json.loads((raw.parent / "histogram.json").read_text())["counts"]
     assert sum(counts.values()) == job["read"]["total_ios"] + job["write"]["total_ios"]
     rates = [float(row["tps"]) for row in series(raw) if row["tps"]]
-    # fio logs no interval without an I/O, so their mean may not be that of the window. Its extremes are sums over both
-    # jobs; after a stall a second may have only one of the four parts: reads and writes of each job.
+    # The seconds at the window's ends are known in part only, so the mean of all is not that of the window. fio's
+    # extremes are those of half a second, reads and writes of both jobs.
     least, largest = (job["read"][word] + job["write"][word] for word in ("iops_min", "iops_max"))
     assert rates and least / 4 <= max(rates) <= 1.001 * largest
 

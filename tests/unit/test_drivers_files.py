@@ -122,13 +122,112 @@ def test_no_summary_is_no_measurement(text: str) -> None:
         fio.parse(text)
 
 
+# fio_iops.1.log of fio 3.33: its job was stopped from 1795617875.003 to 1795617877.503
+STOPPED = """\
+1795617873489, 360655, 1, 0, 0
+1795617873989, 356020, 1, 0, 0
+1795617874489, 323731, 1, 0, 0
+1795617874989, 383522, 1, 0, 0
+1795617875489, 9344, 1, 0, 0
+1795617877989, 308939, 1, 0, 0
+1795617878489, 334298, 1, 0, 0
+1795617878990, 315748, 1, 0, 0
+1795617879489, 407244, 1, 0, 0
+"""
+# 1000 I/Os a second; the process that takes the samples, and not the job, was stopped for 0.65 s
+LATE = """\
+1795617882453, 1002, 1, 0, 0
+1795617882957, 1001, 1, 0, 0
+1795617883456, 1000, 1, 0, 0
+1795617883956, 1000, 1, 0, 0
+1795617884861, 1000, 1, 0, 0
+1795617885361, 1002, 1, 0, 0
+1795617885862, 1000, 1, 0, 0
+1795617886361, 1002, 1, 0, 0
+1795617886861, 1000, 1, 0, 0
+1795617887361, 1002, 1, 0, 0
+1795617887861, 1000, 1, 0, 0
+1795617888361, 1000, 1, 0, 0
+1795617888861, 1002, 1, 0, 0
+"""
+# seven I/Os, with 1.5 s between them (thinktime)
+PAUSES = """\
+1795617836919, 4, 1, 0, 0
+1795617838419, 2, 1, 0, 0
+1795617839919, 2, 1, 0, 0
+1795617841420, 2, 1, 0, 0
+1795617842919, 2, 1, 0, 0
+1795617843920, 2, 1, 0, 0
+"""
+# 1000 I/Os a second; the job was stopped from 1795617849.294 to its end, four seconds later
+STOPPED_AT_THE_END = """\
+1795617847946, 1002, 1, 0, 0
+1795617848446, 1000, 1, 0, 0
+1795617848947, 1000, 1, 0, 0
+1795617849446, 697, 1, 0, 0
+"""
+
+
 def test_rates_by_second_are_summed_over_jobs() -> None:
     """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
     logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
     column = fio.by_second(logs, 1795281693.2, 5, fio.INTERVAL_S, fio.READ)
-    assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2)
+    assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2, rel=0.01)
     known = [value for value in column if value is not None]
     assert sum(known) == pytest.approx(5568, rel=0.02)
+
+
+def test_a_stopped_job_of_fio_makes_no_progress() -> None:
+    """A second that stood still is 0, one that stood still for half of its time has half the rate."""
+    column = fio.by_second([STOPPED], 1795617872.989, 7, fio.INTERVAL_S, fio.WRITE)
+    halves = [360655, 356020, 323731, 383522, 9344, 0, 0, 0, 0, 308939, 334298, 315748]  # as logged
+    assert column[:6] == pytest.approx([(a + b) / 2 for a, b in zip(halves[::2], halves[1::2], strict=True)], abs=1)
+    assert column[3] == 0
+
+
+def test_rates_by_second_add_up_to_fios_ios() -> None:
+    """Also if most intervals have none, before the first and after the last of them."""
+    running = 1795617845.433 - 9.0, 1795617845.433 - 1
+    column = fio.by_second([PAUSES], 1795617836.419, 8, fio.INTERVAL_S, fio.WRITE, running)
+    assert sum(value or 0 for value in column) == pytest.approx(7, rel=0.01)
+    assert column == pytest.approx([2, 1, 0, 1, 1, 0, 1, 1], abs=0.01)
+
+
+def test_a_late_entry_of_fio_is_longer() -> None:
+    """An entry after 0.905 s is the mean over all of them, and no second has less for that."""
+    column = fio.by_second([LATE], 1795617881.953, 7, fio.INTERVAL_S, fio.WRITE)
+    assert column[:6] == pytest.approx([1000] * 6, rel=0.01)
+
+
+def test_one_of_two_jobs_of_fio_is_stopped() -> None:
+    """What is left is the other's rate. The stopped job's next entry is also late, by 0.067 s, and no longer than that.
+
+    Both had to keep to 1000 reads a second, so the stopped one did in the second after it what it had missed.
+    """
+    logs = [(FIXTURES / f"fio_stopped_iops.{job}.log").read_text() for job in (1, 2)]
+    column = fio.by_second(logs, 1795617855.33, 6, fio.INTERVAL_S, fio.READ)
+    assert column[0] == pytest.approx(2000, rel=0.01) and column[3] == pytest.approx(1000, rel=0.1)
+    assert sum(value or 0 for value in column) == pytest.approx(12000, rel=0.02)
+    column = fio.by_second(logs, 1795617855.08, 6, fio.INTERVAL_S, fio.READ)
+    assert column[2] == pytest.approx(812 / 4 + 1000, rel=0.05)  # it was stopped after a quarter of this second
+
+
+def test_a_direction_without_progress_is_zero() -> None:
+    """Lines of writes show that the job ran; one that never reads has no rate of reads."""
+    log = (FIXTURES / "fio_stopped_iops.2.log").read_text().splitlines(keepends=True)
+    kept = "".join(line for line in log if line.split(", ")[2] == fio.WRITE or line < "17956178564")
+    column = fio.by_second([kept], 1795617855.33, 4, fio.INTERVAL_S, fio.READ)
+    assert column == pytest.approx([1000, 0, 0, 0], rel=0.01, abs=2)
+    assert fio.by_second([STOPPED], 1795617872.989, 6, fio.INTERVAL_S, fio.READ) == [None] * 6
+
+
+def test_fio_ran_after_its_last_entry() -> None:
+    """A job that stood still until its end made no progress; without fio's word that it ran there are no data."""
+    running = 1795617853.314 - 5.848, 1795617853.314 - 1
+    given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio.INTERVAL_S, fio.WRITE
+    assert fio.by_second(*given) == [pytest.approx(1000, rel=0.01), pytest.approx(848, rel=0.01), *[None] * 4]
+    assert fio.by_second(*given, running)[2:] == [0, 0, 0, None]
+    assert fio.parse(FIO).running_utc == pytest.approx((1795281697.251 - 3.005, 1795281697.251 - 1))
 
 
 def test_fios_progress_is_read() -> None:

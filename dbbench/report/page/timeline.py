@@ -302,4 +302,5 @@ def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> s
 def _stalled(group: Group, seconds: Telemetry) -> str:
     stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
     parts = [f"{arm} {count(n, 'second')}" for arm, n in stalls_of if n]
-    return f"Stalled (below a tenth of the median): {', '.join(parts)}." if parts else "No stalled seconds."
+    text = f"Stalled (below a tenth of the median, or no transaction): {', '.join(parts)}."
+    return text if parts else "No stalled seconds."

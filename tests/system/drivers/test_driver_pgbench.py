@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dbbench import process
 from dbbench.errors import ClientErrors, DriverFailed, EngineDied, FileMissing, NoProgress
 from dbbench.model import Dataset
 
@@ -47,14 +48,15 @@ def test_figures_are_those_of_the_raw_logs_of_all_workers(drive: Any, postgres: 
 
 def test_each_second_has_its_own_transactions_and_percentiles(drive: Any, postgres: Any) -> None:
     """The series begins with the warm-up and is recomputed second by second."""
-    driven = drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=1, clients=2)
+    driven = drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=3, clients=2)
     series, begin = driven.outcome.series, driven.outcome.begin_utc
-    assert series.seconds == 2
-    for second in range(2):
+    assert series.seconds == 4
+    for second in range(4):
         exact = by_hand(driven.raw, begin + second, begin + second + 1)
         assert series["tps"][second] == pytest.approx(len(exact), abs=2)
-        by_rank = exact[math.ceil(len(exact) * 0.95) - 1]
-        assert series["p95_ms"][second] == pytest.approx(by_rank, rel=0.01)
+        if exact:  # not where the machine stood still
+            by_rank = exact[math.ceil(len(exact) * 0.95) - 1]
+            assert series["p95_ms"][second] == pytest.approx(by_rank, rel=0.01)
     assert sum(series["tps"][1:]) == driven.outcome.transactions
 
 
@@ -64,11 +66,11 @@ def test_tps_is_the_one_that_pgbench_prints(drive: Any, postgres: Any) -> None:
     a disk that others write to stands still for a part of a second."""
     apart = []
     while len(apart) < 3 and min(apart, default=1.0) > 0.2:
-        driven = drive(postgres, "pgbench", "simple-update", measure_s=2, clients=4, threads=2)
+        driven = drive(postgres, "pgbench", "simple-update", measure_s=4, clients=4, threads=2)
         printed = re.search(r"^tps = ([\d.]+)", (driven.raw / "pgbench.out").read_text(), re.MULTILINE)
         assert printed is not None
-        apart.append(abs(driven.outcome.transactions / 2 / float(printed[1]) - 1))
-        assert driven.seen[0].second == 1
+        first = driven.seen[0].second  # later than 1 if the machine stood still
+        apart.append(abs(driven.outcome.transactions / 4 / float(printed[1]) - 1) if first == 1 else 1.0)
     assert min(apart) <= 0.2
 
 
@@ -76,6 +78,7 @@ def test_a_lost_log_of_a_worker_is_an_error(drive: Any, postgres: Any) -> None:
     """Half of the transactions is not a result."""
 
     def lose_one(_load: Any) -> None:
+        assert not process.wait_while(lambda: len(list(drive.scratch.glob("pgbench_log.*"))) < 2, 60)
         max(drive.scratch.glob("pgbench_log.*"), key=lambda path: len(path.name)).unlink()
 
     with pytest.raises(DriverFailed, match="1 logs of 2 workers"):
@@ -125,20 +128,20 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
 
 
 def test_under_a_rate_latency_counts_from_the_schedule(drive: Any, postgres: Any, stall: Any) -> None:
-    """A stall of 1.5 s in a window of 3 delays half of the schedule, not the one transaction per client that met it. On
-    a busy machine not all of the schedule's 300 transactions end within the window."""
+    """A stall of 2 s in a window of 6 delays a third of the schedule, not the one transaction per client that met it.
+    On a busy machine not all of the schedule's 600 transactions end within the window."""
     outcome = drive(
         postgres,
         "pgbench",
         "select-only",
         warmup_s=1,
-        measure_s=3,
+        measure_s=6,
         clients=2,
         rate=100,
-        during=lambda load: stall(load.task.server, 1.5),
+        during=lambda load: stall(load.task.server, 2),
     ).outcome
     assert outcome.histogram.percentile_ms(95) > 1000
-    assert 100 <= outcome.transactions <= 420  # two of a hundred would not be 5 %
+    assert 100 <= outcome.transactions <= 840  # two of a hundred would not be 5 %
 
 
 def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, stall: Any) -> None:
@@ -152,8 +155,10 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, sta
         clients=2,
         during=lambda load: stall(load.task.server, 2.5),
     ).outcome
-    assert (outcome.series["tps"][2], outcome.series["p95_ms"][2]) == (0.0, None)
-    assert max(outcome.series["tps"][3:]) > 0
+    tps = outcome.series["tps"]
+    still = tps.index(0.0, 1)  # the stall may begin late, but it covers a whole second
+    assert outcome.series["p95_ms"][still] is None and None not in tps
+    assert max(tps[still:]) > 0
     assert outcome.histogram.percentile_ms(99) < 1000 < 2000 < outcome.figures["max_ms"]
 
 
@@ -169,7 +174,7 @@ def test_an_own_script_gets_the_workloads_parameters(drive: Any, postgres: Any, 
     """A parameter that the driver does not know is a variable of the script."""
     script = tmp_path / "own.sql"
     script.write_text("SELECT 1/(:answer - 41);\n")
-    assert drive(postgres, "pgbench", str(script), clients=1, answer=42).outcome.transactions > 0
+    assert drive(postgres, "pgbench", str(script), measure_s=3, clients=1, answer=42).outcome.transactions > 0
 
 
 def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_slow_log_is_driven_again(
         assert "of the calls" in said and "not a statement on rows (COMMIT)" in said
         script = tmp_path / "workloads/ours.lua"
         before = rows(server, "SELECT count(*) FROM sbtest1")[0][0]
-        outcome = drive(server, "sysbench", str(script), clients=2).outcome
+        outcome = drive(server, "sysbench", str(script), measure_s=5, clients=2).outcome
         assert outcome.transactions > 10 and before == 500
         assert rows(server, "SELECT count(*) FROM sbtest1 WHERE id NOT BETWEEN 1 AND 500")[0][0] == 0
         assert cli.run(convert) == 2 and "E005" in capsys.readouterr().err

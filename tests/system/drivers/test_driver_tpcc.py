@@ -68,8 +68,12 @@ def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engin
             with pytest.raises(DataInconsistent, match=f"condition {condition}: "):
                 tpcc.consistency(server, DATASET)
             execute(server, cure)
-        before = {table: rows(server, f"SELECT count(*) FROM {table}")[0][0] for table in ("orders", "history")}
-        driven = drive(server, "sysbench", SCRIPT, measure_s=3, clients=8, dataset=DATASET, **SCALE)
+        for measure_s in (5, 10, 30):  # a busy disk lets few transactions end, and a mix needs some
+            before = {table: rows(server, f"SELECT count(*) FROM {table}")[0][0] for table in ("orders", "history")}
+            driven = drive(server, "sysbench", SCRIPT, measure_s=measure_s, clients=8, dataset=DATASET, **SCALE)
+            within = kinds(driven.raw, measure_s)  # sysbench ends later on a busy machine
+            if min(within[1], within[2]) >= 20:
+                break
         assert tpcc.consistency(server, DATASET) == "TPC-C consistency conditions 1 to 12"
         grown = {table: rows(server, f"SELECT count(*) FROM {table}")[0][0] - had for table, had in before.items()}
         remote = rows(server, "SELECT count(*) FROM history WHERE h_w_id <> h_c_w_id")[0][0]
@@ -78,7 +82,7 @@ def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engin
     drawn = [(done[kind], done.total(), share) for kind, share in enumerate((0.45, 0.43, 0.04, 0.04, 0.04), 1)]
     for count, of, share in (*drawn, (remote, done[2], 0.15)):
         assert abs(count - of * share) < 5 * math.sqrt(of * share * (1 - share))  # five standard deviations
-    assert driven.outcome.figures["tpmc"] == kinds(driven.raw, 3)[1] * 60 / 3  # sysbench ends later on a busy machine
+    assert driven.outcome.figures["tpmc"] == within[1] * 60 / measure_s
     assert driven.outcome.transactions <= done.total()
     figures = driven.outcome.figures
     assert 0 < figures["new_order_p50_ms"] <= figures["new_order_p95_ms"] <= figures["new_order_p99_ms"]
@@ -109,6 +113,6 @@ def test_a_scripts_pause_is_none_of_its_latency(drive: Any, mariadb: Any, tmp_pa
         'require("oltp_common")\nfunction prepare_statements() end\nfunction dbbench_pause() return 0.2 end\n'
         'function event() con:query("SELECT 1") end\n'
     )
-    outcome = drive(mariadb, "sysbench", str(script), measure_s=2, clients=2).outcome
-    assert 10 <= outcome.transactions <= 20
+    outcome = drive(mariadb, "sysbench", str(script), measure_s=4, clients=2).outcome
+    assert 10 <= outcome.transactions <= 40
     assert outcome.histogram.percentile_ms(50) < 100  # a pause takes 200, and each event has one

@@ -45,7 +45,7 @@ def test_a_crashed_backend_is_the_end(cluster: Case) -> None:
     with pytest.raises(EngineDied, match="was terminated by signal 9"), cluster.serving() as server:
         connection = server.connect()
         os.kill(connection.info.backend_pid, signal.SIGKILL)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while server.alive() and time.monotonic() < until:
             time.sleep(0.02)
 
@@ -55,7 +55,8 @@ def test_what_runs_no_autovacuum_settles_at_once(cluster: Case) -> None:
     with cluster.serving() as server:
         before = server.counters()
         server.settle()
-        assert server.checkpoints(before, server.counters()).by_cause == {"requested": 1}
+        # More than one if the checkpointer was still seen at work.
+        assert server.checkpoints(before, server.counters()).by_cause.keys() == {"requested"}
 
 
 def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
@@ -71,7 +72,7 @@ def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
         began = time.monotonic()
         server.settle()
         assert time.monotonic() - began < 600  # of 54 minutes
-        assert server.at_work() == []
+        assert process.wait_while(server.at_work, 60) == []  # CHECKPOINT returns before its process is idle
 
 
 def test_a_plan_cannot_open_a_port(cluster: Case) -> None:

@@ -58,16 +58,21 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         query(server, MORE)
         # A session of PostgreSQL hands its counts in when it has ended.
         loaded = _when(server, lambda now: (server.written_bytes(before, now) or 0) > ROWS * 100)
-        assert (server.dirty_bytes() or 0) > 0
+        assert server.dirty_bytes() or any(_dirtied(server) for _ in range(5))
         assert any(_cleaned(server) for _ in range(5))
         after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
         assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
         ended = [server.checkpoints(*span).ended for span in ((before, loaded), (loaded, after))]
         if case.name == "postgres":
-            assert ended == [0, 1]
-        else:  # InnoDB writes pages out by itself too, the more often the longer the load takes
-            assert ended[1]
+            assert ended[0] == 0  # InnoDB writes pages out by itself too, the more often the longer the load takes
+        assert ended[1]
+
+
+def _dirtied(server: Server) -> bool:
+    """Change rows; return whether something is dirty. InnoDB may have written the pages of the load already."""
+    query(server, "UPDATE t SET v = concat(v, 'x') WHERE id <= 100")
+    return bool(server.dirty_bytes())
 
 
 def _cleaned(server: Server) -> bool:
@@ -89,8 +94,8 @@ def _at_rest(server: Server) -> dict[str, float]:
 
 
 def _when(server: Server, seen: Callable[[dict[str, float]], bool]) -> dict[str, float]:
-    """The first reading for which `seen` holds, or the last after 5 s."""
-    until = time.monotonic() + 5
+    """The first reading for which `seen` holds, or the last after 60 s."""
+    until = time.monotonic() + 60
     while not seen(now := server.counters()) and time.monotonic() < until:
         time.sleep(0.05)
     return now
@@ -131,11 +136,12 @@ def test_what_is_committed_survives_a_kill(case: Case) -> None:
     with pytest.raises(EngineDied, match="SIGKILL") as caught, case.serving() as server:
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         query(server, MORE)
+        said = case.log.read_text().splitlines()[-1]  # what is left of the server may write more after its death
         os.kill(server.pid, signal.SIGKILL)
         until = time.monotonic() + 60
         while server.alive():  # not psutil's wait: it would take the exit status away
             assert time.monotonic() < until
-    assert case.log.read_text().splitlines()[-1] in str(caught.value)
+    assert said in str(caught.value)
     assert psutil.wait_procs(processes, timeout=60)[1] == []
     assert case.check()
     with case.serving() as server:

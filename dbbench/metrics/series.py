@@ -12,7 +12,6 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,27 +23,29 @@ _LONGEST: Final = 65_536  # bytes of a line: more than a thousand columns
 FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,phase`; contract
 
 
-@dataclass(frozen=True)
+def both_clocks() -> tuple[float, float]:
+    """Return the system clock in epoch seconds and the monotonic clock, read as close together as three
+    attempts allow."""
+    readings = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(3)]
+    _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return utc, after
+
+
 class Clock:
     """A clock that is started once, at the beginning of a trial: all times are its UTC anchor plus monotonic time."""
 
-    utc: float = field(default_factory=time.time)  # epoch seconds
-    monotonic: float = field(default_factory=time.monotonic)
+    def __init__(self, utc: float | None = None) -> None:
+        system, self.monotonic = both_clocks()
+        self.utc = system if utc is None else utc  # epoch seconds
 
     def now_utc(self) -> float:
         """Return epoch seconds as anchor + monotonic time, so that setting the system clock has no effect."""
         return self.utc + time.monotonic() - self.monotonic
 
     def slip_s(self) -> float:
-        """Return how far the system clock has been set since the anchor was taken, in seconds.
-
-        Both clocks are read five times; the pair with the least time between its readings counts.
-        """
-        found = []
-        for _reading in range(5):
-            before, system, after = time.monotonic(), time.time(), time.monotonic()
-            found.append((after - before, system - self.utc - ((before + after) / 2 - self.monotonic)))
-        return min(found)[1]
+        """Return how far the system clock has been set since the anchor was taken, in seconds."""
+        utc, monotonic = both_clocks()
+        return utc - (self.utc + monotonic - self.monotonic)
 
 
 class SeriesTooLong(ValueError):

@@ -34,7 +34,7 @@ from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.namespaces import Mount
 from dbbench.machine.namespaces import mount_holding as holding
 from dbbench.machine.namespaces import parsed_mounts as parsed
-from dbbench.metrics.series import Series
+from dbbench.metrics.series import Series, both_clocks
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.units import iso
@@ -73,14 +73,6 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
             yield looking
     finally:
         looking.close()
-
-
-def both_clocks() -> tuple[float, float]:
-    """Return the system clock in epoch seconds and the monotonic clock, read as close together as three
-    attempts allow."""
-    readings = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(3)]
-    _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
-    return utc, after
 
 
 class Machine:

@@ -124,11 +124,11 @@ def _series(
     it."""
     iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
-    sides = [by_second(iops, begin_utc, seconds, INTERVAL_S, side, running_utc) for side in (READ, WRITE)]
+    sides = [by_second(iops, begin_utc, seconds, side, running_utc) for side in (READ, WRITE)]
     series.set("tps", [None if r is None and w is None else (r or 0.0) + (w or 0.0)
                        for r, w in zip(*sides, strict=True)])  # fmt: skip
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
-        column = by_second(rates, begin_utc, seconds, INTERVAL_S, side, running_utc)
+        column = by_second(rates, begin_utc, seconds, side, running_utc)
         if any(value is not None for value in column):
             series.set(name, [None if value is None else value * _KIB for value in column])
     return series
@@ -215,7 +215,6 @@ def by_second(
     logs: Iterable[str],
     begin_utc: float,
     seconds: int,
-    interval_s: float,
     side: str,
     running_utc: tuple[float, float] | None = None,
 ) -> Column:
@@ -227,7 +226,7 @@ def by_second(
     """
     column: Column = [None] * seconds
     for log in logs:
-        entries = list(_entries(log, begin_utc, interval_s))
+        entries = list(_entries(log, begin_utc))
         if not any(direction == side for *_, direction in entries):
             continue
         first, last = entries[0][0], entries[-1][1]
@@ -244,7 +243,7 @@ def by_second(
     return column
 
 
-def _entries(log: str, begin_utc: float, interval_s: float) -> Iterator[tuple[float, float, float, str]]:
+def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, str]]:
     """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log.
 
     fio takes samples at the interval's pace, or late, and the value is the mean since the last sample, not since the
@@ -255,12 +254,12 @@ def _entries(log: str, begin_utc: float, interval_s: float) -> Iterator[tuple[fl
     for line in log.splitlines():
         ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
         end = int(ended_ms) / 1000 - begin_utc
-        if end - last > interval_s / 2:  # otherwise the other direction at the same time
+        if end - last > INTERVAL_S / 2:  # otherwise the other direction at the same time
             previous, last = last, end
-        length = interval_s
+        length = INTERVAL_S
         if previous > -math.inf:
             since = end - previous
-            length = since - interval_s * max(0, math.floor(since / interval_s + _EARLY) - 1)
+            length = since - INTERVAL_S * max(0, math.floor(since / INTERVAL_S + _EARLY) - 1)
         yield end - length, end, float(value), direction
 
 

@@ -171,7 +171,7 @@ STOPPED_AT_THE_END = """\
 def test_rates_by_second_are_summed_over_jobs() -> None:
     """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
     logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
-    column = fio.by_second(logs, 1795281693.2, 5, fio.INTERVAL_S, fio.READ)
+    column = fio.by_second(logs, 1795281693.2, 5, fio.READ)
     assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2, rel=0.01)
     known = [value for value in column if value is not None]
     assert sum(known) == pytest.approx(5568, rel=0.02)
@@ -179,7 +179,7 @@ def test_rates_by_second_are_summed_over_jobs() -> None:
 
 def test_a_stopped_job_of_fio_makes_no_progress() -> None:
     """A second that stood still is 0, one that stood still for half of its time has half the rate."""
-    column = fio.by_second([STOPPED], 1795617872.989, 7, fio.INTERVAL_S, fio.WRITE)
+    column = fio.by_second([STOPPED], 1795617872.989, 7, fio.WRITE)
     halves = [360655, 356020, 323731, 383522, 9344, 0, 0, 0, 0, 308939, 334298, 315748]  # as logged
     assert column[:6] == pytest.approx([(a + b) / 2 for a, b in zip(halves[::2], halves[1::2], strict=True)], abs=1)
     assert column[3] == 0
@@ -188,14 +188,14 @@ def test_a_stopped_job_of_fio_makes_no_progress() -> None:
 def test_rates_by_second_add_up_to_fios_ios() -> None:
     """Also if most intervals have none, before the first and after the last of them."""
     running = 1795617845.433 - 9.0, 1795617845.433 - 1
-    column = fio.by_second([PAUSES], 1795617836.419, 8, fio.INTERVAL_S, fio.WRITE, running)
+    column = fio.by_second([PAUSES], 1795617836.419, 8, fio.WRITE, running)
     assert sum(value or 0 for value in column) == pytest.approx(7, rel=0.01)
     assert column == pytest.approx([2, 1, 0, 1, 1, 0, 1, 1], abs=0.01)
 
 
 def test_a_late_entry_of_fio_is_longer() -> None:
     """An entry after 0.905 s is the mean over all of them, and no second has less for that."""
-    column = fio.by_second([LATE], 1795617881.953, 7, fio.INTERVAL_S, fio.WRITE)
+    column = fio.by_second([LATE], 1795617881.953, 7, fio.WRITE)
     assert column[:6] == pytest.approx([1000] * 6, rel=0.01)
 
 
@@ -205,10 +205,10 @@ def test_one_of_two_jobs_of_fio_is_stopped() -> None:
     Both had to keep to 1000 reads a second, so the stopped one did in the second after it what it had missed.
     """
     logs = [(FIXTURES / f"fio_stopped_iops.{job}.log").read_text() for job in (1, 2)]
-    column = fio.by_second(logs, 1795617855.33, 6, fio.INTERVAL_S, fio.READ)
+    column = fio.by_second(logs, 1795617855.33, 6, fio.READ)
     assert column[0] == pytest.approx(2000, rel=0.01) and column[3] == pytest.approx(1000, rel=0.1)
     assert sum(value or 0 for value in column) == pytest.approx(12000, rel=0.02)
-    column = fio.by_second(logs, 1795617855.08, 6, fio.INTERVAL_S, fio.READ)
+    column = fio.by_second(logs, 1795617855.08, 6, fio.READ)
     assert column[2] == pytest.approx(812 / 4 + 1000, rel=0.05)  # it was stopped after a quarter of this second
 
 
@@ -216,15 +216,15 @@ def test_a_direction_without_progress_is_zero() -> None:
     """Lines of writes show that the job ran; one that never reads has no rate of reads."""
     log = (FIXTURES / "fio_stopped_iops.2.log").read_text().splitlines(keepends=True)
     kept = "".join(line for line in log if line.split(", ")[2] == fio.WRITE or line < "17956178564")
-    column = fio.by_second([kept], 1795617855.33, 4, fio.INTERVAL_S, fio.READ)
+    column = fio.by_second([kept], 1795617855.33, 4, fio.READ)
     assert column == pytest.approx([1000, 0, 0, 0], rel=0.01, abs=2)
-    assert fio.by_second([STOPPED], 1795617872.989, 6, fio.INTERVAL_S, fio.READ) == [None] * 6
+    assert fio.by_second([STOPPED], 1795617872.989, 6, fio.READ) == [None] * 6
 
 
 def test_fio_ran_after_its_last_entry() -> None:
-    """A job that stood still until its end made no progress; without fio's word that it ran there are no data."""
+    """The end of a job that was stopped is 0 if the summary says that it still ran, and a gap otherwise."""
     running = 1795617853.314 - 5.848, 1795617853.314 - 1
-    given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio.INTERVAL_S, fio.WRITE
+    given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio.WRITE
     assert fio.by_second(*given) == [pytest.approx(1000, rel=0.01), pytest.approx(848, rel=0.01), *[None] * 4]
     assert fio.by_second(*given, running)[2:] == [0, 0, 0, None]
     assert fio.parse(FIO).running_utc == pytest.approx((1795281697.251 - 3.005, 1795281697.251 - 1))

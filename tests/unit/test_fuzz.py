@@ -179,7 +179,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     ),
     "sysbench-events": (of_file(lambda p: sysbench.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
     "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
-    "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, 0.5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
+    "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
     "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
     "bonnie": (bonnie.parse, fixture("drivers/bonnie.csv"), ()),
     "copied": (filework_load.copied, fixture("drivers/copy.out"), ()),

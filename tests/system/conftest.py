@@ -134,6 +134,10 @@ class Dbbench:
         found = sorted((self.folder / "results" / run / "trials").glob("[!.]*/trial.json"))
         return {path.parent.name: json.loads(path.read_text()) for path in found}
 
+    def stalled(self, run: str = "r") -> bool:
+        """Return whether a trial failed because no transaction ended in its window (E604)."""
+        return "E604" in {trial["error"]["id"] for trial in self.trials(run).values() if trial["status"] == "failed"}
+
 
 def _event(line: str) -> dict[str, Any] | None:
     try:

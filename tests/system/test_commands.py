@@ -13,6 +13,7 @@ import pytest
 
 from dbbench.storage.devices.port import Device
 from tests.support.plans import plan
+from tests.system.conftest import HANGS_S
 
 SERVER: Final = {"name": "postgres", "settings": {"shared_buffers": "32MB", "max_wal_size": "200MB"}}
 
@@ -35,7 +36,7 @@ def environment(**more: str) -> dict[str, str]:
 def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line as a process of its own."""
     command = [sys.executable, "-m", "dbbench", *argv]
-    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=1200)
+    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S)
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
             time.sleep(6)
             limits.write_text(f"{disk} 0")
 
-        for _ in range(4):  # it needs three whole seconds of iostat's, and a ceiling that nobody disturbed
+        for _ in range(4):  # W136 needs three whole seconds of iostat and an undisturbed ceiling
             dbbench.run_and("plan.toml", dbbench.in_window, slow_down)
             (trial,) = dbbench.trials().values()
             if told := [warning for warning in trial["warnings"] if warning["id"] == "W136"]:

@@ -87,8 +87,8 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[Device]:
-    """The disk as a target, with an fstab of its own. Three tries: in another lane, dbbench opens every loop device for
-    a moment to ask for its file."""
+    """The disk as a target, with a separate fstab. Three tries, because tests in another lane open every loop device
+    for a moment."""
     asked = (disk.path, more.get("identity"), permit or Permit())
     with contextlib.ExitStack() as stack:
         for left in (2, 1, 0):

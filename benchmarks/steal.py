@@ -2,14 +2,15 @@
 
     sudo .venv/bin/python benchmarks/steal.py [--rounds 40] [--period-ms 20] [--folder /var/tmp] [CASE ...]
 
-Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves them 100, 97, 94, 91, 88,
-85, 80 and 70 % of the CPU time that they use without a quota, so that a load that waits for the disk is limited too.
-Each second has another quota, in random order in each round, so that a machine that becomes slower or faster during
-the benchmark does not matter. The kernel counts for how long they could have run and did not, which is what a guest
-sees as steal. Prints for each quota that share of all CPU time, the change of throughput and of p95 against the second
-without a quota in the same round with its 95 % interval, and the scatter of the seconds without one. A longer period
-withholds the same share in longer slices. Needs a machine with nothing else to do. No target: docs/method.md has a
-table, on which `STEAL_SHARE` in dbbench/machine/host/__init__.py is based.
+Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves them from 120 to 65 % of
+the CPU time that they use without a quota, so that a load that waits for the disk is limited too. Above 100 %, a quota
+limits only the moments in which they need more than on average. Each second has another quota, in random order in each
+round, so that a machine that becomes slower or faster during the benchmark does not matter. The kernel counts for how
+long they could have run and did not, which is what a guest sees as steal. Prints for each quota that share of all CPU
+time, the change of throughput and of p95 against the second without a quota in the same round with its 95 % interval,
+and the scatter of the seconds without one. A longer period withholds the same share in longer slices. Needs a machine
+with nothing else to do. No target: docs/method.md has a table, on which `STEAL_SHARE` in
+dbbench/machine/host/__init__.py is based.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from dbbench.metrics.series import Clock, Column
 from dbbench.model import Cell
 
 CPU = Path("/sys/fs/cgroup/cpu")
-QUOTAS = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.80, 0.70)  # the first one means: without a quota
+FREE = math.inf  # no quota
+QUOTAS = (FREE, 1.2, 1.1, 1.05, 1.0, 0.95, 0.9, 0.8, 0.65)
 FREE_S = 10  # at the beginning of the load, without a quota: the load's own use of the CPUs is measured
 COLUMNS = ("tps", "p95_ms")
 
@@ -61,8 +63,8 @@ class Group:
         (CPU / "cgroup.procs").write_text(str(os.getpid()))
 
     def set(self, quota: float, cores: float) -> None:
-        """Limit the group to this share of so many cores; 1 means: no limit."""
-        value = -1 if quota == 1 else round(quota * cores * self.period_us)
+        """Limit the group to this share of so many cores."""
+        value = -1 if quota == FREE else round(quota * cores * self.period_us)
         (self.folder / "cpu.cfs_quota_us").write_text(str(value))
 
     def withheld_s(self) -> float:
@@ -99,7 +101,7 @@ def load(server: Server, cell: Cell, limits: Group, order: list[float]) -> tuple
                 limits.set(quota, cores)
                 running.wait_until(second, lambda _live: None)
                 counted.append(limits.withheld_s())
-            limits.set(1.0, cores)
+            limits.set(FREE, cores)
             running.wait(lambda _live: None)
         series = running.outcome().series
     withheld = [after - before for before, after in itertools.pairwise(counted)]
@@ -118,7 +120,7 @@ def measure(name: str, rounds: int, period_us: int, folder: Path) -> None:
     for quota in QUOTAS[1:]:
         share = statistics.fmean(s for s, q in zip(withheld, order, strict=True) if q == quota) / cpus
         parts = [f"{column} {change_of(values, order, quota)}" for column, values in zip(COLUMNS, columns, strict=True)]
-        print(f"  quota {quota:.0%}  withheld {share:6.1%}  {'  '.join(parts)}")
+        print(f"  quota {quota:4.0%}  withheld {share:6.1%}  {'  '.join(parts)}")
     scatters = [f"{column} {scatter(values, order):.1%}" for column, values in zip(COLUMNS, columns, strict=True)]
     print(f"  scatter of seconds without a quota: {', '.join(scatters)}", flush=True)
 
@@ -130,7 +132,7 @@ def logs_of(values: list[float | None], order: list[float], quota: float) -> lis
 
 def change_of(values: list[float | None], order: list[float], quota: float) -> str:
     """Return the mean change against the seconds without a quota, with its 95 % interval."""
-    pairs = zip(logs_of(values, order, quota), logs_of(values, order, 1.0), strict=True)
+    pairs = zip(logs_of(values, order, quota), logs_of(values, order, FREE), strict=True)
     changes = [value - free for value, free in pairs if math.isfinite(value - free)]
     mean, half = statistics.fmean(changes), stats.t.ppf(0.975, len(changes) - 1) * stats.sem(changes)
     return f"{math.expm1(mean):+6.1%} ({math.expm1(mean - half):+.1%}..{math.expm1(mean + half):+.1%})"
@@ -139,7 +141,7 @@ def change_of(values: list[float | None], order: list[float], quota: float) -> s
 def scatter(values: list[float | None], order: list[float]) -> float:
     """Return the standard deviation of the logarithms of seconds without a quota, from neighbouring rounds: a slow
     drift is no scatter."""
-    free = [value for value in logs_of(values, order, 1.0) if math.isfinite(value)]
+    free = [value for value in logs_of(values, order, FREE) if math.isfinite(value)]
     return statistics.stdev(after - before for before, after in itertools.pairwise(free)) / math.sqrt(2)
 
 

@@ -252,7 +252,8 @@ def _less(after: int | None, before: int | None) -> int | None:
 FOREIGN_SHARE: Final = 0.05
 FOREIGN_CORES: Final = 0.5
 NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning names the process
-# Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by its scatter (docs/method.md).
+# Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by as much as it scatters
+# (docs/method.md has the measurements).
 STEAL_SHARE: Final = 0.02
 
 
